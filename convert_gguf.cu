@@ -19,23 +19,23 @@ typedef struct {
 
 #define AT(field) offsetof(Options, field)
 static const GxField exporting[] = {
-    {"model", GX_FIELD_PATH, AT(model), "", "a folder as transformers saves it, or a checkpoint of train_llama", NULL},
+    {"model", GX_FIELD_PATH, AT(model), "", "Hugging Face folder, or a checkpoint of train_llama", NULL},
     {"adapter", GX_FIELD_PATH, AT(adapter), "",
-     "folder of a LoRA adapter, as peft or train_llama --tuning lora saved it: the file is of it alone, for "
-     "llama-cli --lora; it says where its model is, unless --model does",
+     "folder of a LoRA adapter, saved by peft or train_llama --tuning lora, to convert alone (for llama-cli --lora); "
+     "it names its model, unless --model does",
      NULL},
-    {"output_file", GX_FIELD_PATH, AT(output_file), "", "the GGUF file to write; no file of this name may be there",
-     NULL},
+    {"output_file", GX_FIELD_PATH, AT(output_file), "", "GGUF file to write; it must not exist", NULL},
     {"outtype", GX_FIELD_STRING, AT(outtype), "f16",
-     "of matrices and embeddings; rows that are no multiple of 32 are f16 where q8_0 is asked for; norms are f32. Of "
-     "an adapter that is not said: f32",
+     "type of matrices and embeddings; with q8_0, rows that are not a multiple of 32 are f16; norms are always f32. If "
+     "it is not given, an adapter is f32",
      "f32|f16|bf16|q8_0"},
 };
 static const GxField importing[] = {
-    {"gguf", GX_FIELD_PATH, AT(gguf), "", "a GGUF file: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K and Q6_K are read",
-     NULL},
-    {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "the folder to write; it may be there if it is empty", NULL},
-    {"save_dtype", GX_FIELD_STRING, AT(save_dtype), "fp32", "of model.safetensors", "fp32|bf16|fp16"},
+    {"gguf", GX_FIELD_PATH, AT(gguf), "",
+     "GGUF file to convert back; supported types: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K and Q6_K", NULL},
+    {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "folder to write; it must be empty, or not exist", NULL},
+    {"save_dtype", GX_FIELD_STRING, AT(save_dtype), "fp32", "data type of the weights in model.safetensors",
+     "fp32|bf16|fp16"},
 };
 
 static void warn(void *user, GxLogLevel level, const char *text)
@@ -57,7 +57,7 @@ static int type_of(const char *name)
 static void say_f16(const Options *o, int tensors)
 {
     if (tensors)
-        printf("%d tensor%s f16: %s rows are no multiple of the 32 values that a block of %s has\n", tensors,
+        printf("%d tensor%s f16: %s rows are not a multiple of the 32 values in a block of %s", tensors,
                tensors == 1 ? " is" : "s are", tensors == 1 ? "its" : "their", o->outtype);
 }
 
@@ -66,8 +66,7 @@ static GxStatus export_adapter(const Options *o, const GxConfig *c, GxError *err
     GxGgufAdapterSaid said;
     GxClaim claim;
     const int type = gx_config_is_set(c, "outtype") ? type_of(o->outtype) : GX_GGUF_F32;
-    if (!o->output_file[0])
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the GGUF file that is written");
+    if (!o->output_file[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the GGUF file to write");
     GX_TRY(gx_output_check_adapter(o->adapter, err));
     GX_TRY(gx_claim_file(&claim, o->output_file, err));
     const GxStatus status = gx_gguf_export_adapter(o->adapter, o->model, o->output_file, type, &said, &to_stderr, err);
@@ -76,8 +75,9 @@ static GxStatus export_adapter(const Options *o, const GxConfig *c, GxError *err
     printf("%s: LoRA on %d matri%s of a %s, %ld parameters, alpha %g\n", o->output_file, said.matrices,
            said.matrices == 1 ? "x" : "ces", said.model, (long)said.parameters, said.alpha);
     if (said.folded)
-        printf("lora_b of %d of them is multiplied by what rank_pattern or alpha_pattern makes of alpha there\n",
-               said.folded);
+        printf(
+            "lora_b of %d of them is multiplied, because rank_pattern or alpha_pattern gives them another alpha / r\n",
+            said.folded);
     say_f16(o, said.as_f16);
     return GX_OK;
 }
@@ -87,13 +87,11 @@ static GxStatus export_model(const Options *o, GxError *err)
     GxGgufSaid said;
     GxClaim claim;
     if (gx_path_is_adapter(o->model))
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "%s holds an adapter, not a model; --adapter %s converts it alone, and ./merge_adapter --adapter %s "
-            "--output_dir FOLDER makes a model of it and its base",
-            o->model, o->model, o->model);
-    if (!o->output_file[0])
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the GGUF file that is written");
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s holds an adapter, not a model; --adapter %s converts it alone, and ./merge_adapter "
+                       "--adapter %s --output_dir FOLDER makes one model of it and its base",
+                       o->model, o->model, o->model);
+    if (!o->output_file[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the GGUF file to write");
     GX_TRY(gx_claim_file(&claim, o->output_file, err));
     const GxStatus status = gx_gguf_export(o->model, o->output_file, type_of(o->outtype), &said, &to_stderr, err);
     gx_claim_end(&claim);
@@ -109,7 +107,7 @@ static GxStatus import_model(const Options *o, GxError *err)
     GxGgufSaid said;
     GxClaim claim;
     const GxDtype dtype = !strcmp(o->save_dtype, "bf16") ? GX_BF16 : !strcmp(o->save_dtype, "fp16") ? GX_F16 : GX_F32;
-    if (!o->output_dir[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that is written");
+    if (!o->output_dir[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder to write");
     GX_TRY(gx_folder_need_empty(o->output_dir, err));
     GX_TRY(gx_gguf_check_import(o->gguf, err)); // before there is a folder
     GX_TRY(gx_claim_folder(&claim, o->output_dir, err));
@@ -127,10 +125,10 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
     const int exports = o->model[0] || o->adapter[0];
     if (exports == (o->gguf[0] != 0))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "expected --model FOLDER, --adapter FOLDER or --gguf FILE, one of them; see --help");
+                       "expected one of --model FOLDER, --adapter FOLDER and --gguf FILE; see --help");
     for (int i = 0; i < 4; i++)
         if (gx_config_is_set(c, belongs[i][0]) && strcmp(belongs[i][1], exports ? "model" : "gguf"))
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s belongs to --%s", belongs[i][0], belongs[i][1]);
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s is an option of --%s", belongs[i][0], belongs[i][1]);
     return o->adapter[0] ? export_adapter(o, c, err) : o->model[0] ? export_model(o, err) : import_model(o, err);
 }
 

@@ -20,18 +20,19 @@ typedef struct {
 #define AT(field) offsetof(Options, field)
 static const GxField options[] = {
     {"adapter", GX_FIELD_PATH, AT(adapter), "",
-     "the adapter's folder, as peft, or train_llama or train_bert --tuning lora, saved it", NULL},
-    {"model", GX_FIELD_PATH, AT(model), "", "the model that it is for; \"\": where adapter_config.json says", NULL},
-    {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "the folder to write; it may be there if it is empty", NULL},
+     "folder of the adapter, saved by peft, or by train_llama or train_bert --tuning lora", NULL},
+    {"model", GX_FIELD_PATH, AT(model), "",
+     "model that the adapter is for; empty: the one that adapter_config.json names", NULL},
+    {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "folder to write; it must be empty, or not exist", NULL},
     {"save_dtype", GX_FIELD_STRING, AT(save_dtype), "fp32",
-     "of model.safetensors; bf16 and fp16 round what is merged, and may lose a small adapter", "fp32|bf16|fp16"},
+     "data type of the weights in model.safetensors; bf16 and fp16 round what is merged, and may lose a small adapter",
+     "fp32|bf16|fp16"},
     {"dequantize", GX_FIELD_BOOL, AT(dequantize), "false",
-     "of an adapter that was trained with --quantize, or on a folder of bitsandbytes: it is merged into the numbers "
-     "that "
-     "the model's few bits stand for, on which it was trained, and not into those of before",
+     "for an adapter that was trained with --quantize, or on a folder of bitsandbytes: merge it into the numbers that "
+     "the quantised weights stand for, on which it was trained, and not into the weights before quantisation",
      NULL},
     {"unmerge", GX_FIELD_BOOL, AT(unmerge), "false",
-     "--model is a folder into which the adapter was merged: it is taken out of it, to rounding", NULL},
+     "take the adapter out of --model, into which it was merged (exact up to rounding)", NULL},
 };
 
 static void warn(void *user, GxLogLevel level, const char *text)
@@ -47,8 +48,8 @@ static GxStatus merge(const Options *o, GxContext *g)
     GxError *err = &g->error;
     const GxDtype dtype = !strcmp(o->save_dtype, "bf16") ? GX_BF16 : !strcmp(o->save_dtype, "fp16") ? GX_F16 : GX_F32;
     GX_TRY(gx_check_one_process(err));
-    if (!o->adapter[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--adapter is missing: the adapter's folder");
-    if (!o->output_dir[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that is written");
+    if (!o->adapter[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--adapter is missing: the folder of the adapter");
+    if (!o->output_dir[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder to write");
     if (o->unmerge && !o->model[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--unmerge needs --model: the folder into which the adapter was merged");
     GX_TRY(gx_output_check_place(o->output_dir, err));

@@ -169,7 +169,7 @@ TEST(table_finds_names_and_refuses_what_cannot_be)
     CHECK(gx_table_find(&table, "k").index == ik.index && gx_table_find(&table, "nope").index < 0, "find");
     CHECK(gx_table_add(&table, &q, &err).index < 0 && strstr(err.message, "twice"), "%s", err.message);
     gx_error_clear(&err);
-    CHECK(gx_table_add(&table, &late, &err).index < 0 && strstr(err.message, "in order"), "%s", err.message);
+    CHECK(gx_table_add(&table, &late, &err).index < 0 && strstr(err.message, "in ascending order"), "%s", err.message);
     gx_error_clear(&err);
     head.has_alias = 1, head.alias.index = 7;
     CHECK(gx_table_add(&table, &head, &err).index < 0 && strstr(err.message, "not in the table"), "%s", err.message);

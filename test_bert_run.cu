@@ -378,18 +378,19 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
     static const struct {
         const char *more, *says; // says: behind the file's name
     } bad[] = {
-        {"\"model_type\": 7", "model_type is 7; only \"bert\" is built"},
-        {"\"model_type\": \"roberta\"", "model_type is \"roberta\"; only \"bert\""},
+        {"\"model_type\": 7", "model_type is 7; expected \"bert\""},
+        {"\"model_type\": \"roberta\"", "model_type is \"roberta\"; expected \"bert\""},
         {"\"model_type\": \"llama\"",
          "model_type is \"llama\"; here a model of type \"bert\" is expected (train_llama trains this one)"},
         {"\"hidden_size\": 13", "hidden_size (13) is not a multiple of num_attention_heads"},
-        {"\"is_decoder\": true", "is_decoder is true; only false is built"},
-        {"\"add_cross_attention\": true", "add_cross_attention is true; only false is built"},
+        {"\"is_decoder\": true", "is_decoder is true; only false is supported"},
+        {"\"add_cross_attention\": true", "add_cross_attention is true; only false is supported"},
         {"\"position_embedding_type\": \"relative_key\"",
-         "position_embedding_type is \"relative_key\"; only \"absolute\" is built"},
-        {"\"pruned_heads\": {\"1\": [0]}", "pruned_heads is {\"1\":[0]}; only {} is built"},
-        {"\"quantization_config\": {\"bits\": 4}", "has the quant_method \"\"; only that of bitsandbytes is read"},
-        {"\"quantization_config\": {\"load_in_4bit\": true}", "has the bnb_4bit_quant_type \"fp4\"; only nf4 is read"},
+         "position_embedding_type is \"relative_key\"; only \"absolute\" is supported"},
+        {"\"pruned_heads\": {\"1\": [0]}", "pruned_heads is {\"1\":[0]}; only {} is supported"},
+        {"\"quantization_config\": {\"bits\": 4}", "has the quant_method \"\"; only that of bitsandbytes is supported"},
+        {"\"quantization_config\": {\"load_in_4bit\": true}",
+         "has the bnb_4bit_quant_type \"fp4\"; only nf4 is supported"},
         {"\"hidden_act\": \"relu\"", "hidden_act is \"relu\"; expected one of gelu|gelu_new"},
         {"\"hidden_act\": null", "hidden_act is null; expected one of gelu"},
         {"\"hidden_dropout_prob\": 1", "hidden_dropout_prob is 1; it must be at least 0 and below 1"},
@@ -397,14 +398,15 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"classifier_dropout\": -1", "classifier_dropout is -1; expected a number from 0 to 1"},
         {"\"classifier_dropout\": \"0\"", "classifier_dropout is \"0\"; expected a number"},
         {"\"pad_token_id\": -1", "pad_token_id is -1; expected an integer, at least 0"},
-        {"\"pad_token_id\": 30522", "pad_token_id is 30522; the vocabulary ends at 30521"},
+        {"\"pad_token_id\": 30522",
+         "pad_token_id is 30522; it must be -1 (none) or an id of the vocabulary, which ends at 30521"},
         {"\"vocab_size\": 0", "vocab_size is 0; it must be from 1"},
         {"\"vocab_size\": null", "vocab_size is null; expected an integer"},
         {"\"layer_norm_eps\": 0", "layer_norm_eps is 0; expected a number"},
         {"\"tie_word_embeddings\": 1", "tie_word_embeddings is 1; expected true or false"},
         {"\"architectures\": [\"BertForTokenClassification\"]",
-         "architectures is [\"BertForTokenClassification\"]; what is built: BertForMaskedLM, BertForPreTraining, "},
-        {"\"architectures\": [\"BertLMHeadModel\"]", "architectures is [\"BertLMHeadModel\"]; what is built"},
+         "architectures is [\"BertForTokenClassification\"]; expected BertForMaskedLM, BertForPreTraining, "},
+        {"\"architectures\": [\"BertLMHeadModel\"]", "architectures is [\"BertLMHeadModel\"]; expected"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const int is_type = !strncmp(bad[i].more, "\"model_type", 11);
@@ -475,15 +477,15 @@ TEST(labels_are_read_in_the_order_of_their_numbers)
          "\"c\", \"0\": \"a\", \"3\": \"d\", \"4\": \"e\", \"5\": \"f\", \"6\": \"g\", \"7\": \"h\", \"8\": \"i\", "
          "\"9\": \"j\"}, \"problem_type\": \"multi_label_classification\"}",
          "a b c d e f g h i j k", 1, "multi_label_classification"},
-        {"{\"id2label\": {\"0\": \"a\", \"2\": \"b\"}}", "id2label has the number \"2\"; expected each of 0 to 1 once",
-         0, NULL},
+        {"{\"id2label\": {\"0\": \"a\", \"2\": \"b\"}}",
+         "id2label has the number \"2\"; expected each number from 0 to 1 once", 0, NULL},
         {"{\"id2label\": {\"0\": \"a\", \"00\": \"b\"}}", "the number \"00\"", 0, NULL},
         {"{\"id2label\": {\"x\": \"a\"}}", "the number \"x\"", 0, NULL},
         {"{\"id2label\": {\"0\": 3}}", "label 0 of id2label is an integer; expected a string", 0, NULL},
         {"{\"id2label\": {}}", "id2label has 0 labels; 1 to 1000 are possible", 0, NULL},
         {"{\"id2label\": {\"0\": \"a\", \"1\": \"a\"}}", "", 0, NULL},
         {"{\"id2label\": {\"0\": \"a\", \"1\": \"b\"}, \"label2id\": {\"b\": 0, \"a\": 1}}",
-         "label2id has \"b\" as number 0, and id2label as number 1; make them the same", 0, NULL},
+         "label2id gives \"b\" the number 0, but id2label gives it 1; make them the same", 0, NULL},
         {"{\"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}, \"label2id\": {\"b\": 1, \"x\": 0}}", "a b c", 0,
          ""},
         {"{\"id2label\": [\"a\"]}", "an array; expected an object", 0, NULL},
@@ -605,7 +607,7 @@ TEST(what_is_loaded_is_saved_to_the_bit)
         snprintf(name, sizeof name, "again_%s", all[i].from);
         snprintf(flags, sizeof flags, "--model %s %s", from, all[i].flags);
         if (!CHECK(run(name, flags) == 0 && !said.log[0], "%s: %s", from, said.log)) continue;
-        CHECK(!strstr(said.out, "new, not in") && !strstr(said.out, "not needed"), "%s", said.out);
+        CHECK(!strstr(said.out, "newly initialised, not in") && !strstr(said.out, "not needed"), "%s", said.out);
         check_same(name, from, "*");
         char saved[GX_PATH];
         snprintf(saved, sizeof saved, "%s/checkpoint-1", path_of(name));
@@ -745,7 +747,7 @@ TEST(files_that_contradict_themselves_or_the_model_are_refused_by_name)
          NULL,
          NULL,
          "--head masked --evaluate",
-         {"has no cls.predictions", "nothing to show of it before it is trained", NULL}},
+         {"has no cls.predictions", "shows nothing before it is trained", NULL}},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char weights[100], flags[200];
@@ -764,11 +766,11 @@ TEST(files_that_contradict_themselves_or_the_model_are_refused_by_name)
 
 TEST(a_head_that_the_folder_does_not_have_is_drawn_and_said)
 {
-    static const char *const labels[] =
-        {"new, not in data/ref/bert_pretrain: classifier.weight, classifier.bias not needed",
-         "not needed of data/ref/bert_pretrain: cls.predictions.bias, ", NULL},
-                             *const pairs[] = {"new, not in", "bert.pooler.dense.weight, bert.pooler.dense.bias",
-                                               "cls.seq_relationship.weight", NULL};
+    static const char *const
+        labels[] = {"newly initialised, not in data/ref/bert_pretrain: classifier.weight, classifier.bias not needed",
+                    "not needed from data/ref/bert_pretrain: cls.predictions.bias, ", NULL},
+        *const pairs[] = {"newly initialised, not in", "bert.pooler.dense.weight, bert.pooler.dense.bias",
+                          "cls.seq_relationship.weight", NULL};
     char again[200];
     CHECK(run("labels", "--head labels --model " PRETRAIN) == 0 && !said.log[0], "%s", said.log);
     unwrap(said.out);
@@ -792,7 +794,7 @@ TEST(a_head_that_the_folder_does_not_have_is_drawn_and_said)
           "%s %s", said.log, said.out);
     check_same("bare", "data/ref/bert_embed", "*");
     CHECK(run("wide", "--head labels --labels 4 --model data/ref/bert_cls3") == 1 &&
-              strstr(said.log, "classifier.weight has the shape [3,18]; this model's has [4,18]; --strict false"),
+              strstr(said.log, "classifier.weight has the shape [3,18], but this model's has [4,18]; --strict false"),
           "%s", said.log);
 }
 
@@ -811,16 +813,16 @@ static void make_other_model(const char *name)
 
 TEST(without_strict_what_matches_is_taken_and_all_else_is_drawn_as_in_a_new_model_and_told_by_name)
 {
-    static const char
-        *const modes[] = {"tp", "sp", "galaxy", "galaxy2"},
-               *const strict[] = {"a part of a head: cls.seq_relationship.weight, but not cls.seq_relationship.bias",
-                                  "--strict false takes what matches, and draws the rest", NULL},
-               *const told[] = {"bert.encoder.layer.1.output.dense.weight, cls.seq_relationship.bias new, of",
-                                "new, of another shape in",
-                                "bert.encoder.layer.1.intermediate.dense.weight [20,12], which is [21,12] there",
-                                "bert.encoder.layer.0.output.dense.weight [12,20], which is [12,21] there",
-                                "/loose: bert.other.bias",
-                                NULL};
+    static const char *const
+        modes[] = {"tp", "sp", "galaxy", "galaxy2"},
+        *const strict[] = {"a part of a head: cls.seq_relationship.weight, but not cls.seq_relationship.bias",
+                           "--strict false loads what matches, and initialises the rest at random", NULL},
+        *const told[] = {"bert.encoder.layer.1.output.dense.weight, cls.seq_relationship.bias newly initialised, of",
+                         "newly initialised, of another shape in",
+                         "bert.encoder.layer.1.intermediate.dense.weight [20,12], which is [21,12] there",
+                         "bert.encoder.layer.0.output.dense.weight [12,20], which is [12,21] there",
+                         "/loose: bert.other.bias",
+                         NULL};
     char begun[GX_PATH], saved[GX_PATH], flags[200], others[2000] = "";
     make_other_model("loose");
     CHECK(run("x", "--head pairs --model @loose") == 1, "%s", said.out);
@@ -859,7 +861,8 @@ TEST(without_strict_a_long_list_of_names_is_cut_with_their_number)
     change_weights("few", "bert.encoder.*", NULL, NULL);
     CHECK(run("few_out", "--head pairs --model @few --strict false") == 0, "%s", said.log);
     unwrap(said.out);
-    const char *new_ones = strstr(said.out, "new, not in"), *last = new_ones ? strstr(new_ones, "(32 of them)") : NULL;
+    const char *new_ones = strstr(said.out, "newly initialised, not in"),
+               *last = new_ones ? strstr(new_ones, "(32 of them)") : NULL;
     int names = 0;
     for (const char *at = new_ones; last && (at = strstr(at, "bert.encoder.layer.")) && at < last; at++) names++;
     CHECK(last && names == 20, "%d names: %s", names, said.out);
@@ -887,13 +890,14 @@ TEST(without_strict_there_are_errors_still)
         const char *without, *one, *again, *flags, *says;
     } bad[] = {
         {"*", "bert.pooler.dense.bias", "bert.other.bias", "--head pairs --strict 0 --model @bad",
-         "has nothing that matches this model, by name and shape: it has 1 tensors, the first of them bert.other.bias"},
+         "has nothing that matches this model by name and shape: it has 1 tensors, the first of them bert.other.bias"},
         {NULL, "bert.pooler.dense.bias", "bert.encoder.layer.0.attention.self.key.lora_A.weight",
-         "--head pairs --strict 0 --model @bad", "self.key.lora_A.weight, of a LoRA, which is not built"},
+         "--head pairs --strict 0 --model @bad",
+         "self.key.lora_A.weight, which belongs to a LoRA, and is not supported"},
         {NULL, "bert.embeddings.LayerNorm.weight", "embeddings.LayerNorm.gamma", "--head pairs --strict 0 --model @bad",
          "two names of one tensor"},
-        {NULL, NULL, NULL, "--strict 0", "--strict false is about the weights of --model, which is not given"},
-        {NULL, NULL, NULL, "--strict 0 --resume auto", "what --resume goes on with must match, all of it"},
+        {NULL, NULL, NULL, "--strict 0", "--strict false is for the weights of --model, which is not given"},
+        {NULL, NULL, NULL, "--strict 0 --resume auto", "a resumed checkpoint must always match"},
     };
     char flags[200];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -939,8 +943,8 @@ TEST(a_llama_with_labels_is_loaded_saved_and_begun_from_a_language_model)
     static const char *const lines[] = {"[\"LlamaForSequenceClassification\"]", "\"0\": \"LABEL_0\"",
                                         "\"pad_token_id\": 0", "\"problem_type\": \"single_label_classification\"",
                                         NULL},
-                             *const begun[] = {"new, not in data/ref/llama_gqa: score.weight ", "not needed of",
-                                               "lm_head.weight", NULL};
+                             *const begun[] = {"newly initialised, not in data/ref/llama_gqa: score.weight ",
+                                               "not needed from", "lm_head.weight", NULL};
     GxFamily llama = gx_llama;
     llama.tasks = list;
     program_family = &llama;
@@ -1006,8 +1010,8 @@ TEST(another_task_than_there_are_is_refused_with_the_list)
         {"--config @wrong.json", "wrong.json: task is \"gues\"; did you mean guess?"},
         {"--config @number.json", "task is 3; expected one of stub|guess"},
         {"--config @not_there.json", "not_there.json"},
-        {"--guesses 3",
-         "there is no option --guesses of this task; it is one of --task guess: choose that, or leave it out"},
+        {"--guesses 3", "there is no option --guesses for this task; it belongs to --task guess: choose that, or leave "
+                        "the option out"},
         {"--task guess --head masked", "--head is \"masked\"; expected "},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -1028,9 +1032,8 @@ TEST(a_run_goes_on_as_its_own_task)
 {
     CHECK(run("mine", TINY "--task guess") == 0, "%s", said.log);
     CHECK(run("mine", "--resume auto --max_steps 2") == 1 &&
-              strstr(said.log, "is of the task guess, and this command is "
-                               "stub") &&
-              strstr(said.log, "go on with it by --task guess"),
+              strstr(said.log, "belongs to task guess, but this command has task stub") &&
+              strstr(said.log, "continue it with --task guess"),
           "%s", said.log);
     CHECK(run("mine", "--resume auto --max_steps 2 --task guess") == 0 && !said.log[0], "%s", said.log);
     CHECK(run("from", "--task stub --head masked --model @mine/checkpoint-2") == 0, "%s",
@@ -1041,7 +1044,7 @@ TEST(a_run_goes_on_as_its_own_task)
     program_family = &one;
     const int status = run("mine", "--resume auto --max_steps 3");
     program_family = &family;
-    CHECK(status == 1 && strstr(said.log, "is of the task guess, which train_bert does not have"), "%s", said.log);
+    CHECK(status == 1 && strstr(said.log, "belongs to task guess, which train_bert does not have"), "%s", said.log);
 }
 
 TEST(a_task_that_is_not_in_the_list_is_the_programs_own)

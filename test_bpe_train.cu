@@ -326,7 +326,8 @@ TEST(what_cannot_be_trained_on_is_refused_by_name)
     how.vocab_size = GX_BPE_TRAIN_MOST + 1;
     refused(&err, gx_bpe_train(&t, files, 1, &how, &err), GX_ERR_ARGUMENT, "vocab_size is 1048577", "to 1048576");
     how.vocab_size = GX_BPE_TRAIN_MOST, how.min_frequency = 3;
-    refused(&err, gx_bpe_train(&t, files, 1, &how, &err), GX_ERR_FORMAT, "good", "at least 3 times: nothing to merge");
+    refused(&err, gx_bpe_train(&t, files, 1, &how, &err), GX_ERR_FORMAT, "good",
+            "at least 3 times, so there is nothing to merge");
     how.min_frequency = 2;
     put(files[1], "", 0);
     refused(&err, gx_bpe_train(&t, files + 1, 1, &how, &err), GX_ERR_FORMAT, "bad", "nothing to merge");
@@ -341,7 +342,7 @@ TEST(what_cannot_be_trained_on_is_refused_by_name)
     put(files[1], text, 4 << 18);
     how.vocab_size = 300;
     refused(&err, gx_bpe_train(&t, files, 2, &how, &err), GX_ERR_UNSUPPORTED, "good",
-            "bytes of text; at most 65536 are built");
+            "bytes of text; at most 65536 are supported");
     files[1] = at("missing");
     refused(&err, gx_bpe_train(&t, files, 2, &how, &err), GX_ERR_IO, "missing", "No such file");
     CHECK(!t.kind && !t.vocabulary, "something is open");

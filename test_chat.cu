@@ -107,21 +107,22 @@ TEST(records_that_are_none_are_refused_with_file_and_line)
         {"{\"messages\": []}", GX_ERR_FORMAT, "f:7: \"messages\" is empty; expected a list"},
         {"{\"messages\": \"a\"}", GX_ERR_FORMAT, "f:7: \"messages\" is "},
         {"{\"messages\": [\"a\"]}", GX_ERR_FORMAT, "f:7: messages[0] is a string; expected an object"},
-        {"{\"messages\": [" USER("a") "]}", GX_ERR_FORMAT, "f:7: \"messages\" has no turn of the assistant: nothing"},
+        {"{\"messages\": [" USER("a") "]}", GX_ERR_FORMAT,
+         "f:7: \"messages\" has no turn of the assistant, so nothing"},
         {"{\"messages\": [{\"role\": \"system\", \"content\": \"a\"}]}", GX_ERR_FORMAT, "has no turn of the assistant"},
         {"{\"messages\": [" SAYS("a") "]}", GX_ERR_FORMAT,
-         "f:7: messages[0] is of the assistant, where the user's turn is"},
+         "f:7: messages[0] is a turn of the assistant, but it is the user's turn"},
         {"{\"messages\": [" USER("a") ", " USER("b") "]}", GX_ERR_FORMAT,
-         "f:7: messages[1] is of the user, where the assistant's turn is"},
+         "f:7: messages[1] is a turn of the user, but it is the assistant's turn"},
         {"{\"messages\": [" USER("a") ", " SAYS("b") ", {\"role\": \"system\", \"content\": \"c\"}]}", GX_ERR_FORMAT,
-         "f:7: messages[2] is of the system, where the user's turn is"},
+         "f:7: messages[2] is a turn of the system, but it is the user's turn"},
         {"{\"messages\": [" USER("a") ", {\"role\": \"tool\", \"content\": \"b\"}]}", GX_ERR_FORMAT,
          "f:7: messages[1] has the role \"tool\"; expected system, user or assistant"},
         {"{\"messages\": [{\"content\": \"b\"}]}", GX_ERR_FORMAT, "f:7: messages[0] has the role \"\""},
         {"{\"conversations\": [{\"from\": \"user\", \"value\": \"b\"}]}", GX_ERR_FORMAT,
          "f:7: conversations[0] has the from \"user\"; expected system, human or gpt"},
         {"{\"conversations\": [{\"from\": \"gpt\", \"value\": \"b\"}]}", GX_ERR_FORMAT,
-         "f:7: conversations[0] is of the gpt, where the human's turn is"},
+         "f:7: conversations[0] is a turn of the gpt, but it is the human's turn"},
         {"{\"messages\": [" USER("a") ", {\"role\": \"assistant\"}]}", GX_ERR_FORMAT,
          "f:7: \"content\" of messages[1] is missing; expected a string"},
         {"{\"messages\": [" USER("a") ", {\"role\": \"assistant\", \"content\": null}]}", GX_ERR_FORMAT,
@@ -131,12 +132,12 @@ TEST(records_that_are_none_are_refused_with_file_and_line)
         {"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\", \"image_url\": \"x\"}]}]}",
          GX_ERR_UNSUPPORTED, "f:7: part 0 of \"content\" of messages[0] is of the type \"image_url\"; only texts"},
         {"{\"messages\": [" USER("a") ", {\"role\": \"assistant\", \"content\": \"b\", \"tool_calls\": [1]}]}",
-         GX_ERR_UNSUPPORTED, "f:7: messages[1] has \"tool_calls\", which is not built"},
+         GX_ERR_UNSUPPORTED, "f:7: messages[1] has \"tool_calls\", which is not supported"},
         {"{\"messages\": [" USER("a") ", {\"role\": \"assistant\", \"content\": \"b\", \"weight\": 0}]}",
          GX_ERR_UNSUPPORTED, "f:7: messages[1] has \"weight\""},
         {"{\"messages\": [" USER("a") ", " SAYS("b") "], \"tools\": [{}]}", GX_ERR_UNSUPPORTED,
          "f:7: the record has \"tools\""},
-        {"{\"conversations\": [], \"system\": \"a\"}", GX_ERR_UNSUPPORTED, "a system's text is the first turn"},
+        {"{\"conversations\": [], \"system\": \"a\"}", GX_ERR_UNSUPPORTED, "the text for the system is the first turn"},
         {"{\"instruction\": \"a\", \"input\": \"b\"}", GX_ERR_FORMAT, "f:7: \"output\" is missing; expected a string"},
         {"{\"instruction\": \"\", \"output\": \"b\"}", GX_ERR_FORMAT, "f:7: \"instruction\" is empty"},
         {"{\"instruction\": \"a\", \"output\": \"\"}", GX_ERR_FORMAT, "f:7: \"output\" is empty"},
@@ -169,10 +170,10 @@ TEST(a_file_is_one_of_conversations_by_its_first_record_and_a_text_beside_it_is_
         memset(&said, 0, sizeof said);
         put(list[i].name, list[i].text);
         CHECK(gx_dataset_is_chat(at(list[i].name), &gx_record_reading, &log) == list[i].is_chat, "file %d", (int)i);
-        CHECK(list[i].warns == (strstr(said.log, "has \"text\" and \"messages\"; the texts are taken") != NULL), "%s",
-              said.log);
+        CHECK(list[i].warns == (strstr(said.log, "has both \"text\" and \"messages\"; the texts are used") != NULL),
+              "%s", said.log);
     }
-    CHECK(!gx_dataset_is_chat(at("none.jsonl"), &gx_record_reading, &log), "a file that is not there");
+    CHECK(!gx_dataset_is_chat(at("none.jsonl"), &gx_record_reading, &log), "a file that does not exist");
 }
 
 TEST(a_folder_or_a_file_of_tokens_of_conversations_is_refused_by_name)
@@ -182,7 +183,7 @@ TEST(a_folder_or_a_file_of_tokens_of_conversations_is_refused_by_name)
     GxError e = GX_ZERO;
     put("l.jsonl", CHAT(USER("a") ", " SAYS("b")));
     refused(&e, gx_corpus_open(&c, at("l.jsonl"), NULL, &bytes, 1, NULL, &e), GX_ERR_UNSUPPORTED,
-            "l.jsonl: its records are conversations (\"messages\"), of which no texts are made");
+            "l.jsonl: its records are conversations (\"messages\"), which are not read as texts");
 }
 
 // ---- tokens --------------------------------------------------------------------------------------------------------
@@ -379,7 +380,7 @@ static void check_conversation(const GxChatFormat *f, const GxJson *expected, in
     if (refused_by || !asked)
         refused(&e, gx_chat_training_text(f, r.turn, r.n, 1, &x, NULL, &e),
                 refused_by ? GX_ERR_FORMAT : GX_ERR_UNSUPPORTED,
-                refused_by ? gx_json_string(refused_by) : "writes the turns before an answer otherwise");
+                refused_by ? gx_json_string(refused_by) : "writes the turns before an answer differently");
     if (!refused_by) check_prompts(f, &r, gx_json_get(expected, "prompts"));
     const int n = refused_by || !asked ? 0 : (int)gx_json_size(documents);
     if (n)
@@ -504,22 +505,21 @@ TEST(an_answer_is_found_by_what_is_before_and_behind_it)
         {TURNS("<{{ m.role[0] | upper }}>{{ m.content }} "), "a", "b", "<U>q <A>[a] <U>a <A>[b] "},
         {TURNS("<{{ m.role[0] | upper }}>{{ m.content }}\nend of it"), "a", NULL, "<U>q\nend of it<A>[a\nend] of it"},
         {TURNS("<{{ m.role[0] | upper }}>{{ m.content | replace('Q', 'X') }}<|im_end|>"), "say Q", NULL,
-         "what the assistant says cannot be found in what T writes, so what would be learned is not known; "
-         "--chat_template NAME or FILE takes another"},
+         "what the assistant says cannot be found in the output of T, so what would be learned is not known; "
+         "--chat_template NAME or FILE names another template"},
         {TURNS("<{{ m.role[0] | upper }}>{% if m.role == 'user' or loop.length < 3 %}{{ m.content }}{% endif "
                "%}<|im_end|>"),
          "a", "b",
-         "what the assistant says cannot be found in what T writes, so what would be learned is not known; "
-         "--chat_template NAME or FILE takes another"},
+         "what the assistant says cannot be found in the output of T, so what would be learned is not known; "
+         "--chat_template NAME or FILE names another template"},
         {TURNS("{{ m.content }}{% generation %}{% endgeneration %}<|im_end|>"), "a", NULL,
-         "T has {% generation %} blocks, and none writes a byte of an answer: nothing would be learned; "
-         "--chat_template "
-         "NAME or FILE takes another"},
+         "T has {% generation %} blocks, but none covers a byte of an answer: nothing would be learned; "
+         "--chat_template NAME or FILE names another template"},
         {TURNS("{% if m.role == 'assistant' and loop.index < 3 %}{% generation %}{{ m.content }}{% endgeneration %}"
                "{% else %}{{ m.content }}{% endif %}<|im_end|>"),
          "a", "b",
-         "T has {% generation %} blocks, and they mark 1 of the 2 answers of a conversation: the others would not be "
-         "learned; --chat_template NAME or FILE takes another"},
+         "T has {% generation %} blocks, but they mark 1 of the 2 answers of a conversation: the others would not be "
+         "learned; --chat_template NAME or FILE names another template"},
         {TURNS("{{ m.role }}"), "a", NULL, "T: what the assistant says is not in what it writes"},
         // several blocks of an answer
         {TURNS("<{{ m.role[0] | upper }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration "
@@ -544,7 +544,7 @@ TEST(files_of_conversations_that_are_wrong_are_refused_with_their_line)
         const char *says;
     } list[] = {{"", "chatml", NULL, GX_ERR_FORMAT, "none of its 0 conversations has an answer"},
                 {CHAT(USER("a") ", " SAYS("b")) "\n" CHAT(USER("a") ", " SAYS("b")), "chatml", NULL, GX_ERR_FORMAT,
-                 "chats.jsonl:2: the line is empty, and others follow"},
+                 "chats.jsonl:2: the line is empty, but others follow"},
                 {CHAT(USER("a") ", " SAYS("b")) "{\"text\": \"a\"}\n", "chatml", NULL, GX_ERR_FORMAT,
                  "chats.jsonl:2: the record"},
                 {CHAT(USER("a") ", " SAYS("b")) CHAT(SAYS("b")) CHAT(USER("b")), "chatml", NULL, GX_ERR_FORMAT,
@@ -552,12 +552,11 @@ TEST(files_of_conversations_that_are_wrong_are_refused_with_their_line)
                 {CHAT(USER("a") ", " SAYS("\xFF")), "chatml", NULL, GX_ERR_FORMAT, "chats.jsonl:1"},
                 {CHAT(USER("a") ", " SAYS("b")), "", NULL, GX_ERR_ARGUMENT,
                  "chats.jsonl:1: the record is a conversation, and neither the model's folder nor the tokenizer's has "
-                 "a template; "
-                 "--chat_template takes a template's file, or one of chatml|"},
+                 "a chat template; --chat_template accepts the file of a template, or one of chatml|"},
                 {"{\"instruction\": \"a\", \"output\": \"b\"}", "", "it is not known", GX_ERR_ARGUMENT,
                  "chats.jsonl:1: the record is a conversation, and it is not known; --chat_template"},
                 {"{\"instruction\": \"a\", \"output\": \"b\"}", "", NULL, GX_ERR_UNSUPPORTED,
-                 "chats.jsonl:1: the tokenizer byte-256 has no eos_token, which ends the answer"}};
+                 "chats.jsonl:1: the tokenizer byte-256 has no eos_token to end the answer"}};
     GxTokenizer bytes = gx_tokenizer_bytes(), t;
     GxChatTokens c;
     GxError e = GX_ZERO;
@@ -576,7 +575,7 @@ TEST(files_of_conversations_that_are_wrong_are_refused_with_their_line)
     const GxChatReading chatml = {gx_chat_format("chatml"), NULL, NULL},
                         mistral = {gx_chat_format("mistral"), NULL, NULL};
     refused(&e, gx_chat_tokens_open(&c, at("chats.jsonl"), &t, &chatml, 1000, 1, &e), GX_ERR_ARGUMENT,
-            "has no <|im_end|>, with which answers of the format chatml end");
+            "has no token <|im_end|>, which ends the answers of the format chatml");
     CHECK(gx_chat_tokens_open(&c, at("chats.jsonl"), &t, &mistral, 1000, 1, &e) == GX_OK, "%s", e.message);
     gx_chat_tokens_close(&c), gx_tokenizer_close(&t);
 }
@@ -863,15 +862,15 @@ TEST(what_is_no_prompt_with_a_completion_is_refused_by_line)
         const char *line, *says;
     } list[] = {
         {"{\"completion\": \"a\", \"promt\": \"b\"}",
-         "f:7: there is no \"prompt\"; the line has: completion, promt; --prompt_column NAME takes another"},
+         "f:7: there is no \"prompt\"; the line has: completion, promt; --prompt_column NAME names another one"},
         {"{\"prompt\": \"a\", \"completion\": [" SAYS("b") "]}",
-         "f:7: \"prompt\" is a string, and \"completion\" is an array; expected two strings, or two lists of messages"},
-        {"{\"prompt\": 1, \"completion\": 2}", "f:7: \"prompt\" is an integer, and \"completion\" is an integer"},
+         "f:7: \"prompt\" is a string, but \"completion\" is an array; expected two strings, or two lists of messages"},
+        {"{\"prompt\": 1, \"completion\": 2}", "f:7: \"prompt\" is an integer, but \"completion\" is an integer"},
         {"{\"prompt\": \"a\", \"completion\": \" \\n\"}", "f:7: \"completion\" is empty"},
         {"{\"prompt\": [" USER("a") ", " SAYS("b") "], \"completion\": [" SAYS("c") "]}",
-         "f:7: \"prompt\" ends with a turn of the assistant; expected one of the user, to which \"completion\" "
+         "f:7: \"prompt\" ends with a turn of the assistant; expected a turn of the user, which \"completion\" "
          "answers"},
-        {"{\"prompt\": [" USER("a") "], \"completion\": [" USER("c") "]}", "f:7: completion[0] is of the user"},
+        {"{\"prompt\": [" USER("a") "], \"completion\": [" USER("c") "]}", "f:7: completion[0] is a turn of the user"},
         {"{\"prompt\": [], \"completion\": []}", "f:7: \"prompt\" is empty"},
         {"{\"prompt\": [" USER("a") "], \"completion\": []}", "f:7: \"completion\" is empty"},
         {"{\"prompt\": \"a\"}", "f:7: the record has none of \"messages\""},
@@ -913,13 +912,13 @@ TEST(tables_are_instructions_prompts_or_texts_by_their_columns)
                 {"t.csv", "text,prompt,completion\na,b,c\n,d,e\nx,y,z\n", 0, 2, 1, NULL},
                 {"t.csv", "id;text\r\n1;a\r\n2;\"b;c\"\r\n", 0, 2, 0, NULL},
                 {"t.csv", "messages,label\na,b\n", 0, 0, 0,
-                 "t.csv: no record has a \"text\" with something in it; the first one has: messages, label; "
-                 "--text_column NAME takes another"},
+                 "t.csv: no record has a \"text\" that is not empty; the first record has: messages, label; "
+                 "--text_column NAME names another column"},
                 {"t.csv", "conversations\na\n", 0, 0, 0, "t.csv: no record has a \"text\""},
                 {"t.csv", "prompt,label\na,b\n", 0, 0, 0,
-                 "expected .txt, or another text; .jsonl, .csv or .tsv, whose records have text"},
+                 "expected .txt, or another text file; .jsonl, .csv or .tsv, whose records have text"},
                 {"t.csv", "completion\na\n", 1, 0, 0,
-                 "t.csv:1: there is no column \"prompt\"; the first line names, between commas: completion; "
+                 "t.csv:1: there is no column \"prompt\"; the first line names, separated by commas: completion; "
                  "--prompt_column NAME"},
                 {"t.csv", "prompt,completion\na,\n", 1, 0, 0, "t.csv:2: \"completion\" is empty"},
                 {"t.csv", "text\n\"a\n", 0, 0, 0, "t.csv:2: the quotation mark"}};
@@ -940,7 +939,7 @@ TEST(tables_are_instructions_prompts_or_texts_by_their_columns)
         CHECK(list[i].says ? status != GX_OK && strstr(e.message, list[i].says)
                            : status == GX_OK && b.source[0].file.documents == list[i].documents,
               "%s: \"%s\" expected in %s", list[i].text, list[i].says ? list[i].says : "", e.message);
-        CHECK(list[i].warns == (strstr(said.log, "has \"text\" and \"prompt\"; the texts are taken") != NULL), "%s",
+        CHECK(list[i].warns == (strstr(said.log, "has both \"text\" and \"prompt\"; the texts are used") != NULL), "%s",
               said.log);
         if (status == GX_OK) {
             CHECK(!b.source[0].packed.samples == !list[i].is_chat && gx_dataset_has_documents(at(list[i].name)), "%s",
@@ -975,7 +974,7 @@ TEST(conversations_that_are_wrong_are_left_out_and_counted)
     memset(&skip, 0, sizeof skip);
     put("c.jsonl", CHAT(SAYS("b")) CHAT(SAYS("b")));
     CHECK(gx_chat_tokens_open(&c, at("c.jsonl"), &bytes, &how, 1000, 2, &e) == GX_ERR_FORMAT &&
-              strstr(e.message, "all of its records are wrong, and left out; the first that is: "),
+              strstr(e.message, "all of its records are wrong, so none is left; the first one: "),
           "%s", e.message);
     gx_error_clear(&e);
     put("c.jsonl", CHAT(SAYS("b")) "\n" CHAT(USER("a") ", " SAYS("b"))); // an empty line is no record
@@ -1198,17 +1197,17 @@ TEST(a_file_of_tokens_of_another_format_or_of_longer_conversations_is_refused)
     int warned;
     write_chats("chats.jsonl", 45);
     if (!CHECK(write_tokens(&bytes, &chatml, 130, 0, 0, &e) == GX_OK, "%s", e.message)) return;
-    refuses_tokens(&bytes, &llama2, 130, "was made with the chat template chatml, and this one, llama2, is another");
-    refuses_tokens(&bytes, &none, 130, "none, is another");
-    refuses_tokens(&bytes, &alpaca, 130, "alpaca, is another");
-    refuses_tokens(&bytes, NULL, 130, "is of conversations, and texts are read here");
+    refuses_tokens(&bytes, &llama2, 130, "was made with the chat template chatml, but this run has llama2");
+    refuses_tokens(&bytes, &none, 130, "but this run has none");
+    refuses_tokens(&bytes, &alpaca, 130, "but this run has alpaca");
+    refuses_tokens(&bytes, NULL, 130, "holds conversations, but texts are expected here");
     refuses_tokens(&bytes, &chatml, 60, "was made with --seq_len 130 and has a conversation of ");
     for (int k = 0; k < 2; k++) { // some are shortened at 130, which matters where there is more room
         said.log[0] = 0;
         if (!CHECK(gx_blend_open(&b, at("chats.tokens"), "", &bytes, &chatml, 0.3, 130 + 70 * k, 1, &hear, &e) == GX_OK,
                    "%s", e.message))
             return;
-        warned = strstr(said.log, "though this run's --seq_len 200 has more room") != NULL;
+        warned = strstr(said.log, "although this run's --seq_len 200 has more room") != NULL;
         CHECK(warned == k && (k == 0 || b.source[0].chat.shortened > 0), "it says: %s", said.log);
         gx_blend_close(&b);
     }
@@ -1269,8 +1268,10 @@ TEST(conversations_that_are_tokenized_in_parts_go_on_with_the_same_format_alone)
     CHECK(write_tokens(&bytes, &chatml, 130, 300, 500, &e) == GX_ERR_FORMAT, "it is whole");
     CHECK(gx_path_is_file(at("chats.tokens.parts/progress.json")), "no parts are left: %s", e.message);
     gx_error_clear(&e);
-    refused(&e, write_tokens(&bytes, &llama2, 130, 300, 500, &e), GX_ERR_ARGUMENT, "or the chat template, its date");
-    refused(&e, write_tokens(&bytes, &chatml, 131, 300, 500, &e), GX_ERR_ARGUMENT, "or the chat template, its date");
+    refused(&e, write_tokens(&bytes, &llama2, 130, 300, 500, &e), GX_ERR_ARGUMENT,
+            "or another chat template, --chat_date");
+    refused(&e, write_tokens(&bytes, &chatml, 131, 300, 500, &e), GX_ERR_ARGUMENT,
+            "or another chat template, --chat_date");
     struct stat st;
     stat(at("chats.jsonl"), &st);
     put("chats.jsonl", all);
@@ -1316,7 +1317,7 @@ TEST(whole_conversations_are_held_out_at_the_end)
     GxDataset d;
     put("chats.jsonl", CHAT(USER("a") ", " SAYS("b") ", " USER("c") ", " SAYS("d")));
     refused(&e, gx_dataset_open_chat(&d, at("chats.jsonl"), &bytes, &how, 0.1, 500, 1, &e), GX_ERR_FORMAT,
-            "it has one conversation, of which none can be held out");
+            "has only one conversation, of which none can be held out");
 }
 
 // ---- a training ----------------------------------------------------------------------------------------------------
@@ -1432,8 +1433,8 @@ TEST(a_column_that_nothing_is_read_by_is_an_error)
         {"qa.csv", "--prompt_column nope", "\"nope\""},
         {"qa.csv", "--text_column nope", "no record has a \"nope\""},
         {"qa.csv", "--text_column question --prompt_column question --completion_column answer",
-         "--text_column question: nothing of"},
-        {"qa.txt", "--text_column q", "--text_column q: nothing of"},
+         "--text_column question: nothing was read from"},
+        {"qa.txt", "--text_column q", "--text_column q: nothing was read from"},
         {"qa.csv", "--prompt_column question --completion_column answer", NULL},
         {"qa.csv", "--text_column answer", NULL},
     };
@@ -1490,7 +1491,7 @@ TEST(a_training_leaves_bad_records_out_and_says_it_once_on_any_ranks)
                 {"b.csv",
                  "body;id\none two three;1\nx\"y;2\nfour five six seven;3\n",
                  "--seq_len 4 --text_column body",
-                 {"1 record is left out (--skip_bad_records)", "b.csv:3: column 1 has a quotation mark", ""}}};
+                 {"1 record is left out (--skip_bad_records)", "b.csv:3: column 1 contains a quotation mark", ""}}};
     for (int i = 0; i < 6; i++) {
         const int k = i / 2;
         char more[400];
@@ -1722,7 +1723,7 @@ TEST(a_sample_is_shown_with_its_own_lines)
     snprintf(line, sizeof line, "\n%s<|im_end|>\n", text);
     CHECK(strstr(said.out, line), "%s", said.out);
     snprintf(line, sizeof line, "\n⟦%s<|im_end|>⟧\n", text);
-    CHECK(strstr(said.out, line) && strstr(said.out, "options, where not"), "%s", said.out);
+    CHECK(strstr(said.out, line) && strstr(said.out, "options that differ"), "%s", said.out);
 }
 
 // A resumed run trains on the same texts, whatever day it is.
@@ -1749,7 +1750,7 @@ TEST(a_template_that_says_the_date_says_that_of_the_day_on_which_the_run_began)
     // another day is another text; a template that is gone is in the checkpoint, with which the run goes on
     unlink(at("dated.jinja"));
     for (int i = 0; i < 3; i++) {
-        static const char *const says[] = {"dated/checkpoint-2/chat_template.jinja, which --chat_template takes",
+        static const char *const says[] = {"dated/checkpoint-2/chat_template.jinja, which --chat_template accepts",
                                            "or --chat_date", ""};
         argc = 1, memset(&said, 0, sizeof said);
         snprintf(line, sizeof line, "--output_dir %s --resume auto --max_steps 3 --threads 1%s%s", at("dated"),
@@ -1778,11 +1779,11 @@ TEST(a_template_that_says_the_date_says_that_of_the_day_on_which_the_run_began)
     put("alpaca.jsonl", "{\"instruction\": \"a\", \"output\": \"b\"}\n");
     put("plain.txt", "some text, some text, some text, some text, some text, some text, some text, some text, some");
     CHECK(train_small(at("plain.txt"), "undated", "--chat_date 2024-02-29 --micro_batch_size 1 --seq_len 8") == 0 &&
-              strstr(said.log, "--chat_date changes nothing: what is learned from are texts"),
+              strstr(said.log, "--chat_date changes nothing: the training data are texts"),
           "%s", said.log);
     snprintf(more, sizeof more, "--tokenizer %s --chat_date 2024-02-29 --micro_batch_size 1 --seq_len 200", at("tok"));
     CHECK(train_small(at("alpaca.jsonl"), "undated", more) == 0 &&
-              strstr(said.log, "--chat_date changes nothing: instructions are written as Alpaca's"),
+              strstr(said.log, "--chat_date changes nothing: instructions are written in Alpaca's format"),
           "%s", said.log);
     CHECK(train_small(at("chats.jsonl"), "x", "--chat_template chatml --chat_date 2023-02-29") == 1 &&
               strstr(said.log, "chat_date is \"2023-02-29\"; expected a day, YYYY-MM-DD"),
@@ -1816,13 +1817,13 @@ TEST(what_a_template_leaves_out_of_conversations_is_said)
         {"{% for m in messages %}<|im_start|>{{ m.content | trim }}<|im_end|>{% endfor %}", NULL},
         {"{% for m in messages %}{% if m.role != 'system' %}<|im_start|>{{ m.content }}<|im_end|>{% endif %}{% endfor "
          "%}",
-         "does not write what the system says as it stands in 2 of 3 conversations"},
+         "does not write all that the system says, in 2 of 3 conversations"},
         {"x{% for m in messages %}{% if m.role != 'user' %}<|im_start|>{{ m.content }}<|im_end|>{% endif %}{% endfor "
          "%}",
-         "does not write what the user says as it stands in 3 of 3 conversations"},
+         "does not write all that the user says, in 3 of 3 conversations"},
         {"{% for m in messages %}<|im_start|>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
          "{% endgeneration %}{% else %}{{ m.content }}{% endif %}<|im_end|>{% endfor %}",
-         "marks to be learned has <|im_end|>, with which its answers end, in 3 of 3 conversations"},
+         "ends an answer with <|im_end|>, but in 3 of 3 conversations"},
         {"{% for m in messages %}<|im_start|>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>"
          "{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}{% endfor %}",
          NULL}};

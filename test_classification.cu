@@ -241,37 +241,39 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
         {"text\tlabl\ngood\tyes\n", NULL, "", "t.tsv:1: there is no column \"label\""},
         {"text\tlabel\ngood\tyes\n \tno\n", NULL, "", "t.tsv:3:"},
         {"text\tlabel\ngood\tyes\nbad\t\n", NULL, "", "t.tsv:3:"},
-        {"text\tlabel\ngood\tyes\nfine\tyes\n", NULL, "", "there is one label, \"yes\": nothing is to be chosen"},
+        {"text\tlabel\ngood\tyes\nfine\tyes\n", NULL, "",
+         "there is only one label, \"yes\", so there is nothing to choose from"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", "text\tlabel\nbad\tnever\n", "",
-         "v.tsv:2: the label \"never\" is not one of the 2 that are known: no, yes"},
+         "v.tsv:2: the label \"never\" is not one of the 2 known labels: no, yes"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--labels yes,maybe",
-         "t.tsv:3: the label \"no\" is not one of the 2 that are known: yes, maybe; --labels names them"},
+         "t.tsv:3: the label \"no\" is not one of the 2 known labels: yes, maybe; --labels names them"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", "text\tlabel\nbad\tnever\n", "",
-         "no, yes; these are the training data's; --labels a,b,c names others"},
+         "no, yes; these are those of the training data; --labels a,b,c names others"},
         {"text\tlabel\ngood\t1e38\nbad\t0.5\n", NULL, "",
          "t.tsv:2: \"label\" is \"1e38\"; expected a number between -1.8e19 and 1.8e19"},
         {"text\tlabel\ngood\t1.5\nbad\t2\n", "text\tlabel\nbad\tno\n", "",
-         "v.tsv:2: \"label\" is \"no\"; expected a number such as 3 or -0.5; labels of the training data are numbers"},
-        {"text\tlabel\ngood\t1.5\nbad\t2\n", NULL, "--labels 1.5,2", "--labels are for choosing one or several"},
-        {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--labels yes,yes", "--labels: the label \"yes\" stands twice"},
+         "v.tsv:2: \"label\" is \"no\"; expected a number such as 3 or -0.5; the labels of the training data are "
+         "numbers"},
+        {"text\tlabel\ngood\t1.5\nbad\t2\n", NULL, "--labels 1.5,2", "--labels is for choosing among labels"},
+        {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--labels yes,yes", "--labels: the label \"yes\" is listed twice"},
         {"text\tlabel\ngood\t1.5\nbad\tno\n", NULL, "--problem_type regression",
-         "t.tsv:3: \"label\" is \"no\"; expected a number such as 3 or -0.5; --problem_type regression asks for"},
+         "t.tsv:3: \"label\" is \"no\"; expected a number such as 3 or -0.5; --problem_type is regression"},
         {"text\tlabel\ngood\ta,a\nbad\tb\n", NULL, "--problem_type multi_label_classification",
-         "t.tsv:2: the label \"a\" stands there twice"},
+         "t.tsv:2: the label \"a\" is listed twice"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text2_column other", "there is no column \"other\""},
         {"text\tlabel\ngood\tyes\nbad\tno\n", "text\ttext2\tlabel\nbad\tfilm\tno\n", "", "v.tsv has text2, "},
-        {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text_column=", "one of them is empty"},
+        {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text_column=", "is empty; expected the name of a column"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text_column label",
-         "--text_column and --label_column are both \"label\"; expected two columns\""},
+         "--text_column and --label_column are both \"label\"; expected two different columns\""},
         {"text2\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text_column text2",
-         "--text_column and --text2_column are both \"text2\"; expected two columns, or --text2_column ''"},
+         "--text_column and --text2_column are both \"text2\"; expected two different columns, or --text2_column ''"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--text2_column label",
-         "--text2_column and --label_column are both \"label\"; expected two columns, or --text2_column ''"},
+         "--text2_column and --label_column are both \"label\"; expected two different columns, or --text2_column ''"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--group_column label",
-         "--group_column and --label_column are both \"label\"; expected two columns\""},
+         "--group_column and --label_column are both \"label\"; expected two different columns\""},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--validation_fraction 0.9", "with --validation_fraction 0.9"},
         {"text\tlabel\ngood\tyes\nbad\tno\n", NULL, "--predict x.tsv",
-         "the model has no head for labels (its config.json names no ...ForSequenceClassification): train one first"},
+         "the model has no head for labels (its config.json names no ...ForSequenceClassification); train one first"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         GxClassification c;
@@ -347,14 +349,13 @@ TEST(lists_of_labels_in_json_lines_are_those_of_the_table)
              path_of("null.jsonl"), path_of("tokens"));
     CHECK(open_task(&c, &g, 16, "", flags) != GX_OK &&
               strstr(g.error.message, "null.jsonl:2: \"label\" is null, which is no label: it is missing; expected a "
-                                      "string, or a list; [] where there is none"),
+                                      "string, or a list (if there are no labels: [])"),
           "%s", g.error.message);
     gx_classification.data.close(&c);
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s", path_of("t.jsonl"), path_of("tokens"));
     CHECK(open_task(&c, &g, 16, "", flags) != GX_OK &&
-              strstr(g.error.message,
-                     "t.jsonl:1: \"label\" is an array; expected a string or a number: several labels of "
-                     "a text are learned with --problem_type multi_label_classification"),
+              strstr(g.error.message, "t.jsonl:1: \"label\" is an array; expected a string or a number; to give a text "
+                                      "several labels, use --problem_type multi_label_classification"),
           "%s", g.error.message);
     gx_classification.data.close(&c);
 }
@@ -547,17 +548,15 @@ TEST(a_metric_that_these_labels_do_not_have_is_refused_before_the_training)
     static const struct {
         const char *flags, *says;
     } cases[] = {
-        {"--metric_for_best_model accurcy",
-         "--metric_for_best_model is \"accurcy\"; a validation of task classification "
-         "says loss, accuracy, f1, matthews_correlation\n"},
-        {"--metric_for_best_model eval_mrr",
-         "is \"eval_mrr\"; a validation of task classification says loss, accuracy, "
-         "f1, matthews_correlation; mrr needs --group_column"},
+        {"--metric_for_best_model accurcy", "--metric_for_best_model is \"accurcy\"; a validation of task "
+                                            "classification reports loss, accuracy, f1, matthews_correlation\n"},
+        {"--metric_for_best_model eval_mrr", "is \"eval_mrr\"; a validation of task classification reports loss, "
+                                             "accuracy, f1, matthews_correlation; mrr needs --group_column"},
         {"--metric_for_best_model pearson", "; pearson is of --problem_type regression\n"},
         {"--metric_for_best_model f1_micro --ranks 2", "; f1_micro is of --problem_type multi_label_classification\n"},
         {"--metric_for_best_model accuracy --problem_type regression --train_data @number.tsv",
-         "says loss, mse, pearson, spearmanr; accuracy is of --problem_type single_label_classification\n"},
-        {"--metric_for_best_model mrr --group_column text --labels no,yes,maybe", "; mrr is of one label of two, or"},
+         "reports loss, mse, pearson, spearmanr; accuracy is of --problem_type single_label_classification\n"},
+        {"--metric_for_best_model mrr --group_column text --labels no,yes,maybe", "; mrr needs two labels"},
     };
     char flags[1200];
     train_yes_and_no();
@@ -584,7 +583,8 @@ TEST(a_metric_that_is_not_defined_ends_no_run)
              "--train_data %s --validation_fraction 0.3 --max_steps 6 --eval_steps 2 --metric_for_best_model pearson "
              "--load_best_model_at_end true --early_stopping_patience 1",
              path_of("constant.tsv"));
-    CHECK(run("constant", flags) == 0 && strstr(said.log, "no validation could be compared: pearson was not a finite"),
+    CHECK(run("constant", flags) == 0 &&
+              strstr(said.log, "no validation could be compared, because pearson was not a finite"),
           "%s", said.log);
     CHECK(strstr(said.log, "/constant/checkpoint-6\n") && is_there(path_of("constant/checkpoint-6/manifest.json")) &&
               isnan(metric("pearson")) && strstr(said.out, "done: 6 steps"),
@@ -600,9 +600,8 @@ TEST(groups_of_what_cannot_be_ranked_are_a_warning)
              "--train_data %s --max_steps 1 --group_column text --problem_type multi_label_classification",
              path_of("several.tsv"));
     CHECK(run("grouped", flags) == 0 &&
-              strstr(said.log,
-                     "--group_column text keeps groups together, but texts are not ranked in them: that takes "
-                     "one label of two, or a number, and here it is any of 2 labels\n"),
+              strstr(said.log, "--group_column text keeps groups together, but their texts cannot be ranked: that "
+                               "needs two labels, or numbers to predict, and here it is any of 2 labels\n"),
           "%s", said.log);
 }
 
@@ -675,8 +674,7 @@ TEST(predictions_of_a_file_come_in_its_order_with_or_without_labels_on_any_ranks
     write_file("odd.tsv", "text\tlabel\ngood\tmaybe\n");
     snprintf(flags, sizeof flags, "--model %s --predict %s --predictions %s", path_of("class/checkpoint-20"),
              path_of("odd.tsv"), path_of("odd.jsonl"));
-    CHECK(run("none", flags) == 1 && strstr(said.log, "to predict without labels, give --label_column"), "%s",
-          said.log);
+    CHECK(run("none", flags) == 1 && strstr(said.log, "to predict without labels, set --label_column"), "%s", said.log);
     strcat(flags, " --label_column none");
     CHECK(run("none", flags) == 0 && is_there(path_of("odd.jsonl")), "%s", said.log);
     char *first = read_file(path_of("said0.jsonl")), *table = read_file(path_of("said2.tsv"));
@@ -690,8 +688,8 @@ TEST(predictions_that_cannot_be_written_are_refused_before_anything_is_computed)
 {
     static const struct {
         const char *predictions, *message;
-    } cases[] = {{"said0.jsonl", "said0.jsonl is there already; remove it, or take another name"},
-                 {"x.csv", "Its name must end with .tsv or .jsonl"},
+    } cases[] = {{"said0.jsonl", "said0.jsonl already exists; remove it, or choose another name"},
+                 {"x.csv", "its name must end with .tsv or .jsonl"},
                  {"nowhere/x.tsv", "nowhere"}};
     char flags[1200];
     train_yes_and_no();
@@ -710,7 +708,7 @@ TEST(predictions_that_cannot_be_written_are_refused_before_anything_is_computed)
     CHECK(run("none", flags) == 1 && strstr(said.log, "--predict needs a model"), "%s", said.log);
     snprintf(flags, sizeof flags, "--model %s --evaluate true --predict %s", path_of("class/checkpoint-20"),
              path_of("new.tsv"));
-    CHECK(run("none", flags) == 1 && strstr(said.log, "--evaluate looks at held-out samples, and --predict at another"),
+    CHECK(run("none", flags) == 1 && strstr(said.log, "--evaluate reads held-out samples, but --predict reads another"),
           "%s", said.log);
 }
 
@@ -778,8 +776,8 @@ TEST(a_model_brings_its_labels_in_their_order)
         if (renews_heads) CHECK(status == GX_OK && c.head.is_new && c.outputs == 3, "%s", g.error.message);
         else
             CHECK(status != GX_OK &&
-                      strstr(g.error.message, "lines 2, 3, 4); these are the head's outputs, to which the model's "
-                                              "config.json gives no names; --labels a,b,c names them"),
+                      strstr(g.error.message, "lines 2, 3, 4); these stand for the head's outputs, which the model's "
+                                              "config.json does not name; --labels a,b,c names them"),
                   "%s", g.error.message);
         gx_classification.data.close(&c);
         write_file("t.tsv", "text\tlabel\ngood\tb\nbad\ta\n");
@@ -789,14 +787,14 @@ TEST(a_model_brings_its_labels_in_their_order)
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s --validation_fraction 0 --labels a,b,c",
              path_of("t.tsv"), path_of("tokens"));
     CHECK(open_task(&c, &g, 16, path_of("model"), flags) != GX_OK &&
-              strstr(g.error.message, "--labels names 3, but the model has a head for 2 (LABEL_0, LABEL_1)"),
+              strstr(g.error.message, "--labels names 3 labels, but the model's head has 2 (LABEL_0, LABEL_1)"),
           "%s", g.error.message);
     gx_classification.data.close(&c);
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s --validation_fraction 0 --problem_type regression",
              path_of("t.tsv"), path_of("tokens"));
     CHECK(open_task(&c, &g, 16, path_of("model"), flags) != GX_OK &&
               strstr(g.error.message,
-                     "--problem_type is regression, but the model has a head for single_label_classification"),
+                     "--problem_type is regression, but the model's head is for single_label_classification"),
           "%s", g.error.message);
     gx_classification.data.close(&c);
     change("model/config.json", "BertForSequenceClassification", "BertForMaskedLM"); // no head: its names mean nothing
@@ -811,10 +809,9 @@ TEST(a_trained_head_keeps_the_order_of_its_labels_and_its_kind)
 {
     static const struct {
         const char *flags, *says;
-    } bad[] = {
-        {"--labels yes,no", "--labels has \"yes\" as number 0, but it is number 1 of the model's head"},
-        {"--problem_type multi_label_classification", "but the model has a head for single_label_classification"},
-        {"--seq_len 2", "a text between [CLS] and [SEP] needs at least 3"}};
+    } bad[] = {{"--labels yes,no", "--labels has \"yes\" as number 0, but the model's head has it as number 1"},
+               {"--problem_type multi_label_classification", "but the model's head is for single_label_classification"},
+               {"--seq_len 2", "with [CLS] and [SEP] around it a text needs at least 3"}};
     char flags[1200];
     train_yes_and_no();
     snprintf(flags, sizeof flags, "--train_data %s --validation_data %s --micro_batch_size 2 --max_steps 3",
@@ -857,7 +854,7 @@ TEST(a_resumed_run_goes_on_with_its_texts_and_another_list_of_labels_is_refused)
     CHECK(run("cut", "--max_steps 7 --resume auto --labels yes,no") == 1 && strstr(said.log, "in the head's order"),
           "%s", said.log);
     write_corpus("train.tsv", 0, 299, 3);
-    CHECK(run("cut", "--max_steps 7 --resume auto") == 1 && strstr(said.log, "(its texts is another"), "%s", said.log);
+    CHECK(run("cut", "--max_steps 7 --resume auto") == 1 && strstr(said.log, "(its texts differs"), "%s", said.log);
     write_corpus("train.tsv", 0, 300, 3);
 }
 
@@ -869,7 +866,7 @@ TEST(labels_that_never_occur_in_training_are_a_warning)
              "--train_data %s --validation_data %s --micro_batch_size 2 --max_steps 1 --labels no,perhaps,yes",
              path_of("train.tsv"), path_of("validation.tsv"));
     CHECK(run("warned", flags) == 0 &&
-              strstr(said.log, "1 of 3 labels never occurs in what is trained on, and cannot be learned: perhaps"),
+              strstr(said.log, "1 of 3 labels never occurs in the training data, and cannot be learned: perhaps"),
           "%s", said.log);
 }
 
@@ -877,11 +874,11 @@ TEST(classes_whose_names_are_numbers_with_a_comma_or_several_labels_are_said_to_
 {
     static const struct {
         const char *text, *words; // NULL: nothing is said
-    } cases[] = {
-        {"a film\t1,5\nb film\t-2,5\n", "t.tsv: its labels, such as \"-2,5\", are learned as classes; numbers to"},
-        {"a film\tsport\nb film\tsport, politics\nc film\tpolitics\n",
-         "the label \"sport, politics\" is learned as a class of its own; several labels of a text"},
-        {"a film\tgood, really\nb film\tbad\n", NULL}};
+    } cases[] = {{"a film\t1,5\nb film\t-2,5\n",
+                  "t.tsv: its labels, such as \"-2,5\", are taken as classes; to predict numbers"},
+                 {"a film\tsport\nb film\tsport, politics\nc film\tpolitics\n",
+                  "the label \"sport, politics\" is taken as one class; to give a text several labels"},
+                 {"a film\tgood, really\nb film\tbad\n", NULL}};
     char text[300], flags[1200];
     train_yes_and_no();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -985,7 +982,7 @@ TEST(a_run_with_a_new_head_goes_on_as_the_uninterrupted_one)
     CHECK(run("cut_new", "--resume auto --max_steps 4") == 0 && told.window[4] == window, "%s%g, uninterrupted %g",
           said.log, told.window[4], window);
     CHECK(run("cut_new", "--resume auto --max_steps 5 --labels c,b,a") == 1 &&
-              strstr(said.log, "(id2label of its config.json)\n"),
+              strstr(said.log, "(id2label in its config.json)\n"),
           "%s", said.log);
 }
 
@@ -1000,8 +997,8 @@ static int predict_again(const char *name, const char *flags)
 TEST(names_that_are_a_guess_and_a_column_that_is_not_read_are_said)
 {
     static const char guess[] =
-        "gives its head's 2 outputs no names: those of the data are taken in their sorted order, "
-        "which is a guess (LABEL_0 is \"bad\", LABEL_1 is \"good\"); --labels a,b,c says";
+        "does not name its head's 2 outputs: the sorted labels of the data are taken for them in this order, which is "
+        "a guess (LABEL_0 is \"bad\", LABEL_1 is \"good\"); to say which is which, give --labels a,b,c";
     char line[2000], flags[1200];
     train_yes_and_no();
     snprintf(line, sizeof line,
@@ -1026,8 +1023,8 @@ TEST(names_that_are_a_guess_and_a_column_that_is_not_read_are_said)
         write_file(files[i][0], files[i][1]);
         snprintf(flags, sizeof flags, "--model %s --predict %s", path_of("unnamed"), path_of(files[i][0]));
         CHECK(predict_again("unread", flags) == 0 &&
-                  strstr(said.log, "its \"text_pair\" is not read; if that is the second text "
-                                   "of a pair, say --text2_column text_pair"),
+                  strstr(said.log, "its column \"text_pair\" is not read; if it is the second text of a pair, say "
+                                   "--text2_column text_pair"),
               "%s: %s", files[i][0], said.log);
         strcat(flags, " --text2_column text_pair");
         CHECK(predict_again("read", flags) == 0 && !strstr(said.log, "is not read"), "%s: %s", files[i][0], said.log);
@@ -1040,22 +1037,20 @@ TEST(a_head_for_other_labels_is_refused_with_what_can_be_done)
         const char *model, *text, *more, *says;
     } cases[] = {
         {"class/checkpoint-20", "good\ta\nbad\tb\nfine\tc\n", "",
-         "t.tsv:2: the label \"a\" is not one of the 2 that are known: no, yes (wrong are 3 of the records in "
-         "lines 2 to 4: lines 2, 3, 4); these are the head's (id2label of the "
-         "model's config.json); --labels a,b,c gives it other names, as many, and --ignore_mismatched_sizes true"},
-        {"class/checkpoint-20", "good\ta\nbad\tb\n", "--evaluate true", "(id2label of the model's config.json)\n"},
+         "t.tsv:2: the label \"a\" is not one of the 2 known labels: no, yes (3 of the records in lines 2 to 4 are "
+         "wrong: lines 2, 3, 4); these are the head's (id2label in the model's config.json); --labels a,b,c renames "
+         "them (there must be as many), and --ignore_mismatched_sizes true"},
+        {"class/checkpoint-20", "good\ta\nbad\tb\n", "--evaluate true", "(id2label in the model's config.json)\n"},
         {"class/checkpoint-20", "good\ta\nbad\tb\nfine\tc\n", "--labels a,b,c",
          "or train a new head with --ignore_mismatched_sizes true"},
         {"class/checkpoint-20", "good\t1\nbad\t2\n", "--problem_type regression",
-         "the model has a head for single_label_classification: leave it out, or train a new head with --ignore_mis"},
+         "the model's head is for single_label_classification: leave it out, or train a new head with --ignore_mis"},
         {"regression/checkpoint-1", "good\tyes\nbad\tno\n", "",
-         "t.tsv:2: \"label\" is \"yes\"; expected a number such as 3 or -0.5 (wrong are 2 of the records in lines "
-         "2 to 3: lines 2, 3); the model's config.json is of a "
-         "regression "
-         "(problem_type, or one label in id2label); --problem_type single_label_classification "
-         "--ignore_mismatched_sizes true trains a new head"},
+         "t.tsv:2: \"label\" is \"yes\"; expected a number such as 3 or -0.5 (2 of the records in lines 2 to 3 are "
+         "wrong: lines 2, 3); the model's config.json asks for a regression (by problem_type, or by one label in "
+         "id2label); --problem_type single_label_classification --ignore_mismatched_sizes true trains a new head"},
         {"class/checkpoint-20", "good\tyes\nbad\tno\n", "--task masked_lm --ignore_mismatched_sizes true",
-         "--ignore_mismatched_sizes is about a head for labels, and task masked_lm has none"},
+         "--ignore_mismatched_sizes needs a head for labels, which task masked_lm does not have"},
     };
     char flags[1200], text[200];
     train_yes_and_no();
@@ -1073,11 +1068,11 @@ TEST(a_head_for_other_labels_is_refused_with_what_can_be_done)
         CHECK(!is_there(path_of("none")), "%s: it was begun", flags);
     }
     CHECK(run("none", "--ignore_mismatched_sizes true") == 1 &&
-              strstr(said.log, "--ignore_mismatched_sizes is about the head of --model, which is not given"),
+              strstr(said.log, "--ignore_mismatched_sizes is for the head of --model, which is not given"),
           "%s", said.log);
     snprintf(flags, sizeof flags, "--task masked_lm --train_data %s --labels a,b", path_of("t.tsv"));
     CHECK(run("none", flags) == 1 &&
-              strstr(said.log, "no option --labels of this task; it is one of --task classification: choose that"),
+              strstr(said.log, "no option --labels for this task; it belongs to --task classification: choose that"),
           "%s", said.log);
     snprintf(flags, sizeof flags, "--train_data %s --validation_fraction 0 --classifier_dropout ", path_of("t.tsv"));
     strcat(flags, "-0.5");

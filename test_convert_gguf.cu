@@ -384,8 +384,7 @@ TEST(files_of_other_models_are_refused)
         GxStatus status;
         const char *part;
     } bad[] = {
-        {"gemma3", NULL, 0, FINE, GX_ERR_UNSUPPORTED,
-         "the architecture is \"gemma3\"; what is built: llama, qwen2, qwen3"},
+        {"gemma3", NULL, 0, FINE, GX_ERR_UNSUPPORTED, "the architecture is \"gemma3\"; supported: llama, qwen2, qwen3"},
         {"llama", "llama.block_count", -1, FINE, GX_ERR_FORMAT, "the key llama.block_count is missing"},
         {"llama", "llama.attention.head_count", 0, FINE, GX_ERR_FORMAT, "llama.attention.head_count is 0"},
         {"llama", "llama.attention.head_count_kv", 3, FINE, GX_ERR_ARGUMENT, "multiple of num_key_value_heads"},
@@ -397,14 +396,14 @@ TEST(files_of_other_models_are_refused)
         {"llama", "llama.rope.scale_linear", 4.5, FINE, GX_ERR_UNSUPPORTED, "llama.rope.scale_linear is 4.5"},
         {"llama", "llama.attention.scale", 0.5, FINE, GX_ERR_UNSUPPORTED, "llama.attention.scale is 0.5"},
         {"llama", "llama.rope.dimension_count", 2, FINE, GX_ERR_UNSUPPORTED,
-         "llama.rope.dimension_count is 2, and a head"},
-        {"llama", "llama.attention.value_length", 8, FINE, GX_ERR_UNSUPPORTED, "value_length is 8, and a head has 4"},
+         "llama.rope.dimension_count is 2, but a head"},
+        {"llama", "llama.attention.value_length", 8, FINE, GX_ERR_UNSUPPORTED, "value_length is 8, but a head has 4"},
         {"llama", "split.count", 3, FINE, GX_ERR_UNSUPPORTED, "one of 3 parts"},
         {"llama", "tokenizer.ggml.bos_token_id", 40, FINE, GX_ERR_FORMAT, "bos_token_id is 40; there are 40 tokens"},
         {"llama", NULL, 0, NO_NORM, GX_ERR_FORMAT, "has no tensor blk.0.ffn_norm.weight"},
-        {"llama", NULL, 0, MORE, GX_ERR_UNSUPPORTED, "tensor blk.0.attn_q.bias is none of this model's"},
+        {"llama", NULL, 0, MORE, GX_ERR_UNSUPPORTED, "tensor blk.0.attn_q.bias is not one of this model's"},
         {"llama", NULL, 0, WRONG_SHAPE, GX_ERR_FORMAT, "tensor blk.0.ffn_up.weight has 2 dimensions, the first of 13"},
-        {"llama", NULL, 0, OTHER_FREQS, GX_ERR_UNSUPPORTED, "scales RoPE in a way that is not known"},
+        {"llama", NULL, 0, OTHER_FREQS, GX_ERR_UNSUPPORTED, "scales RoPE in an unknown way"},
         {"llama", NULL, 0, HALF_FREQS, GX_ERR_FORMAT, "rope_freqs.weight has 1 elements; expected 2"},
         {"qwen2", NULL, 0, FINE, GX_ERR_FORMAT, "has no tensor blk.0.attn_q.bias"},
         {"qwen2", "qwen2.attention.key_length", 2, FINE, GX_ERR_UNSUPPORTED, "heads of 2 in a qwen2"}};
@@ -418,7 +417,7 @@ TEST(files_of_other_models_are_refused)
     put_file("llama", NULL, 0, FINE);
     CHECK(into_folder(at("x.gguf"), at("no"), GX_BF16, &err) == GX_OK, "%s", err.message);
     refused(&err, into_folder(at("x.gguf"), at("no"), GX_F16, &err), GX_ERR_FORMAT, "x.gguf",
-            "holds 70000, which float16 cannot");
+            "has the value 70000, which float16 cannot represent");
     drop(at("no"));
 }
 
@@ -472,12 +471,12 @@ TEST(what_the_table_of_a_files_keys_says_is_what_becomes_of_them)
     }
     file_says_nothing = 1;
     CHECK(import_with(NULL, 0, &err) == GX_OK &&
-              strstr(warned, "suppress_tokens is \"an array of 2 values\", which is not honoured") &&
+              strstr(warned, "suppress_tokens is \"an array of 2 values\", which is ignored") &&
               !strstr(warned, "scal"),
           "%s%s", err.message, warned);
     file_says_nothing = 0;
     CHECK(import_with("llama.quite_new", 3, &err) == GX_OK &&
-              strstr(warned, "x.gguf: llama.quite_new is not known here and not read"),
+              strstr(warned, "x.gguf: llama.quite_new is not known and not read"),
           "%s%s", err.message, warned);
     CHECK(import_with("general.quite_new", 3, &err) == GX_OK && !warned[0], "%s%s", err.message, warned);
     CHECK(import_with("general.sampling.temp", 3, &err) == GX_OK && strstr(warned, "general.sampling.temp"), "%s%s",
@@ -670,19 +669,20 @@ TEST(tokenizers_without_a_name_in_gguf_files_are_refused)
     refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "known are: gpt-2");
     set_added(strips, "lstrip", 1);
     put_json(strips, at("model/tokenizer.json"));
-    refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "takes spaces along (lstrip, rstrip)");
+    refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "also takes the spaces around it (lstrip, rstrip)");
     gx_json_set(gx_json_at(gx_json_get(fills, "added_tokens"), 1), "content", gx_json_new_string("[PAD1299]"), &err);
     put_json(fills, at("model/tokenizer.json"));
-    refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "row 1299 of the embedding has no token, and [PAD1299]");
+    refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED,
+                  "row 1299 of the embedding has no token, and its stand-in [PAD1299]");
     const GxLlamaConfig many = small("llama", 1500), few = small("llama", 100);
     GxJson *fallback = json_of("data/ref/bpe/byte_fallback.json");
     set_added(fallback, "lstrip", 0), set_added(fallback, "rstrip", 0);
     put_json(fallback, at("model/tokenizer.json"));
-    refuse_export(&many, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "put \xE2\x96\x81 for spaces");
+    refuse_export(&many, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "write \xE2\x96\x81 for spaces");
     put_json(json_of("data/ref/wordpiece/tokenizer.json"), at("model/tokenizer.json"));
     refuse_export(&few, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "of the kind WordPiece");
     put_json(pipeline("gpt2"), at("model/tokenizer.json"));
-    refuse_export(NULL, GX_GGUF_F32, GX_ERR_FORMAT, "tokens, and the embedding 100 rows");
+    refuse_export(NULL, GX_GGUF_F32, GX_ERR_FORMAT, "tokens, but the embedding has 100 rows");
     CHECK(err.code == 0, "%s", err.message);
     drop(at("model"));
 }
@@ -710,10 +710,10 @@ TEST(files_with_other_tokenizers_are_refused)
     } bad[] = {
         {"smollm", "tekken", "tokenizer.ggml.pre is \"tekken\"; known are: gpt-2", GX_ERR_UNSUPPORTED},
         {"tokenizer.ggml.pre", "tokenizer.ggml.xyz", "tokenizer.ggml.pre is \"default\"", GX_ERR_UNSUPPORTED},
-        {"gpt2", "bert", "the tokenizer is \"bert\"; what is built: gpt2, llama, none", GX_ERR_UNSUPPORTED},
+        {"gpt2", "bert", "the tokenizer is \"bert\"; supported: gpt2, llama, none", GX_ERR_UNSUPPORTED},
         {"tokenizer.ggml.tokens", "tokenizer.ggml.xxxxxx", "the key tokenizer.ggml.tokens is missing", GX_ERR_FORMAT},
         {"tokenizer.ggml.merges", "tokenizer.ggml.xxxxxx", "the key tokenizer.ggml.merges is missing", GX_ERR_FORMAT},
-        {"[PAD1298]", "[PAD1299]", "\"[PAD1299]\", is there twice", GX_ERR_FORMAT},
+        {"[PAD1298]", "[PAD1299]", "\"[PAD1299]\", occurs twice", GX_ERR_FORMAT},
         {"[PAD1298]",
          "[PAD\xFF\xFE"
          "98]",
@@ -897,7 +897,8 @@ TEST(a_tokenizer_of_sentencepiece_comes_back_byte_for_byte)
         const GxLlamaConfig c = small("llama", spm.n);
         put_model(at("model"), &c);
         put_json(i ? twice : less, at("model/tokenizer.json"));
-        refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, i ? "do not stand together" : "ways, and merges do so in");
+        refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED,
+                      i ? "are not next to each other" : "ways, and merges do so in");
     }
     drop(at("spm")), drop(at("back")), drop(at("model"));
 }
@@ -919,7 +920,7 @@ TEST(of_several_chat_templates_the_default_goes_along)
         put(at("model/tokenizer_config.json"), configs[i], (int64_t)strlen(configs[i]));
         CHECK(gx_tokenizer_keys_from_folder(&k, at("model"), 1300, -1, &gx_silent, &err) == GX_OK, "%s", err.message);
         CHECK(i < 2 ? k.chat_template && !strcmp(k.chat_template, "D") && !gx_error_code(&k.no_template)
-                    : !k.chat_template && strstr(k.no_template.message, "has 1 template, and none with the name"),
+                    : !k.chat_template && strstr(k.no_template.message, "has 1 template, but none with the name"),
               "%d: %s, %s", i, k.chat_template ? k.chat_template : "none", k.no_template.message);
         gx_tokenizer_keys_close(&k);
     }
@@ -1150,7 +1151,7 @@ TEST(the_program_converts_and_leaves_alone_what_is_there)
     CHECK(same_files("data/ref/llama_one", at("p"), "model.safetensors"), "other weights");
     CHECK(gx_folder_verify(at("p"), 1, &err) == GX_OK, "%s", err.message);
     refused(&err, call(&err, "--model", "data/ref/llama_one", "--output_file", at("p.gguf"), NULL, NULL),
-            GX_ERR_ARGUMENT, "p.gguf", "is there already");
+            GX_ERR_ARGUMENT, "p.gguf", "already exists");
     refused(&err, call(&err, "--gguf", at("p.gguf"), "--output_dir", at("p"), NULL, NULL), GX_ERR_ARGUMENT, "/p",
             "is not empty");
     GxClaim claim;
@@ -1169,20 +1170,20 @@ TEST(the_program_converts_and_leaves_alone_what_is_there)
             "one of 2 processes", "without the launcher");
     unsetenv("OMPI_COMM_WORLD_SIZE");
     refused(&err, call(&err, "--gguf", at("p.gguf"), "--model", "x", NULL, NULL), GX_ERR_ARGUMENT, "--gguf",
-            "one of them");
-    refused(&err, call(&err, NULL, NULL, NULL, NULL, NULL, NULL), GX_ERR_ARGUMENT, "--gguf", "one of them");
+            "expected one of");
+    refused(&err, call(&err, NULL, NULL, NULL, NULL, NULL, NULL), GX_ERR_ARGUMENT, "--gguf", "expected one of");
     refused(&err, call(&err, "--gguf", at("p.gguf"), NULL, NULL, NULL, NULL), GX_ERR_ARGUMENT, "--output_dir",
             "missing");
     refused(&err, call(&err, "--model", "x", NULL, NULL, NULL, NULL), GX_ERR_ARGUMENT, "--output_file", "missing");
     refused(&err, call(&err, "--model", "x", "--output_dir", "y", NULL, NULL), GX_ERR_ARGUMENT, "--output_dir",
-            "belongs to --gguf");
+            "is an option of --gguf");
     refused(&err, call(&err, "--model", "x", "--outtype", "q4_0", NULL, NULL), GX_ERR_ARGUMENT, "outtype", "q4_0");
     refused(&err, call(&err, "--model", "data/ref/prompt_llama", "--output_file", at("a.gguf"), NULL, NULL),
             GX_ERR_ARGUMENT, "prompt_llama", "./merge_adapter --adapter data/ref/prompt_llama");
     refused(&err, call(&err, "--gguf", at("none.gguf"), "--output_dir", at("q"), NULL, NULL), GX_ERR_IO, "none.gguf",
             "cannot open");
     refused(&err, call(&err, "--gguf", at("p.gguf"), "--adapter", "x", NULL, NULL), GX_ERR_ARGUMENT, "--adapter",
-            "one of them");
+            "expected one of");
     CHECK(!gx_path_is_folder(at("q")) && !gx_path_is_folder(at("q.gx-new")), "a folder is there after an error");
     // nor those that it would lie in
     gx_file_write(at("no.gguf"), "GGUF", 4, &err);
@@ -1206,7 +1207,7 @@ TEST(adapters_that_a_file_cannot_say_are_refused)
         {"data/ref/lora_head_both", "data/ref/lora_head_both", "ties its head to the embedding"},
         {"data/ref/lora_whole_head", "mlp.gate_proj.weight", "was trained whole (modules_to_save)"},
         {"data/ref/lora_whole_embed", "model.embed_tokens.weight", "was trained whole (modules_to_save)"},
-        {"data/ref/prompt_llama", "prompts (ADAPTION_PROMPT)", "adapters in GGUF files are LoRA"},
+        {"data/ref/prompt_llama", "prompts (ADAPTION_PROMPT)", "in GGUF files only LoRA adapters are supported"},
     };
     GxError err = GX_ZERO;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -1223,7 +1224,7 @@ TEST(adapters_that_a_file_cannot_say_are_refused)
             GX_ERR_UNSUPPORTED, "classification", "task_type SEQ_CLS");
     put(at("classes/adapter_config.json"), baseless, (int64_t)strlen(baseless));
     refused(&err, call(&err, "--adapter", at("classes"), "--output_file", at("none_of_adapter.gguf"), NULL, NULL),
-            GX_ERR_ARGUMENT, "classes", "name it with --model");
+            GX_ERR_ARGUMENT, "classes", "name that model with --model");
     drop(at("classes"));
     refused(
         &err,
@@ -1248,11 +1249,11 @@ TEST(adapters_that_a_file_cannot_say_are_refused)
     CHECK(gx_gguf_open(&g, at("a.gguf"), &err) == GX_OK && g.tensor[0].type == GX_GGUF_F32, "%s", err.message);
     gx_gguf_close(&g);
     refused(&err, call(&err, "--adapter", "data/ref/lora_gqa", "--output_file", at("a.gguf"), NULL, NULL),
-            GX_ERR_ARGUMENT, "a.gguf", "is there already");
+            GX_ERR_ARGUMENT, "a.gguf", "already exists");
     refused(&err, call(&err, "--adapter", "data/ref/lora_gqa", NULL, NULL, NULL, NULL), GX_ERR_ARGUMENT,
             "--output_file", "missing");
     refused(&err, call(&err, "--adapter", "data/ref/lora_gqa", "--output_dir", "x", NULL, NULL), GX_ERR_ARGUMENT,
-            "--output_dir", "belongs to --gguf");
+            "--output_dir", "is an option of --gguf");
     refused(&err, call(&err, "--gguf", at("a.gguf"), "--output_dir", at("q"), NULL, NULL), GX_ERR_UNSUPPORTED, "a.gguf",
             "of the type \"adapter\"");
 }

@@ -118,7 +118,7 @@ TEST(a_mask_is_read_as_it_was_written_and_leaves_labels_out)
               !memcmp(masked + end + 5001, "\0\0\0\0\0\0\0", 7),
           "%ld bytes and %ld with a mask", (long)n[0], (long)n[1]);
     put("m.tokens", masked, n[1] - 1);
-    refused(&err, open_file(&f, "m.tokens", &err), GX_ERR_FORMAT, "promises", "a mask that was cut off");
+    refused(&err, open_file(&f, "m.tokens", &err), GX_ERR_FORMAT, "announces", "a mask that was cut off");
     put("m.tokens", masked, n[1]), free(plain), free(masked);
     GxDataset d;
     if (!CHECK(gx_dataset_open(&d, at("m.tokens"), 0, 1, &err) == GX_OK && d.file.has_mask, "%s", err.message)) return;
@@ -237,7 +237,7 @@ TEST(a_block_of_tokens_that_is_lost_is_an_error_where_it_is_read_and_costs_nothi
     refused(&err, gx_token_file_read(&f, fd, "hole.tokens", A_BLOCK - 1, 2, read, &err), GX_ERR_FORMAT,
             "hole.tokens is damaged, or was changed: bytes 65664 to 131199 are not those that were written", "a hole");
     refused(&err, gx_token_file_read(&f, fd, "hole.tokens", 2 * A_BLOCK - 1, 1, read, &err), GX_ERR_FORMAT,
-            "copy it again from where it is whole, or make it again (./tokenize --corpus)", "once more");
+            "copy it again from an intact copy, or make it again (./tokenize --corpus)", "once more");
     gx_token_file_close(&f);
     close(fd);
     make_older("hole.tokens", "older.tokens"); // which nobody notices
@@ -270,7 +270,8 @@ TEST(an_older_file_of_tokens_is_read_as_it_is_with_a_note)
                            gx_dataset_hash(&d[i], 1, &hash[i], &err) == GX_OK,
                        "%s", err.message))
                 return;
-            CHECK(i ? strstr(said, is_masked ? "then.tokens is of version 2" : "then.tokens is of version 1") &&
+            CHECK(i ? strstr(said, is_masked ? "then.tokens is a file of tokens of version 2"
+                                             : "then.tokens is a file of tokens of version 1") &&
                           strstr(said, "no checksums")
                     : !said[0],
                   "%d: said %s", i, said);
@@ -320,20 +321,20 @@ TEST(a_file_of_tokens_that_does_not_fit_is_refused)
     } cases[] = {
         {"a version", "of version 5", 8, 5, 4, "of version 5"},
         {"no version", "of version 0", 8, 0, 4, "of version 0"},
-        {"a mask that is not there", "promises", 8, 2, 4, "are zeros; byte 112 is"},
-        {"a newer header", "are zeros; byte 104 is 1", 104, 1, 4, NULL},
+        {"a mask that is not there", "announces", 8, 2, 4, "must be 0, but byte 112 is"},
+        {"a newer header", "must be 0, but byte 104 is 1", 104, 1, 4, NULL},
         {"a width", "with 3 bytes each", 12, 3, 4, "with 3 bytes each"},
-        {"no tokens", "promises", 16, 0, 8, NULL},
-        {"a token more", "promises", 16, 9, 8, NULL},
-        {"tokens beyond all", "promises", 16, INT64_MAX, 8, NULL},
-        {"documents beyond all", "promises", 24, INT64_MAX / 8, 8, NULL},
-        {"no documents", "promises", 24, 0, 8, NULL},
-        {"negative bytes", "promises", 32, -1, 8, NULL},
-        {"bytes of none", "10 bytes less than the 20", 32, 20, 8, NULL},
-        {"bytes of others", "do not follow", 32, 5, 8, NULL},
-        {"a first that begins later", "do not follow", 144, 1, 8, NULL},
-        {"a second that begins first", "do not follow", 160, 0, 8, NULL},
-        {"a second behind the end", "do not follow", 160, 5, 8, NULL},
+        {"no tokens", "announces", 16, 0, 8, NULL},
+        {"a token more", "announces", 16, 9, 8, NULL},
+        {"tokens beyond all", "announces", 16, INT64_MAX, 8, NULL},
+        {"documents beyond all", "announces", 24, INT64_MAX / 8, 8, NULL},
+        {"no documents", "announces", 24, 0, 8, NULL},
+        {"negative bytes", "announces", 32, -1, 8, NULL},
+        {"bytes of none", "10 bytes fewer than the 20", 32, 20, 8, NULL},
+        {"bytes of others", "are not in order", 32, 5, 8, NULL},
+        {"a first that begins later", "are not in order", 144, 1, 8, NULL},
+        {"a second that begins first", "are not in order", 160, 0, 8, NULL},
+        {"a second behind the end", "are not in order", 160, 5, 8, NULL},
         {"a name without an end", "has no end", 40, -1, 64, NULL},
     };
     GxError err = GX_ZERO;
@@ -387,7 +388,7 @@ static void check_document(const GxCorpus *c, int64_t i, const char *text, int32
 // Counts what a folder's files are passed over for.
 static void count_passed(void *user, GxLogLevel level, const char *text)
 {
-    *(int *)user += level == GX_LOG_WARNING && strstr(text, "passed over: ") && strstr(text, "gone.") &&
+    *(int *)user += level == GX_LOG_WARNING && strstr(text, "skipped: ") && strstr(text, "gone.") &&
                     strstr(text, ", which is a broken link");
 }
 
@@ -482,7 +483,7 @@ TEST(pieces_of_any_size_give_the_same_documents_and_name_the_same_lines)
 {
     static const struct {
         const char *text, *says;
-    } bad[] = {{"{\"text\": \"a\"}\n\n\n{\"text\": \"b\"}\n", "p.jsonl:2: the line is empty, and others follow"},
+    } bad[] = {{"{\"text\": \"a\"}\n\n\n{\"text\": \"b\"}\n", "p.jsonl:2: the line is empty, but others follow"},
                {"{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": 7}\n", "p.jsonl:3: \"text\" is"},
                {"{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": \"c\"\n", "p.jsonl:3"},
                {"{\"text\": \"a\"}\n{\"text\": \"b\xFF\"}\n", "p.jsonl:2: the byte 0xFF at 25"},
@@ -702,11 +703,12 @@ TEST(parts_of_other_texts_or_of_another_tokenizer_or_damaged_ones_are_refused)
 {
     static const struct {
         const char *key, *value, *says;
-    } cases[] = {{"version", "2", "another version"}, {"tokenizer", "\"x\"", "the tokenizer was another one: x"},
-                 {"file", "-1", "file is -1"},        {"file", "100", "it was damaged"},
-                 {"at", "1000000", "it was damaged"}, {"parts", "1000001", "parts is 1000001"},
-                 {"tokens", "1", "tokens in"},        {"documents", "null", "documents is missing"},
-                 {"parts", "90", "No such file"},     {"around", "5", "put other tokens around a text"}};
+    } cases[] = {
+        {"version", "2", "another version"}, {"tokenizer", "\"x\"", "it was written with another tokenizer: x"},
+        {"file", "-1", "file is -1"},        {"file", "100", "it was damaged"},
+        {"at", "1000000", "it was damaged"}, {"parts", "1000001", "parts is 1000001"},
+        {"tokens", "1", "tokens in"},        {"documents", "null", "documents is missing"},
+        {"parts", "90", "No such file"},     {"around", "5", "it was written with other tokens around a text"}};
     GxCorpusWriting how = {1, NULL, count_pieces, NULL, 100, 150, NULL, 0, NULL};
     GxError err = GX_ZERO;
     GxCorpus c;
@@ -730,8 +732,8 @@ TEST(parts_of_other_texts_or_of_another_tokenizer_or_damaged_ones_are_refused)
     }
     put_text("many/b.txt", "a text of our own");
     refused(&err, gx_corpus_write(at("half.tokens"), at("many"), &bpe, &how, &c, &err), GX_ERR_ARGUMENT,
-            "half.tokens.parts/progress.json is of a run that was not finished, and this one cannot go on with it: the "
-            "texts have changed since; remove ",
+            "half.tokens.parts/progress.json belongs to a run that was not finished, and this run cannot continue it: "
+            "the texts have changed since; remove ",
             "another text");
     CHECK(gx_folder_remove(at("half.tokens.parts"), &err) == GX_OK &&
               gx_folder_make(at("half.tokens.parts"), &err) == GX_OK,
@@ -741,7 +743,7 @@ TEST(parts_of_other_texts_or_of_another_tokenizer_or_damaged_ones_are_refused)
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         char name[100], says[100];
         snprintf(name, sizeof name, "half.tokens.parts/%s", own[i]);
-        snprintf(says, sizeof says, "has something else in it (%s)", own[i]);
+        snprintf(says, sizeof says, "contains something else (%s)", own[i]);
         put_text(name, "mine");
         refused(&err, gx_corpus_write(at("half.tokens"), at("many"), &bpe, &how, &c, &err), GX_ERR_ARGUMENT, says,
                 "somebody's own");
@@ -933,7 +935,7 @@ TEST(a_file_of_another_tokenizers_tokens_is_refused)
               gx_token_file_write(at("c.tokens"), &c.file, c.ids, NULL, &err) == GX_OK,
           "bytes as tokens: %s", err.message);
     refused(&err, gx_dataset_open_any(&d, at("c.tokens"), NULL, &bpe, 0, 8, 1, NULL, &err), GX_ERR_ARGUMENT,
-            "was made with the tokenizer byte-256, and this one is bpe-1162", "another tokenizer");
+            "was made with the tokenizer byte-256, but this run's is bpe-1162", "another tokenizer");
     CHECK(gx_dataset_open_any(&d, at("c.tokens"), NULL, &bytes, 0, 8, 1, NULL, &err) == GX_OK && !d.ids, "%s",
           err.message);
     gx_dataset_close(&d);
@@ -1096,12 +1098,12 @@ TEST(a_list_that_is_none_is_refused_and_a_comma_in_a_files_name_is_its_own)
     static const struct {
         const char *behind, *weights, *says;
     } cases[] = {
-        {",", "", "expected paths with commas between them"},
-        {",,x", "", "expected paths with commas between them"},
+        {",", "", "expected paths separated by commas"},
+        {",,x", "", "expected paths separated by commas"},
         {",no_such.txt", "", "no_such.txt"},
-        {"", "1,2", "--train_data_weights: there are 2 weights (1,2), and 3 sources of data"},
+        {"", "1,2", "--train_data_weights: there are 2 weights (1,2), but 3 sources of data"},
         {"", "1,2,3,", "there are 4 weights"},
-        {"", "1,0,1", "--train_data_weights: weight 2 of 1,0,1 is no number from 1e-9 to 1e9"},
+        {"", "1,0,1", "--train_data_weights: weight 2 of 1,0,1 is not a number from 1e-9 to 1e9"},
         {"", "1,1,-1", "weight 3 of"},
         {"", "nan,1,1", "weight 1 of"},
         {"", "0x1,1,1", "weight 1 of"},
@@ -1130,7 +1132,7 @@ TEST(a_list_that_is_none_is_refused_and_a_comma_in_a_files_name_is_its_own)
             "/./alone.txt is named twice, also as", "twice, in two ways");
     put_text("array.json", " [{\"instruction\": \"say it\", \"output\": \"it\"}]");
     refused(&err, gx_blend_open(&b, at("array.json"), "", &bpe, NULL, 0.2, 12, 1, NULL, &err), GX_ERR_UNSUPPORTED,
-            "is one array of JSON; expected a record in each line of a .jsonl file", "an array of records");
+            "is one JSON array; expected a .jsonl file with a record in each line", "an array of records");
     put_text("one, two.txt", "a text whose name has a comma in it, long enough to be cut into two samples");
     CHECK(gx_blend_open(&b, at("one, two.txt"), "", &bpe, NULL, 0, 12, 1, NULL, &err) == GX_OK && b.n == 1, "%s",
           err.message);
@@ -1160,8 +1162,8 @@ TEST(a_bin_file_that_does_not_fit_is_refused)
         const char *says;
     } cases[] = {{1, 2, 0, "the magic number 20240520 and version 2; expected"},
                  {0, 20240801, 0, "the magic number 20240801 and version 1; expected"},
-                 {2, 41, 0, "of 1024 and the 41 tokens of 2 bytes that it promises are 1106"},
-                 {2, 0, 0, "promises no tokens"},
+                 {2, 41, 0, "of 1024 bytes and the 41 tokens of 2 bytes that it announces take 1106"},
+                 {2, 0, 0, "announces no tokens"},
                  {2, -1, 0, "the 4294967295 tokens"},
                  {1, 1, 1, "has 1103 bytes"},
                  {1, 1, 1094, "has 10 bytes"},
@@ -1183,7 +1185,7 @@ TEST(a_bin_file_that_does_not_fit_is_refused)
     const GxTokenizer bytes = gx_tokenizer_bytes();
     GxDataset d;
     refused(&err, gx_dataset_open_any(&d, at("good.bin"), NULL, &bytes, 0, 4, 1, NULL, &err), GX_ERR_ARGUMENT,
-            "does not say which tokenizer its tokens are of: name it (--tokenizer)", "no tokenizer");
+            "does not say which tokenizer made it; name that tokenizer (--tokenizer)", "no tokenizer");
     for (int i = 0; i < 40; i++) ids[i] = i == 33 ? VOCAB : 5;
     int32_t tokens[4], labels[4];
     write_bin("other.bin", 4, ids, 40);
@@ -1194,7 +1196,8 @@ TEST(a_bin_file_that_does_not_fit_is_refused)
     for (int64_t i = 0; i < gx_tokens_epoch_samples(&d.train, 4); i++)
         if (gx_dataset_sample(&d, 1, i, 4, tokens, labels, 1, &err) != GX_OK) {
             refused(&err, GX_ERR_FORMAT, GX_ERR_FORMAT,
-                    "token 33 is 1162; the tokenizer's are 0 to 1161: it was made with", "an id of another tokenizer");
+                    "token 33 is 1162, but the tokenizer's ids are 0 to 1161: it was made with",
+                    "an id of another tokenizer");
             failed++;
         }
     CHECK(failed == 1 || failed == 2, "%d windows have it", failed); // as a label, too
@@ -1313,10 +1316,10 @@ TEST(a_folder_of_bin_files_is_a_source_for_each_and_shares_its_weight)
     gx_blend_close(&b), unlink(at("shards/gone.bin"));
     write_bin("mixed/a.bin", 2, ids, 500), put_text("mixed/b.txt", "a text");
     refused(&err, gx_blend_open(&b, at("mixed"), "", &bpe, NULL, 0, T, 1, NULL, &err), GX_ERR_ARGUMENT,
-            "has .bin files and texts (b.txt) in it", "a folder of both");
+            "has both .bin files and texts (b.txt)", "a folder of both");
     put_text("mixed/b.bin", "a text"), unlink(at("mixed/b.txt"));
     refused(&err, gx_blend_open(&b, at("mixed"), "", &bpe, NULL, 0, 1, 1, NULL, &err), GX_ERR_UNSUPPORTED,
-            "b.bin is a file of tokens by its name, and does not begin as one", "another .bin");
+            "b.bin is a file of tokens by its name, but does not begin like one", "another .bin");
     write_bin("only_val/x_val_1.bin", 2, ids, 500);
     refused(&err, gx_blend_open(&b, at("only_val"), "", &bpe, NULL, 0, T, 1, NULL, &err), GX_ERR_FORMAT,
             "have _val_ in", "none");
@@ -1348,33 +1351,33 @@ TEST(a_file_of_another_kind_is_refused_by_its_first_bytes_whatever_its_name)
         const char *bytes;
         int n, at;
         const char *words;
-    } kinds[] = {{"\x1F\x8B\x08\0\0", 5, 0, "compressed by gzip"},
+    } kinds[] = {{"\x1F\x8B\x08\0\0", 5, 0, "compressed with gzip"},
                  {"BZh91AY&SY", 10, 0, "bzip2"},
                  {"\xFD"
                   "7zXZ\0",
-                  6, 0, "compressed by xz"},
+                  6, 0, "compressed with xz"},
                  {"\x28\xB5\x2F\xFD", 4, 0, "Zstandard"},
                  {"\x04\x22\x4D\x18", 4, 0, "LZ4"},
                  {"PK\x03\x04", 4, 0, "a ZIP archive"},
                  {"7z\xBC\xAF\x27\x1C", 6, 0, "7z"},
                  {"Rar!\x1A\x07\x01", 7, 0, "RAR"},
                  {"ustar\0", 6, 257, "tar -xf"},
-                 {"PAR1\x15\0\x15", 7, 0, "a table of Parquet"},
-                 {"ARROW1\0\0", 8, 0, "a table of Arrow"},
-                 {"FEA1\0\0\0", 7, 0, "Feather, version 1"},
-                 {"\xFF\xFF\xFF\xFF\x78", 5, 0, "a stream of Arrow"},
+                 {"PAR1\x15\0\x15", 7, 0, "a Parquet table"},
+                 {"ARROW1\0\0", 8, 0, "an Arrow or Feather table"},
+                 {"FEA1\0\0\0", 7, 0, "a Feather table, version 1"},
+                 {"\xFF\xFF\xFF\xFF\x78", 5, 0, "an Arrow stream"},
                  {"ORC\x11\x0A", 5, 0, "ORC"},
                  {"Obj\x01\x04", 5, 0, "Avro"},
                  {"SQLite format 3\0", 16, 0, "SQLite"},
                  {"\x89HDF\r\n\x1A\n", 8, 0, "HDF5"},
-                 {"\x93NUMPY\x01\0", 8, 0, "an array of NumPy's"},
+                 {"\x93NUMPY\x01\0", 8, 0, "a NumPy array"},
                  {"\x80\x02}q", 4, 0, "pickle"},
                  {"\x80\x03}q", 4, 0, "pickle"},
                  {"\x80\x04\x95", 3, 0, "pickle"},
                  {"\x80\x05\x95", 3, 0, "pickle"},
                  {"MMIDIDX\0\0\1", 10, 0, "Megatron"},
                  {"\x40\0\0\0\0\0\0\0{\"__meta", 16, 0, "weights of a model"},
-                 {"GGUF\3\0\0\0", 8, 0, "a model in GGUF"},
+                 {"GGUF\3\0\0\0", 8, 0, "a GGUF model"},
                  {"%PDF-1.7\n", 9, 0, "pdftotext"},
                  {"\xD0\xCF\x11\xE0\xA1", 5, 0, "office"},
                  {"\x89PNG\r\n", 6, 0, "a picture"},
@@ -1387,7 +1390,7 @@ TEST(a_file_of_another_kind_is_refused_by_its_first_bytes_whatever_its_name)
                  {"\x7F"
                   "ELF\2\1",
                   6, 0, "a program"},
-                 {"{\\rtf1\\ansi", 10, 0, "a text in RTF"},
+                 {"{\\rtf1\\ansi", 10, 0, "an RTF document"},
                  {"%!PS-Adobe-3.0", 14, 0, "PostScript"},
                  {"\xFF\xFE\0\0H\0\0\0", 8, 0, "iconv -f UTF-32"},
                  {"\0\0\xFE\xFF\0\0\0H", 8, 0, "iconv -f UTF-32"},
@@ -1428,9 +1431,9 @@ TEST(a_file_of_another_kind_is_refused_by_its_name_whatever_is_in_it)
         const char *name;
         int corpus, text, lines, table, plain; // 1: read there
         const char *words;
-    } names[] = {{"d.gz", 0, 0, 0, 0, 0, ": if it is that, unpack it with gzip -d, else rename it"},
-                 {"d.html", 0, 0, 0, 0, 1, "a page of HTML, by its name"},
-                 {"d.HTM", 0, 0, 0, 0, 1, "a page of HTML, by its name"},
+    } names[] = {{"d.gz", 0, 0, 0, 0, 0, ": if it is really that, unpack it with gzip -d, else rename it"},
+                 {"d.html", 0, 0, 0, 0, 1, "an HTML page, judging by its name"},
+                 {"d.HTM", 0, 0, 0, 0, 1, "an HTML page, judging by its name"},
                  {"d.ps", 0, 0, 0, 0, 0, "ps2ascii"},
                  {"d.jsonl.gz", 0, 0, 0, 0, 0, "gzip -d"},
                  {"D.GZ", 0, 0, 0, 0, 0, "gzip -d"},
@@ -1448,7 +1451,7 @@ TEST(a_file_of_another_kind_is_refused_by_its_name_whatever_is_in_it)
                  {"d.pickle", 0, 0, 0, 0, 0, "pickle"},
                  {"d.pkl", 0, 0, 0, 0, 0, "pickle"},
                  {"d.pdf", 0, 0, 0, 0, 0, "pdftotext"},
-                 {"d.sqlite", 0, 0, 0, 0, 0, "a database of SQLite"},
+                 {"d.sqlite", 0, 0, 0, 0, 0, "a SQLite database"},
                  {"d.h5", 0, 0, 0, 0, 0, "HDF5"},
                  {"d.docx", 0, 0, 0, 0, 0, "word processor"},
                  {"d.xlsx", 0, 0, 0, 0, 0, "read_excel"},
@@ -1484,7 +1487,7 @@ TEST(a_file_of_another_kind_is_refused_by_its_name_whatever_is_in_it)
     for (size_t k = 0; k < sizeof pages / sizeof *pages; k++) {
         put_text("d.txt", pages[k]);
         refused(&err, gx_file_check_kind(at("d.txt"), GX_FILE_AS_CORPUS, &err), GX_ERR_UNSUPPORTED,
-                "a page of HTML, by its first bytes", pages[k]);
+                "an HTML page, judging by its first bytes", pages[k]);
         CHECK(gx_file_check_kind(at("d.txt"), GX_FILE_AS_IT_IS, &err) == GX_OK, "a prompt: %s", err.message);
     }
     put_text("d.json", " \n[{\"text\": \"a\"}]");
@@ -1494,7 +1497,7 @@ TEST(a_file_of_another_kind_is_refused_by_its_name_whatever_is_in_it)
     refused(&err, gx_file_check_kind(at("d.json"), GX_FILE_AS_CORPUS, &err), GX_ERR_UNSUPPORTED, "jq -c . ", "objects");
     CHECK(gx_file_check_kind(at("d.json"), GX_FILE_AS_TABLE, &err) == GX_OK, "%s", err.message);
     put_text("d.jsonl", "[\n  {\"text\": \"a\"}]");
-    refused(&err, gx_file_check_kind(at("d.jsonl"), GX_FILE_AS_LINES, &err), GX_ERR_UNSUPPORTED, "one array of JSON",
+    refused(&err, gx_file_check_kind(at("d.jsonl"), GX_FILE_AS_LINES, &err), GX_ERR_UNSUPPORTED, "one JSON array",
             "an array as lines");
     CHECK(gx_file_check_kind(at("nowhere.gz"), GX_FILE_AS_TEXT, &err) == GX_OK, "who opens it says why: %s",
           err.message);
@@ -1511,7 +1514,7 @@ TEST(what_looks_like_something_else_is_read_and_said_to_be)
     CHECK(open_any("d.txt", &bytes, 8, &err) == GX_OK && strstr(said, "a byte of value 0 (number 9)"), "%s%s",
           err.message, said);
     put_text("d.txt", "\xC3\xA9t\xC3\xA9 caf\xE9 au lait");
-    CHECK(open_any("d.txt", &bytes, 8, &err) == GX_OK && strstr(said, "d.txt is no UTF-8 (byte 9 is 0xE9)"), "%s%s",
+    CHECK(open_any("d.txt", &bytes, 8, &err) == GX_OK && strstr(said, "d.txt is not UTF-8 (byte 9 is 0xE9)"), "%s%s",
           err.message, said);
     put_text("d.txt", "\xC3\xA9t\xC3\xA9, all of it, up to \xC3");
     CHECK(open_any("d.txt", &bytes, 8, &err) == GX_OK && !said[0], "%s%s", err.message, said);
@@ -1538,24 +1541,25 @@ TEST(ends_of_text_that_are_written_out_or_missing_are_said_to_be)
     memset(text, 'a', sizeof text - 1);
     memcpy(text + 65536 - 20, "<|endoftext|><|endoftext|>", 26), memcpy(text + 100, "<|endoftext|>", 13);
     put("d.txt", text, sizeof text - 1);
-    CHECK(open_any("d.txt", &bytes, 8, e) == GX_OK && strstr(said, "d.txt has <|endoftext|> written in it, 3 times"),
+    CHECK(open_any("d.txt", &bytes, 8, e) == GX_OK && strstr(said, "d.txt contains <|endoftext|> as text, 3 times"),
           "%s%s", err.message, said);
     put_text("d.txt", "A text about <|endoftext|>, once, and <|endo of no use.");
     CHECK(open_any("d.txt", &bytes, 8, e) == GX_OK && !said[0], "%s%s", err.message, said);
     put_text("d.jsonl", "{\"text\": \"one<|endoftext|>\"}\n{\"text\": \"two<|endoftext|>\"}\n");
     CHECK(
-        open_any("d.jsonl", &bytes, 8, e) == GX_OK && strstr(said, "written in it, 2 times") &&
-            strstr(said, "its 2 documents have no end that is learned, since the tokenizer byte-256 has no eos_token"),
+        open_any("d.jsonl", &bytes, 8, e) == GX_OK && strstr(said, "as text, 2 times") &&
+            strstr(said,
+                   "the model will not learn to end its 2 documents, because the tokenizer byte-256 has no eos_token"),
         "%s%s", err.message, said);
     put_text("d.jsonl", "{\"text\": \"one text of a few words\"}\n{\"content\": \"two\"}\n{\"text\": \"\"}\n");
     CHECK(open_any("d.jsonl", &bytes, 8, e) == GX_OK &&
-              strstr(said, "d.jsonl: 2 of 3 texts are empty, or of records without a \"text\", and left out"),
+              strstr(said, "d.jsonl: 2 of 3 texts are empty, or from records without a \"text\", and left out"),
           "%s%s", err.message, said);
     put_text("d.jsonl", "{\"text\": \"one text of a few words\"}\n{\"text\": \"two\"}\n");
     bpe.end = 1;
     CHECK(open_any("d.jsonl", &bpe, 8, e) == GX_OK && !strstr(said, "no end"), "%s%s", err.message, said);
     bpe.end = -1;
-    CHECK(open_any("d.jsonl", &bpe, 4, e) == GX_OK && strstr(said, "its 2 documents have no end that is learned"),
+    CHECK(open_any("d.jsonl", &bpe, 4, e) == GX_OK && strstr(said, "the model will not learn to end its 2 documents"),
           "%s%s", err.message, said);
     bpe = plain;
 }
@@ -1569,15 +1573,14 @@ TEST(a_bin_file_whose_documents_end_with_another_token_is_said_to)
         const char *words;
     } cases[] = {
         {END, END, ""},
-        {END, -1, "none of its first 400 tokens is <|endoftext|>, between which"},
+        {END, -1, "none of its first 400 tokens is <|endoftext|>, which is assumed to separate documents"},
         {TURN, END,
          "between tokens <|end|>, the tokenizer's eos_token and the end of a turn, of which there are 0 in the first "
-         "400, "
-         "and 20 <|endoftext|>: they are divided in the wrong places; name a --tokenizer whose eos_token is "
+         "400, but 20 <|endoftext|>: they are separated in the wrong places; name a --tokenizer whose eos_token is "
          "<|endoftext|>"},
         {TURN, TURN,
          "end with <|end|>, the tokenizer's eos_token, which is also the end of a turn (20 of the first 400"},
-        {700, END, "of which there are 1 in the first 400, and 20 <|endoftext|>"},
+        {700, END, "of which there are 1 in the first 400, but 20 <|endoftext|>"},
     };
     char *text, *found;
     int64_t bytes;
@@ -1612,12 +1615,12 @@ TEST(a_mask_of_which_nothing_is_learned_is_refused_and_samples_without_anything_
         int64_t bits; // of the tokens that are learned, at most two
         int held_out;
         const char *words;
-    } cases[] = {{0, 0, "none of the 33 tokens for training is learned"},
-                 {1, 0, "none of the 33"}, // the first is no label
-                 {2, 0, "7 of 8 samples of 4 tokens have nothing that is learned"},
+    } cases[] = {{0, 0, "its mask excludes all of the 33 tokens for training"},
+                 {1, 0, "all of the 33"}, // the first is no label
+                 {2, 0, "in 7 of 8 samples of 4 tokens"},
                  {(int64_t)1 << 32 | 2, 0, "6 of 8 samples"},
                  {0x1FFFFFFFF, 0, ""},
-                 {0x7, 1, "nothing of what is held out is learned"}};
+                 {0x7, 1, "its mask excludes all that is held out"}};
     static int32_t ids[N];
     GxTokenDocument document[] = {{0, N}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {

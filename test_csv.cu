@@ -151,17 +151,17 @@ TEST(the_first_line_says_which_separator_it_is)
 
 TEST(what_is_no_csv_is_refused_by_the_line_in_which_the_record_begins)
 {
-    refuses("a,b\nx,say \"hi\"\n", 0, "t:2: column 2 has a quotation mark in it", "does not begin with one");
-    refuses("a,b\nx, \"hi\"\n", 0, "t:2: column 2 has a quotation mark in it", "those in it doubled");
-    refuses("a,b\n\"1\n2\",\"x\" y\nc,d\n", 0, "t:2: there is text behind the quotation mark that closes column 2",
+    refuses("a,b\nx,say \"hi\"\n", 0, "t:2: column 2 contains a quotation mark", "does not begin with one");
+    refuses("a,b\nx, \"hi\"\n", 0, "t:2: column 2 contains a quotation mark", "those inside it doubled");
+    refuses("a,b\n\"1\n2\",\"x\" y\nc,d\n", 0, "t:2: there is text after the quotation mark that closes column 2",
             "(in line 3); expected a comma or the end");
-    refuses("a;b\n\"x\",y;z\n", 0, "t:2: there is text behind", "expected a semicolon");
-    refuses("a,b\n\"x\"\ty,z\n", 0, "t:2: there is text behind", "(in line 2)");
-    refuses("a,b\n1,2\nx,\"y\n3,4\n", 0, "t:3: the quotation mark with which column 2 begins is never closed", "");
-    refuses("a,b\nx,\"", 0, "t:2: the quotation mark with which column 2", "never closed");
-    refuses("a,b\nx,\"y\"\"", 0, "t:2: the quotation mark with which column 2", "never closed");
-    refuses("a,b\nx\ry,z\n", 0, "t:2: column 1 has a carriage return", "\\r\\n");
-    refuses("a,b\n\"x\"\ry,z\n", 0, "t:2: there is text behind", "");
+    refuses("a;b\n\"x\",y;z\n", 0, "t:2: there is text after", "expected a semicolon");
+    refuses("a,b\n\"x\"\ty,z\n", 0, "t:2: there is text after", "(in line 2)");
+    refuses("a,b\n1,2\nx,\"y\n3,4\n", 0, "t:3: the quotation mark at the beginning of column 2 is never closed", "");
+    refuses("a,b\nx,\"", 0, "t:2: the quotation mark at the beginning of column 2", "never closed");
+    refuses("a,b\nx,\"y\"\"", 0, "t:2: the quotation mark at the beginning of column 2", "never closed");
+    refuses("a,b\nx\ry,z\n", 0, "t:2: column 1 contains a carriage return", "\\r\\n");
+    refuses("a,b\n\"x\"\ry,z\n", 0, "t:2: there is text after", "");
 }
 
 TEST(behind_a_record_that_is_wrong_reading_goes_on_with_the_next_line)
@@ -232,17 +232,17 @@ TEST(a_tsv_has_quotes_where_a_program_has_written_them)
 
 TEST(a_tsv_that_could_be_either_is_refused_with_what_to_do)
 {
-    static const char to_do[] = "write the names in the first line in quotation marks, too";
+    static const char to_do[] = "put the names in the first line in quotation marks, too";
     refuses("a\tb\nx\ty\n\"say \"\"hi\"\"\"\tz\nsay \"hi\"\tz\n", 1,
-            "t: a field in line 3 stands in quotes as programs write them, and one in line 4", to_do);
-    refuses("a\tb\n\"two\nlines\"\tz\n5\" nails\tz\n", 1, "t: a field in line 2 stands in quotes", "one in line 4");
-    refuses("a\nx\n\"two\nlines\"\n", 1, "t:3: from here to a later line all could be one field", to_do);
-    refuses("a\tb\nx\ty\n\"hi, you\"\tz\nho\tz\n", 1, "t:3: all fields with a comma, and no others", to_do);
+            "t: a field in line 3 is quoted as programs do it, but one in line 4", to_do);
+    refuses("a\tb\n\"two\nlines\"\tz\n5\" nails\tz\n", 1, "t: a field in line 2 is quoted", "one in line 4");
+    refuses("a\nx\n\"two\nlines\"\n", 1, "t:3: from here on several lines could be one quoted field", to_do);
+    refuses("a\tb\nx\ty\n\"hi, you\"\tz\nho\tz\n", 1, "t:3: exactly those fields that contain a comma", to_do);
     // what to do
     reads("\"a\"\n\"x\"\n\"two\nlines\"\n", 1, "#1 a #2 x #3 two\nlines");
     reads("\"a\"\t\"b\"\n\"\"\"hi, you\"\"\"\tz\n", 1, "#1 a|b #2 \"hi, you\"|z");
-    refuses("\"a\"\t\"b\"\nsay \"hi\"\tz\n", 1, "t:2: column 1 has a quotation mark in it", "");
-    refuses("\"a\"\t\"b\"\n\"hi\" ho\tz\n", 1, "t:2: there is text behind", "expected a tab");
+    refuses("\"a\"\t\"b\"\nsay \"hi\"\tz\n", 1, "t:2: column 1 contains a quotation mark", "");
+    refuses("\"a\"\t\"b\"\n\"hi\" ho\tz\n", 1, "t:2: there is text after", "expected a tab");
 }
 
 // ---- against Python ------------------------------------------------------------------------------------------------
@@ -296,8 +296,8 @@ static void compare(const GxJson *json, Compared *all)
     const int is_read = t.status == GX_OK && !differs && i == n && is_known;
     all->same += is_read, all->refused += t.status != GX_OK, all->quoted += is_read && is_tsv && t.c.has_quotes;
     if (!strcmp(by, "damaged") && is_known && t.status != GX_OK) {
-        const int is_bare = strstr(t.err.message, "has a quotation mark in it") != NULL ||
-                            (strstr(t.err.message, "has a carriage return") && strstr(text, "\r\r\n"));
+        const int is_bare = strstr(t.err.message, "contains a quotation mark") != NULL ||
+                            (strstr(t.err.message, "contains a carriage return") && strstr(text, "\r\r\n"));
         all->bare += is_bare;
         CHECK(is_bare, "what Python reads is refused: \"%s\": %s", text, t.err.message);
     } else if (!strcmp(by, "damaged")) {
@@ -309,8 +309,7 @@ static void compare(const GxJson *json, Compared *all)
     } else if (!strcmp(by, "lines") && opened == GX_OK && t.c.has_quotes) {
         CHECK(t.status == GX_OK && strstr(text, "\"\""), "\"%s\" is read with quotes: %s", text, t.err.message);
     } else if (is_tsv && opened != GX_OK) {
-        CHECK(opened == GX_ERR_FORMAT && strstr(t.err.message, "write the names in the first line"), "%s",
-              t.err.message);
+        CHECK(opened == GX_ERR_FORMAT && strstr(t.err.message, "put the names in the first line"), "%s", t.err.message);
     } else CHECK(is_read, "%s: \"%s\" is read otherwise, up to record %ld: %s", by, text, (long)i, t.err.message);
     table_close(&t);
 }
@@ -396,30 +395,29 @@ static void refuses_file(const char *name, const char *text, const char *where, 
 TEST(a_table_that_lacks_something_is_refused_by_line_and_option)
 {
     refuses_file("a.csv", "txt,label\na,b\n",
-                 "a.csv:1: there is no column \"text\"; the first line names, between commas: "
-                 "txt, label; --text_column NAME takes another",
+                 "a.csv:1: there is no column \"text\"; the first line names, separated by commas: txt, label; "
+                 "--text_column NAME names another one",
                  "");
     refuses_file("a.csv", "sep=;\ntext;lab\na;b\n", "a.csv:2: there is no column \"label\"",
-                 "between semicolons: text, lab; --label_column");
+                 "separated by semicolons: text, lab; --label_column");
     refuses_file("a.csv", "text,label,text\na,b,c\n", "a.csv:1: two columns have the name \"text\"", "");
-    refuses_file("a.csv", "text,label\n\"a\nb\",c\nd\n", "a.csv:4: 1 column; expected 2 (text, label) between commas",
-                 "");
-    refuses_file("a.csv", "text,label\na,b,c\n", "a.csv:2: 3 columns; expected 2 (text, label) between commas",
-                 "a field that holds one stands in quotation marks");
-    refuses_file("a.tsv", "text\tlabel\na\tb\tc\n", "a.tsv:2: 3 columns", "a text may hold no tab");
-    refuses_file("a.csv", "text,label\n\"a\nb\",c\n \"\",d\ne,f\n", "a.csv:4: column 1 has a quotation mark", "");
+    refuses_file("a.csv", "text,label\n\"a\nb\",c\nd\n",
+                 "a.csv:4: 1 column; expected 2 (text, label) separated by commas", "");
+    refuses_file("a.csv", "text,label\na,b,c\n", "a.csv:2: 3 columns; expected 2 (text, label) separated by commas",
+                 "a field that contains one must stand in quotation marks");
+    refuses_file("a.tsv", "text\tlabel\na\tb\tc\n", "a.tsv:2: 3 columns", "a text cannot contain a tab");
+    refuses_file("a.csv", "text,label\n\"a\nb\",c\n \"\",d\ne,f\n", "a.csv:4: column 1 contains a quotation mark", "");
     refuses_file("a.csv", "text,label\n\"a\nb\",c\n\"\n\",d\ne,f\n", "a.csv:4: \"text\" is empty", "");
-    refuses_file("a.csv", "text,label\n\"a\nb\",c\n\nd,e\n", "a.csv:4: the line is empty, and others follow", "");
+    refuses_file("a.csv", "text,label\n\"a\nb\",c\n\nd,e\n", "a.csv:4: the line is empty, but others follow", "");
     refuses_file("a.csv", "text,label\n\"a\n\xFF\",c\n", "a.csv:3: the byte 0xFF", "UTF-8");
-    refuses_file("a.csv", "\ntext,label\na,b\n", "a.csv:1: the line is empty; expected names of columns", "");
-    refuses_file("a.csv", "text,label\n\n", "a.csv holds no records", "below the one that names the columns");
+    refuses_file("a.csv", "\ntext,label\na,b\n", "a.csv:1: the line is empty; expected the names of the columns", "");
+    refuses_file("a.csv", "text,label\n\n", "a.csv holds no records", "below the one with the names of the columns");
     refuses_file("a.csv", "\xEF\xBB\xBF", "a.csv is empty", "a line with the names of columns");
     refuses_file("a.csv", "\xFF\xFEt\1e\1", "is text in UTF-16", "iconv -f UTF-16");
     refuses_file("a.xlsx", "PK", "a spreadsheet", "pandas.read_excel");
     refuses_file("a.txt", "text,label\na,b\n", "a.txt: its name does not say", ".csv, .tsv or .jsonl");
     refuses_file("a.csv", "text,label\na,b\nc\nd\ne,f\n", "a.csv:3: 1 column",
-                 "(wrong are 2 of the records in lines 2 to 5: "
-                 "lines 3, 4)");
+                 "(2 of the records in lines 2 to 5 are wrong: lines 3, 4)");
 }
 
 // ---- records that are left out -------------------------------------------------------------------------------------
@@ -504,13 +502,12 @@ TEST(what_is_left_out_is_counted_and_the_first_ten_are_said)
         gx_bad_records_warn(&skip, &log);
         CHECK(heard == (n == 0 ? 0 : 1 + (n < 10 ? n : 10)), "%d lines of %d records", heard, n);
         if (n)
-            CHECK(
-                strstr(said[0],
-                       n == 1 ? "1 record is left out (--skip_bad_records)"
-                       : n == 10
-                           ? "10 records are left out (--skip_bad_records), since they are wrong:"
-                           : "12 records are left out (--skip_bad_records), since they are wrong; the first ones are:"),
-                "%s", said[0]);
+            CHECK(strstr(said[0],
+                         n == 1 ? "1 record is left out (--skip_bad_records)"
+                         : n == 10
+                             ? "10 records are left out (--skip_bad_records), because they are wrong:"
+                             : "12 records are left out (--skip_bad_records), because they are wrong; the first ones:"),
+                  "%s", said[0]);
         if (n > 9) CHECK(strstr(said[1], "a.csv:2: ") && strstr(said[10], "a.csv:11: "), "%s, %s", said[1], said[10]);
         free(text);
     }
@@ -523,7 +520,7 @@ TEST(a_file_all_of_whose_records_are_wrong_is_refused_all_the_same)
     GxRecords r;
     CHECK(gx_records_open(&r, put("a.csv", "text,label\na\nb\n"), GX_RECORDS_BY_NAME, columns, COLUMNS, &skip, &err) ==
                   GX_ERR_FORMAT &&
-              strstr(err.message, "all of its 2 records are wrong, and left out; the first: ") &&
+              strstr(err.message, "all of its 2 records are wrong, so none is left; the first one: ") &&
               strstr(err.message, "a.csv:2: 1 column"),
           "%s", err.message);
     gx_error_clear(&err);
@@ -552,7 +549,7 @@ TEST(of_labels_those_that_cannot_be_are_left_out_too)
                    f.records.n == 3 && skip.n == 3,
                "%ld: %s", (long)skip.n, err.message))
         return;
-    CHECK(strstr(skip.why[0], "a.csv:3: the label \"x\" stands there twice") &&
+    CHECK(strstr(skip.why[0], "a.csv:3: the label \"x\" is listed twice") &&
               strstr(skip.why[1], "a.csv:4: a label is empty") && strstr(skip.why[2], "a.csv:5: the label \"zzz"),
           "%s, %s, %s", skip.why[0], skip.why[1], skip.why[2]);
     CHECK(gx_labels_make(&l, &f.records, f.label, GX_LABEL_SEVERAL, &err) == GX_OK && l.n == 2, "%s", err.message);

@@ -169,21 +169,21 @@ TEST(records_that_are_no_pairs_are_refused_with_file_and_line)
          "bad.jsonl:2: \"chosen\" and \"rejected\" have the same"},
         {"{\"prompt\": \"a\", \"chosen\": \" \", \"rejected\": \"b\"}", "", "bad.jsonl:2: \"chosen\" is empty"},
         {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"\"}", "", "bad.jsonl:2: \"rejected\" is empty"},
-        {"{\"chosen\": \"abc\", \"rejected\": \"abcd\"}", "", "bad.jsonl:2: \"chosen\" is empty behind"},
+        {"{\"chosen\": \"abc\", \"rejected\": \"abcd\"}", "", "bad.jsonl:2: \"chosen\" is empty after"},
         {"{\"prompt\": \"a\", \"chosen\": 7, \"rejected\": 8}", "",
          "bad.jsonl:2: \"chosen\" is an integer; expected a string, or a list of messages"},
         {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": 8}", "",
-         "bad.jsonl:2: \"rejected\" is an integer, and \"chosen\" is a string; expected strings"},
+         "bad.jsonl:2: \"rejected\" is an integer, but \"chosen\" is a string; expected all of them to be strings"},
         {"{\"prompt\": \"a\", \"chosen\": " SAYS("b") ", \"rejected\": " SAYS("c") "}", "chatml",
          "bad.jsonl:2: \"prompt\" is "},
         {"{\"prompt\": [" USER("a") "], \"chosen\": " SAYS("b") ", \"rejected\": " SAYS("c") "}", "none",
-         "bad.jsonl:2: the pair is of messages, and neither"},
+         "bad.jsonl:2: the pair consists of messages, and neither"},
         {"{\"prompt\": [" USER("a") "], \"chosen\": [" USER("b") "], \"rejected\": " SAYS("c") "}", "chatml",
-         "bad.jsonl:2: chosen[0] is of the user"},
+         "bad.jsonl:2: chosen[0] is a turn of the user"},
         {"{\"prompt\": [" USER("a") "], \"chosen\": " SAYS("b") ", \"rejected\": []}", "chatml",
          "bad.jsonl:2: \"rejected\" is empty"},
         {"{\"chosen\": " SAYS("b") ", \"rejected\": " SAYS("c") "}", "chatml",
-         "bad.jsonl:2: chosen[0] is of the assistant"},
+         "bad.jsonl:2: chosen[0] is a turn of the assistant"},
         {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\", \"tools\": [1]}", "",
          "bad.jsonl:2: the record has \"tools\""},
         {"\n" GOOD, "", "bad.jsonl:2: the line is empty"},
@@ -210,7 +210,7 @@ TEST(records_that_are_no_pairs_are_refused_with_file_and_line)
     GxError e = GX_ZERO;
     write_file("bad.jsonl", turns);
     CHECK(open_pairs(&p, path_of("bad.jsonl"), 100, "chatml", &e) != GX_OK &&
-              strstr(e.message, "bad.jsonl:1: \"chosen\" has 3 turns behind a prompt of 1"),
+              strstr(e.message, "bad.jsonl:1: \"chosen\" has 3 turns after a prompt of 1"),
           "%s", e.message);
 }
 
@@ -225,7 +225,7 @@ TEST(of_several_pairs_that_are_wrong_the_first_ones_are_named_and_all_are_counte
     write_file("bad.jsonl", text);
     CHECK(open_pairs(&p, path_of("bad.jsonl"), 100, "", &e) != GX_OK &&
               strstr(e.message, "bad.jsonl:3: \"chosen\" and \"rejected\" have the same tokens") &&
-              strstr(e.message, " (wrong are 200 of the records in lines 1 to 600: lines 3, 6, 9, 12, 15 and others)"),
+              strstr(e.message, " (200 of the records in lines 1 to 600 are wrong: lines 3, 6, 9, 12, 15 and others)"),
           "%s", e.message);
     CHECK(!p.ids && !p.n, "something is left");
 }
@@ -506,7 +506,7 @@ TEST(a_model_learns_what_is_preferred)
              "--train_data %s --pack_pairs true --validation_fraction 0.2 --micro_batch_size 4 --max_steps 60 "
              "--eval_steps 30 --learning_rate 3e-3 --dpo_beta 0.1 --show_data 1 --tuning lora",
              path_of("made.jsonl"));
-    CHECK(run("said", more) == 0 && strstr(said.log, "--chat_template chatml changes nothing: the pairs are of texts"),
+    CHECK(run("said", more) == 0 && strstr(said.log, "--chat_template chatml changes nothing: the pairs are texts"),
           "%s", said.log);
     strcat(more, " --chat_template auto");
     if (!CHECK(run("learns", more) == 0 && !said.log[0], "%s", said.log)) return;
@@ -540,9 +540,9 @@ TEST(rates_are_those_of_preferences_and_what_cannot_be_is_refused)
               strstr(said.out, "learning_rate=1e-05") && strstr(said.out, "lora_dropout=0.0"),
           "%s", said.out);
     CHECK(run("rate", "--micro_batch_size 7 --tuning lora --lora_dropout 0.1") == 1 &&
-              strstr(said.log, "--lora_dropout is 0.1, and --task dpo is without dropout"),
+              strstr(said.log, "--lora_dropout is 0.1, but --task dpo needs 0"),
           "%s", said.log);
-    CHECK(run_line(&gx_llama, &gx_dpo, none) == 1 && strstr(said.log, "--train_data has no file"), "%s", said.log);
+    CHECK(run_line(&gx_llama, &gx_dpo, none) == 1 && strstr(said.log, "--train_data is empty"), "%s", said.log);
     CHECK(run("rate", "--evaluate --micro_batch_size 7 --validation_fraction 0.3") == 0 &&
               strstr(said.log, "the model is its own reference") && strstr(said.out, "loss 0.6931") &&
               strstr(said.out, "accuracy 0.0000 over 3 pairs"),
@@ -607,8 +607,7 @@ TEST(a_run_does_not_go_on_with_other_pairs_or_a_damaged_reference)
     write_preferences();
     CHECK(run("other", "--micro_batch_size 7 --max_steps 2") == 0, "%s", said.log);
     snprintf(more, sizeof more, "--max_steps 3 --train_data %s", path_of("made.jsonl"));
-    CHECK(go_on("other2", "other/checkpoint-2", more) == 1 &&
-              strstr(said.log, "has no log-probabilities of the model that the run began with"),
+    CHECK(go_on("other2", "other/checkpoint-2", more) == 1 && strstr(said.log, "has the reference's log-probabilities"),
           "%s", said.log);
     char *text = read_file(path_of("other/checkpoint-2/dpo_reference.tsv"));
     *strrchr(text, '\t') = 0;
@@ -618,14 +617,14 @@ TEST(a_run_does_not_go_on_with_other_pairs_or_a_damaged_reference)
           said.log);
     CHECK(unlink(path_of("other/checkpoint-2/manifest.json")) == 0, "there is no list of files"); // a model's folder
     snprintf(more, sizeof more, "--model %s --evaluate --micro_batch_size 7", path_of("other/checkpoint-2"));
-    CHECK(run("other3", more) == 1 && strstr(said.log, "line 8 has no two numbers"), "%s", said.log);
+    CHECK(run("other3", more) == 1 && strstr(said.log, "line 8 does not hold two numbers"), "%s", said.log);
     text = read_file(path_of("other/checkpoint-2/dpo_reference.tsv"));
     const char *line = strchr(text, '\n') + 1;
     char *infinite = (char *)malloc(strlen(text) + 5);
     sprintf(infinite, "%.*snan%s", (int)(line - text), text, strchr(line, '\t'));
     write_file("other/checkpoint-2/dpo_reference.tsv", infinite);
     free(infinite), free(text);
-    CHECK(run("other3", more) == 1 && strstr(said.log, "line 2 has no two numbers"), "%s", said.log);
+    CHECK(run("other3", more) == 1 && strstr(said.log, "line 2 does not hold two numbers"), "%s", said.log);
 }
 
 static void nothing(void) {}

@@ -202,20 +202,20 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
         {"anchor\tpositive\nta\t \n", "", "t.tsv:2:", 32},
         {"anchor\tpositive\tnegative\nta\tta\ttb\nta\tta\t\n", "", "t.tsv:3:", 32},
         {"anchor\tpositive\nta\tta\n", "--negative_column wrong", "there is no column \"wrong\"", 32},
-        {"anchor\tpositive\nta\tta\n", "--negative_column=positive", "every pair would be its own negative", 32},
-        {"anchor\tpositive\nta\tta\n", "--positive_column=", "a column has no name; expected one", 32},
+        {"anchor\tpositive\nta\tta\n", "--negative_column=positive", "every positive would be its own negative", 32},
+        {"anchor\tpositive\nta\tta\n", "--positive_column=", "is an empty name; expected the name of a column", 32},
         {"anchor\tpositive\tnegative\nta\tta\ttb\n", "",
-         "seq_len is 8; a sample holds 3 texts, each between [CLS] and [SEP], so it must be at least 9", 8},
-        {"text\nta\n", "--embed @", "seq_len is 2; a sample holds 1 text, each between", 2},
+         "seq_len is 8; a sample holds 3 texts between [CLS] and [SEP], so it must be at least 9", 8},
+        {"text\nta\n", "--embed @", "seq_len is 2; a sample holds 1 text between", 2},
         {"anchor\tpositive\nta\tta\n", "--validation_fraction 0.9", "with --validation_fraction 0.9", 32},
         {"anchor\tpositive\nta\tta\n", "--embed nowhere.tsv", "nowhere.tsv", 32},
         {"anchor\tpositive\nta\tta\n", "--validation_fraction 0",
-         "t.tsv: the pairs to train on (1) have one positive text, and nothing that it could be told from; expected at "
-         "least two different positives, or negatives",
+         "t.tsv: the pairs to train on (1) all have the same positive text, and no other text to tell it from; "
+         "expected at least two different positives, or negatives",
          32},
-        {"anchor\tpositive\nta\tta\ntb\tta\n", "--validation_fraction 0", "the pairs to train on (2) have one", 32},
+        {"anchor\tpositive\nta\tta\ntb\tta\n", "--validation_fraction 0", "the pairs to train on (2) all have", 32},
         {"anchor\tpositive\nta\tta\ntb\ttb\n", "--validation_data @.one.tsv",
-         "one.tsv: the pairs of the validation (1) have one positive text", 32},
+         "one.tsv: the pairs of the validation (1) all have the same positive text", 32},
         {"text\nta\n", "--embed @ --embed_output x.txt", "--embed_output x.txt: its name must end with .npy", 32},
         {"text\nta\n", "--embed @ --embed_output /tmp/no/such/x.npy", "No such file", 32},
         {"text\nta\n", "--embed @ --embed_column words", "there is no column \"words\"", 32},
@@ -489,11 +489,9 @@ TEST(the_best_validation_is_that_of_the_largest_mrr)
              "--load_best_model_at_end true",
              path_of("train.tsv"), path_of("validation.tsv"));
     CHECK(run("best", flags) == 0 && strstr(said.out, "the best on the way: mrr "), "%s%s", said.log, said.out);
-    CHECK(run("best", "--resume auto --max_steps 6") == 0 && !strstr(said.log, "is another than before"), "%s",
-          said.log);
+    CHECK(run("best", "--resume auto --max_steps 6") == 0 && !strstr(said.log, "has changed"), "%s", said.log);
     snprintf(flags, sizeof flags, "--resume auto --max_steps 8 --validation_data %s", path_of("train.tsv"));
-    CHECK(run("best", flags) == 0 && strstr(said.log, "validation_data is another than before: the best"), "%s",
-          said.log);
+    CHECK(run("best", flags) == 0 && strstr(said.log, "validation_data has changed: the best"), "%s", said.log);
 }
 
 TEST(a_run_does_not_go_on_with_another_number_of_rivals)
@@ -509,8 +507,7 @@ TEST(a_run_does_not_go_on_with_another_number_of_rivals)
         return;
     CHECK(run("rivals", "--resume auto --max_steps 4 --ranks 2") != 0 && // 2 ranks of 2 samples
               strstr(said.log, "number of rivals (that of --micro_batch_size times the data-parallel ranks) (its "
-                               "rivals is another one: 3 then, 7 "
-                               "now): it would not be the same run"),
+                               "rivals differs: 3 then, 7 now), so it would not be the same run"),
           "%s", said.log);
     CHECK(run("rivals", "--resume auto --max_steps 4 --ranks 2 --micro_batch_size 1") == 0, "%s", said.log);
 }
@@ -522,8 +519,9 @@ TEST(texts_that_the_tokenizer_does_not_know_and_another_padding_are_said_once)
     snprintf(flags, sizeof flags, "--train_data %s --validation_data %s --micro_batch_size 4 --max_steps 1 %s",
              path_of("unknown.tsv"), path_of("unknown.tsv"), "--pad_token_id 3 --ranks 2");
     CHECK(run("unknown", flags) == 0, "%s", said.log);
-    const char *words = strstr(said.log, "unknown.tsv: 64% of its words are [UNK]: the tokenizer (wordpiece-23-"),
-               *padding = strstr(said.log, "the model's pad_token_id is 3, and the tokenizer's padding has the id 0");
+    const char *words =
+                   strstr(said.log, "unknown.tsv: 64% of its words are [UNK], because the tokenizer (wordpiece-23-"),
+               *padding = strstr(said.log, "the model's pad_token_id is 3, but the tokenizer's padding has the id 0");
     CHECK(words && !strstr(words + 30, "of its words") && padding && !strstr(padding + 30, "pad_token_id is"), "%s",
           said.log);
 }
@@ -536,9 +534,8 @@ TEST(a_pair_without_a_rival_is_refused_or_said)
     snprintf(flags, sizeof flags, "--train_data %s --validation_fraction 0 --micro_batch_size 1 --pack_texts false",
              path_of("validation.tsv"));
     CHECK(run("lonely", flags) != 0 &&
-              strstr(said.log, "a micro-batch has one pair, and no text that its positive could "
-                               "be told from: the loss would always be 0; take a larger "
-                               "--micro_batch_size, or a file with negatives"),
+              strstr(said.log, "a micro-batch has one pair, and no other text to tell its positive from, so that the "
+                               "loss would always be 0; use a larger --micro_batch_size, or a file with negatives"),
           "%s", said.log);
     snprintf(flags, sizeof flags,
              "--train_data %s --validation_data %s --micro_batch_size 2 --pack_texts false --eval_windows 1 "
@@ -598,7 +595,7 @@ TEST(vectors_of_a_file_come_in_its_order_and_of_length_one_on_any_ranks)
         free(x);
     }
     CHECK(!is_there(path_of("none")), "an output folder of a run that trains nothing");
-    CHECK(run("none", flags) != 0 && strstr(said.log, "is there already; remove it, or take another name"), "%s",
+    CHECK(run("none", flags) != 0 && strstr(said.log, "already exists; remove it, or choose another name"), "%s",
           said.log);
     snprintf(flags, sizeof flags, "--embed %s", path_of("texts.tsv"));
     CHECK(run("none", flags) == 1 && strstr(said.log, "--embed needs a model"), "%s", said.log);
@@ -807,8 +804,7 @@ TEST(what_follows_the_pooling_is_computed_kept_and_not_trained)
              "--optimizer sgd --momentum 0 --learning_rate 0.0001 --max_grad_norm 0",
              path_of("st"), path_of("few.tsv"));
     if (!CHECK(run("dense", flags) == 0, "%s", said.log)) return;
-    CHECK(strstr(said.out, "it stays as it is, and is not trained") && strstr(said.out, "is not put before pairs"),
-          "%s", said.out);
+    CHECK(strstr(said.out, "which is frozen") && strstr(said.out, "is not put before pairs"), "%s", said.out);
     char *log = read_file(path_of("dense/log.jsonl"));
     const char *at = strstr(log, "\"grad_norm\": ");
     const double norm = at ? atof(at + 13) : 0, fell = told.window[1] - told.window[2];
@@ -865,7 +861,7 @@ TEST(modules_that_are_not_built_are_refused_by_name)
         {"[" POOLING "]", mean, NULL, NULL, NULL, "Pooling stands first"},
         {"[" TRANSFORMER "]", mean, NULL, NULL, NULL, "there is no Pooling"},
         {"[" MODULE("0_Transformer", OF("Transformer")) ", " POOLING "]", mean, NULL, NULL, NULL,
-         "the Transformer lies in \"0_Transformer\""},
+         "the Transformer is in \"0_Transformer\""},
         {all, mean, "{\"max_seq_length\": 0}", NULL, NULL, "max_seq_length is 0"},
         {"[" TRANSFORMER ", " MODULE("../1_Pooling", OF("Pooling")) "]", mean, NULL, NULL, NULL, "out of the folder"},
         {all, "{\"pooling_mode\": [\"mean\", \"cls\"]}", NULL, NULL, NULL, "or [CLS] (mean, cls)"},
@@ -886,9 +882,9 @@ TEST(modules_that_are_not_built_are_refused_by_name)
          "activation_function is torch.nn.modules.activation.ReLU"},
         {all, mean, NULL, NULL,
          "{\"in_features\": 16, \"out_features\": 5, \"activation_function\": \"torch.nn.Tanh\"}",
-         "built: torch.nn.modules.activation.Tanh and torch.nn.modules.linear.Identity"},
+         "supported: torch.nn.modules.activation.Tanh and torch.nn.modules.linear.Identity"},
         {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 5, \"bias\": false}",
-         "there is linear.bias, too"},
+         "there is also linear.bias"},
         {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 6}", "linear.weight has another shape"},
         {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 5, \"module_input_name\": \"x\"}",
          "module_input_name is x"},
@@ -916,15 +912,15 @@ TEST(modules_that_are_not_built_are_refused_by_name)
     }
     CHECK(file_has(path_of("kept/sentence_bert_config.json"), "\"max_seq_length\": 20"), "nothing was kept");
     float *x = embed("st", "one.tsv", 1, DENSE_OUT, "");
-    CHECK(strstr(said.log, "\"pad\" is not known here") && strstr(said.log, "\"truncate_dim\" is not known here"), "%s",
+    CHECK(strstr(said.log, "\"pad\" is not known") && strstr(said.log, "\"truncate_dim\" is not known"), "%s",
           said.log);
     free(x);
     write_dense("2_Dense", WIDTH - 1, DENSE_OUT, tanh_name, 0);
     char flags[900];
     snprintf(flags, sizeof flags, "--model %s --embed %s --embed_output %s", path_of("st"), path_of("one.tsv"),
              path_of("no.npy"));
-    CHECK(run("none", flags) != 0 && strstr(said.log, "a Dense module has in_features 15; what it is fed with has 16"),
-          "%s", said.log);
+    CHECK(run("none", flags) != 0 && strstr(said.log, "a Dense module has in_features 15, but its input has 16"), "%s",
+          said.log);
 }
 
 TEST(a_model_that_lies_in_a_folder_of_the_folder_is_refused_by_its_place)
@@ -935,7 +931,7 @@ TEST(a_model_that_lies_in_a_folder_of_the_folder_is_refused_by_its_place)
     unlink(path_of("st/config.json"));
     snprintf(flags, sizeof flags, "--model %s --embed %s --embed_output %s", path_of("st"), path_of("one.tsv"),
              path_of("no.npy"));
-    CHECK(run("none", flags) != 0 && strstr(said.log, "the Transformer lies in \"0_Transformer\""), "%s", said.log);
+    CHECK(run("none", flags) != 0 && strstr(said.log, "the Transformer is in \"0_Transformer\""), "%s", said.log);
 }
 
 // Without --seq_len no message is about it.
@@ -961,7 +957,7 @@ TEST(a_length_that_does_not_fit_is_named_with_where_it_comes_from)
     write_folder("[" TRANSFORMER ", " POOLING "]", "{}", "{\"max_seq_length\": 20}", NULL);
     snprintf(line, sizeof line, "--train_data %s", path_of("pairs.tsv"));
     free(embed("st", "one.tsv", 1, WIDTH, line));
-    CHECK(strstr(said.log, "--train_data changes nothing beside --embed"), "%s", said.log);
+    CHECK(strstr(said.log, "--train_data changes nothing with --embed"), "%s", said.log);
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv, write_tokenizer); }

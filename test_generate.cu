@@ -723,7 +723,7 @@ TEST(what_does_not_fit_the_cache_is_refused)
     plan.new_tokens = POSITIONS;
     begin_texts(&t, &ref);
     gx_decode(&w.g, &w.d, &w.forward, t.text, &plan);
-    expect_error(&w, "a prompt of 7 tokens and 40 new ones; memory was taken for 40");
+    expect_error(&w, "a prompt of 7 tokens and 40 new ones are too many: memory was allocated for 40");
     gx_decoder_run(&w.g, &w.d, &w.forward, token, POSITIONS, 1, 1);
     expect_error(&w, "1 tokens from position 40 on");
     GxBatch b = GX_ZERO;

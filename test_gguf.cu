@@ -209,25 +209,25 @@ TEST(what_breaks_a_rule_is_refused)
         const char *words, *message;
         GxStatus status;
     } bad[] = {
-        {"", "ends at byte 0, inside of the first four bytes", GX_ERR_FORMAT},
+        {"", "ends at byte 0, before the end of the first four bytes", GX_ERR_FORMAT},
         {"=GGU", "ends at byte 3", GX_ERR_FORMAT},
         {"=GGML w3 q0 q0", "does not begin with \"GGUF\"", GX_ERR_FORMAT},
         {"=GGUF w1 q0 q0", "has version 1", GX_ERR_UNSUPPORTED},
         {"=GGUF w4 q0 q0", "has version 4", GX_ERR_UNSUPPORTED},
         {"=GGUF w50331648 q0 q0", "big-endian", GX_ERR_UNSUPPORTED},
-        {"=GGUF w3 q0", "inside of the number of keys", GX_ERR_FORMAT},
+        {"=GGUF w3 q0", "before the end of the number of keys", GX_ERR_FORMAT},
         // counts
-        {HEAD("0", "1") "d13", "1 keys are announced; the file has 13 bytes left", GX_ERR_FORMAT},
+        {HEAD("0", "1") "d13", "1 keys are announced, but the file has 13 bytes left", GX_ERR_FORMAT},
         {HEAD("0", "18446744073709551615") "d99", "18446744073709551615 keys", GX_ERR_FORMAT},
-        {HEAD("1", "0") "d23", "1 tensors are announced; the file has 23 bytes left", GX_ERR_FORMAT},
+        {HEAD("1", "0") "d23", "1 tensors are announced, but the file has 23 bytes left", GX_ERR_FORMAT},
         {HEAD("1099511627776", "0") "d99", "1099511627776 tensors are announced", GX_ERR_FORMAT},
         {HEAD("18446744073709551615", "0") "d99", "tensors are announced", GX_ERR_FORMAT},
         // keys
         {HEAD("0", "1") "'' w4 q7", "a key's name has 0 bytes", GX_ERR_FORMAT},
         {HEAD("0", "1") "q99 d50", "a key's name has 99 bytes", GX_ERR_FORMAT},
         {HEAD("0", "1") "q18446744073709551615 d50", "a key's name has 18446744073709551615 bytes", GX_ERR_FORMAT},
-        {HEAD("0", "2") "'a' w4 w7 'a' w4 w8", "the key a is there twice", GX_ERR_FORMAT},
-        {HEAD("0", "3") "'b' w4 w7 'a' w4 w7 'b' w7 b1", "the key b is there twice", GX_ERR_FORMAT},
+        {HEAD("0", "2") "'a' w4 w7 'a' w4 w8", "it has the key a twice", GX_ERR_FORMAT},
+        {HEAD("0", "3") "'b' w4 w7 'a' w4 w7 'b' w7 b1", "it has the key b twice", GX_ERR_FORMAT},
         {HEAD("0", "1") "'a' w13 q7", "the key a has values of the type 13", GX_ERR_FORMAT},
         {HEAD("0", "1") "'a' w4 b1 b2 b3", "the key a has 1 items of uint32; the file has 3 bytes left", GX_ERR_FORMAT},
         {HEAD("0", "1") "'ab' w8 q4 d3", "the key ab has 4 bytes", GX_ERR_FORMAT},
@@ -246,7 +246,7 @@ TEST(what_breaks_a_rule_is_refused)
         {HEAD("0", "1") "'split.count' w2 b2 b0", "one of 2 parts", GX_ERR_UNSUPPORTED},
         // tensors
         {HEAD("1", "0") "'" X63 "x' w1 q4 w0 q0 z d16", "has 64 bytes; at most 63", GX_ERR_FORMAT},
-        {HEAD("2", "0") T("a", "0") "'a' w1 q4 w0 q32 z d64", "tensor a: two have this name", GX_ERR_FORMAT},
+        {HEAD("2", "0") T("a", "0") "'a' w1 q4 w0 q32 z d64", "tensor a: two tensors have this name", GX_ERR_FORMAT},
         {HEAD("1", "0") "'a' w5 q1 q1 q1 q1 q1 w0 q0 z d32", "tensor a: it has 5 dimensions", GX_ERR_FORMAT},
         {HEAD("1", "0") "'a' w1 q9223372036854775808 w24 q0 z d32", "dimension 0 is 9223372036854775808",
          GX_ERR_FORMAT},
@@ -264,12 +264,12 @@ TEST(what_breaks_a_rule_is_refused)
          GX_ERR_FORMAT},
         {HEAD("2", "0") T("a", "0") "'b' w1 q4 w0 q0 z d64", "tensor b: it begins at byte 0", GX_ERR_FORMAT},
         {HEAD("2", "0") T("a", "0") "'b' w1 q4 w0 q64 z d99", "tensor b: it begins at byte 64", GX_ERR_FORMAT},
-        {HEAD("1", "0") T("a", "0") "z d15", "tensor a: it has 16 bytes, from 0 of the data on; the file has 15",
-         GX_ERR_FORMAT},
+        {HEAD("1", "0") T("a", "0") "z d15",
+         "tensor a: it has 16 bytes, from byte 0 of the data on, but the file has 15", GX_ERR_FORMAT},
         {HEAD("1", "0") T("a", "0"), "the file has 0: it is cut off", GX_ERR_FORMAT},
         {HEAD("1", "0") "'a' w1 q1152921504606846975 w0 q0 z d32", "it is cut off", GX_ERR_FORMAT},
         {HEAD("1", "1") "'general.alignment' w4 w2147483648 " T("a", "0") "z d32", "it is cut off", GX_ERR_FORMAT},
-        {HEAD("2", "0") T("a", "0") "'b' w1 q4", "inside of a tensor's type", GX_ERR_FORMAT}};
+        {HEAD("2", "0") T("a", "0") "'b' w1 q4", "before the end of a tensor's type", GX_ERR_FORMAT}};
     GxError err = GX_ZERO;
     GxGguf g;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -333,7 +333,7 @@ TEST(types_that_are_known_but_not_decoded_say_so_when_they_are_read)
     put(at("x.gguf"), built, build(HEAD("1", "0") "'a' w1 q256 w13 q0 z d176", built));
     CHECK(gx_gguf_open(&g, at("x.gguf"), &err) == GX_OK, "%s", err.message);
     refused(&err, gx_gguf_read(&g, gx_gguf_find(&g, "a"), 0, 256, x, &err), GX_ERR_UNSUPPORTED,
-            "tensor a: Q5_K is not read; what is built: F32", "Q5_K");
+            "tensor a: Q5_K is not read; supported: F32", "Q5_K");
     refused(&err, gx_gguf_encode(GX_GGUF_Q4_0, x, 1, built, &err), GX_ERR_UNSUPPORTED, "Q4_0 is not written", "Q4_0");
     gx_gguf_close(&g);
     unlink(at("x.gguf"));
@@ -448,23 +448,24 @@ TEST(the_writer_refuses_what_is_not_whole_or_cannot_be)
     refused(&err, gx_gguf_write(&w, "a", x, 65, &err), GX_ERR_ARGUMENT, "65 more elements", "too many");
     CHECK(gx_gguf_write(&w, "a", x, 64, &err) == GX_OK, "%s", err.message);
     refused(&err, gx_gguf_write(&w, "a", x, 0, &err), GX_ERR_ARGUMENT, "where none is expected", "twice");
-    refused(&err, gx_gguf_set_int(&w, "late", 1, &err), GX_ERR_ARGUMENT, "behind a GGUF file's header", "a late key");
-    refused(&err, gx_gguf_add(&w, "late", 0, 2, shape, &err), GX_ERR_ARGUMENT, "behind a GGUF file's header", "late");
+    refused(&err, gx_gguf_set_int(&w, "late", 1, &err), GX_ERR_ARGUMENT, "after a GGUF file's header", "a late key");
+    refused(&err, gx_gguf_add(&w, "late", 0, 2, shape, &err), GX_ERR_ARGUMENT, "after a GGUF file's header", "late");
     gx_gguf_abort(&w);
     NEW(GX_GGUF_Q8_0);
     refused(&err, gx_gguf_write(&w, "a", x, 16, &err), GX_ERR_ARGUMENT, "in blocks of 32", "half a block");
     x[5] = NAN;
     refused(&err, gx_gguf_write(&w, "a", x, 64, &err), GX_ERR_FORMAT, "tensor a: a value is nan, which Q8_0", "NaN");
     x[5] = 127.0f * 65520;
-    refused(&err, gx_gguf_write(&w, "a", x, 64, &err), GX_ERR_FORMAT, "which Q8_0 cannot hold", "a large one");
+    refused(&err, gx_gguf_write(&w, "a", x, 64, &err), GX_ERR_FORMAT, "which Q8_0 cannot represent", "a large one");
     gx_gguf_abort(&w);
     NEW(GX_GGUF_F16);
     x[5] = 65520;
-    refused(&err, gx_gguf_write(&w, "a", x, 64, &err), GX_ERR_FORMAT, "a value is 65520, which F16 cannot hold", "F16");
+    refused(&err, gx_gguf_write(&w, "a", x, 64, &err), GX_ERR_FORMAT, "a value is 65520, which F16 cannot represent",
+            "F16");
     gx_gguf_abort(&w);
     NEW(GX_GGUF_BF16);
     x[5] = -FLT_MAX;
-    refused(&err, gx_gguf_write(&w, "a", x, 64, &err), GX_ERR_FORMAT, "which BF16 cannot hold", "BF16");
+    refused(&err, gx_gguf_write(&w, "a", x, 64, &err), GX_ERR_FORMAT, "which BF16 cannot represent", "BF16");
     gx_gguf_abort(&w);
     NEW(GX_GGUF_F32);
     gx_gguf_add(&w, "a", GX_GGUF_F32, 2, shape, &err);

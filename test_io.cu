@@ -726,7 +726,7 @@ TEST(wrong_flags_are_named_with_what_is_expected)
         {"--learning_rate 0x1p3", "expected a number"},
         {"--dropout 0.91", "a number from 0 to 0.9"},
         {"--dropout 0.5,", "expected a number"},
-        {"--resume yes", "\"yes\" is not a flag"},
+        {"--resume yes", "\"yes\" is not an option"},
         {"--resume=yes", "--resume is \"yes\"; expected true or false"},
         {"--precision fp8", "--precision is \"fp8\"; expected one of fp32|bf16|fp16"},
         {"--precision fp", "one of"},
@@ -739,9 +739,9 @@ TEST(wrong_flags_are_named_with_what_is_expected)
         {"--split 1,x", "expected a list of at most 256 integers, such as 3,1"},
         {"--heads [", "expected a list of at most 256 integers"},
         {"--out \xff\xfe", "UTF-8"},
-        {"seq_len 5", "\"seq_len\" is not a flag"},
-        {"-s 5", "\"-s\" is not a flag"},
-        {"--", "is not a flag"},
+        {"seq_len 5", "\"seq_len\" is not an option"},
+        {"-s 5", "\"-s\" is not an option"},
+        {"--", "is not an option"},
         {"--config", "--config needs a value"},
         {"--config %/none.json", "No such file"}};
     GxError err = GX_ZERO;
@@ -785,7 +785,7 @@ TEST(values_that_are_cut_in_messages_end_with_an_ellipsis)
                 {"--seq_len %s", "--seq_len is \"%.100s…\"; expected an integer"},
                 {"--seq_len 1%.98séyyy", "--seq_len is \"1%.98s…\"; expected an integer"}, // é is two bytes
                 {"--%s", "no option --%.100s…; --help"},
-                {"%s", "\"%.100s…\" is not a flag"}};
+                {"%s", "\"%.100s…\" is not an option"}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         snprintf(line, sizeof line, list[i].line, x);
         snprintf(says, sizeof says, list[i].says, x);
@@ -1046,7 +1046,7 @@ TEST(options_of_other_tasks_are_refused_with_the_names_of_these)
     gx_config_add_elsewhere(&c, other, 1, "--task fly", &err);
     gx_config_add_elsewhere(&c, other, 1, "--task glide", &err);
     refused(&err, gx_config_read_args(&c, 2, args, &err), GX_ERR_ARGUMENT,
-            "no option --wings of this task; it is one of --task fly or --task glide: choose that", "a flag");
+            "no option --wings for this task; it belongs to --task fly or --task glide: choose that", "a flag");
 }
 
 static char names[GX_FIELD_NAMES_TEXT];
@@ -1249,17 +1249,18 @@ TEST(torn_folders_are_recognised)
     publish("step", "weights", &err);
     put_text(at("step/weights"), "weighty");
     CHECK(gx_folder_verify(at("step"), 0, &err) == GX_OK, "sizes alone: %s", err.message);
-    refused(&err, gx_folder_verify(at("step"), 1, &err), GX_ERR_FORMAT, "torn: weights has the hash", "other contents");
+    refused(&err, gx_folder_verify(at("step"), 1, &err), GX_ERR_FORMAT, "damaged: weights has the hash",
+            "other contents");
     put_text(at("step/weights"), "weight");
     refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT,
-            "torn: weights has 6 bytes, its manifest says 7", "another size");
+            "damaged: weights has 6 bytes, but its manifest says 7", "another size");
     unlink(at("step/weights"));
     refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT,
-            "the file weights, named in its manifest, is not there", "a missing file");
+            "the file weights, which its manifest names, is missing", "a missing file");
     put_text(at("step/" GX_MANIFEST), "{\"files\": [{\"name\": \"weights\", \"by");
     refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT, "manifest.json:1:", "half a manifest");
     put_text(at("step/" GX_MANIFEST), "{\"files\": [{\"name\": \"../step/state\", \"bytes\": 5, \"fnv1a64\": \"0\"}]}");
-    refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT, "leaves the folder", "a path");
+    refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT, "leads out of the folder", "a path");
     put_text(at("step/" GX_MANIFEST), "{}");
     refused(&err, gx_folder_verify(at("step"), 0, &err), GX_ERR_FORMAT, "\"files\" is missing", "an empty manifest");
     unlink(at("step/" GX_MANIFEST));
@@ -1316,16 +1317,18 @@ TEST(files_of_a_folder_inside_a_published_one_are_published_with_it)
         CHECK(names_in(at("deep")) == 2 && size_of(at("deep/inner/config")) == 3, "not all is there");
     }
     put_text(at("deep/inner/config"), "six");
-    refused(&err, gx_folder_verify(at("deep"), 1, &err), GX_ERR_FORMAT, "torn: inner/config has the hash", "contents");
+    refused(&err, gx_folder_verify(at("deep"), 1, &err), GX_ERR_FORMAT, "damaged: inner/config has the hash",
+            "contents");
     unlink(at("deep/inner/config"));
-    refused(&err, gx_folder_verify(at("deep"), 0, &err), GX_ERR_FORMAT, "the file inner/config, named", "none");
+    refused(&err, gx_folder_verify(at("deep"), 0, &err), GX_ERR_FORMAT,
+            "the file inner/config, which its manifest names", "none");
     const char *const outside[] = {"inner/../../x", "../x", "/x", "inner/", "inner//x", "a/b/c", "./x"};
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
         char manifest[200];
         snprintf(manifest, sizeof manifest, "{\"files\": [{\"name\": \"%s\", \"bytes\": 5, \"fnv1a64\": \"0\"}]}",
                  outside[i]);
         put_text(at("deep/" GX_MANIFEST), manifest);
-        refused(&err, gx_folder_verify(at("deep"), 0, &err), GX_ERR_FORMAT, "leaves the folder", outside[i]);
+        refused(&err, gx_folder_verify(at("deep"), 0, &err), GX_ERR_FORMAT, "leads out of the folder", outside[i]);
     }
     gx_folder_remove(at("deep"), &err);
 }
@@ -1445,10 +1448,10 @@ TEST(a_folder_of_somebody_else_is_never_replaced)
     refused(&err, gx_publish_finish(at("home"), &err), GX_ERR_ARGUMENT, "not written by this library", "finish");
     CHECK(size_of(at("home/letter")) == 4, "the letter is gone");
     gx_folder_make(at("home" GX_NEW_SUFFIX "/sub/sub"), &err);
-    refused(&err, gx_publish_finish(at("home"), &err), GX_ERR_ARGUMENT, "sub/sub is not a file: only plain files",
+    refused(&err, gx_publish_finish(at("home"), &err), GX_ERR_ARGUMENT, "sub/sub is not a file; only plain files",
             "a folder in a folder inside");
-    refused(&err, gx_publish_begin("/", folder, &err), GX_ERR_ARGUMENT, "give the folder a name", "the root");
-    refused(&err, gx_publish_begin("", folder, &err), GX_ERR_ARGUMENT, "give the folder a name", "nothing");
+    refused(&err, gx_publish_begin("/", folder, &err), GX_ERR_ARGUMENT, "the folder needs a name", "the root");
+    refused(&err, gx_publish_begin("", folder, &err), GX_ERR_ARGUMENT, "the folder needs a name", "nothing");
     gx_folder_remove(at("home" GX_NEW_SUFFIX), &err);
     gx_folder_remove(at("home"), &err);
     gx_folder_make(at("empty"), &err); // an empty one may be
@@ -1470,7 +1473,7 @@ TEST(an_output_that_another_process_is_writing_is_refused_with_its_name)
     gx_claim_end(&other);
     put_text(at("x.out"), "whole");
     gx_claim_end(&one);
-    refused(&err, gx_claim_file(&two, at("x.out"), &err), GX_ERR_ARGUMENT, "x.out is there already", "a second time");
+    refused(&err, gx_claim_file(&two, at("x.out"), &err), GX_ERR_ARGUMENT, "x.out already exists", "a second time");
     unlink(at("x.out"));
     CHECK(gx_claim_folder(&one, at("x.out/"), &err) == GX_OK, "%s", err.message);
     put_text(at("x.out.gx-new/file"), "its");
@@ -1536,7 +1539,7 @@ TEST(what_others_do_just_before_a_lock_is_had_is_seen)
     GxError err = GX_ZERO;
     GxClaim c;
     meanwhile = another_finishes;
-    refused(&err, gx_claim_file(&c, at("o"), &err), GX_ERR_ARGUMENT, "o is there already", "another finishes");
+    refused(&err, gx_claim_file(&c, at("o"), &err), GX_ERR_ARGUMENT, "o already exists", "another finishes");
     CHECK(unlink(at("o")) == 0 && names_in(root) == 0, "something else is left");
     meanwhile = another_ends_and_a_third_begins;
     refused(&err, gx_claim_file(&c, at("o"), &err), GX_ERR_ARGUMENT, "o is being written by process", "a third begins");
@@ -1649,10 +1652,10 @@ TEST(safetensors_refuses_what_breaks_a_rule)
         {"{\"__metadata__\":{\"format\":1}}", 0, "\"format\" is an integer; expected a string"},
         // rule 4: the data, from its first byte to its last
         {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]"), 2,
-         "begins at 1, where 0 was expected: there is a hole"},
+         "begin at 1, but 0 was expected: there is a hole"},
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_"
          "offsets\":[3,5]}}",
-         5, "tensor b: its data begins at 3, where 2"},
+         5, "tensor b: its data begin at 3, but 2"},
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_"
          "offsets\":[1,3]}}",
          3, "overlaps"},
@@ -1662,15 +1665,15 @@ TEST(safetensors_refuses_what_breaks_a_rule)
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_"
          "offsets\":[2,2]}}",
          4, "overlaps"},
-        {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,0]"), 1, "ends at 0, before it begins at 1"},
-        {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]"), 2, "1 bytes lie behind the last tensor"},
-        {"{}", 3, "3 bytes lie behind"},
-        {ONE("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]"), 6, "ends at 8; the file holds 6"},
+        {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,0]"), 1, "end at 0, before they begin at 1"},
+        {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]"), 2, "1 bytes follow the last tensor"},
+        {"{}", 3, "3 bytes follow"},
+        {ONE("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]"), 6, "end at 8, but the file holds 6"},
         {ONE("\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[9223372036854775806,9223372036854775807]"), 1,
          "the file holds 1"},
         // rule 5: shape times size
         {ONE("\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]"), 4,
-         "shape and dtype take 8 bytes, data_offsets give 4"},
+         "shape and dtype take 8 bytes, but its data_offsets give 4"},
         {ONE("\"dtype\":\"F32\",\"shape\":[2,18446744073709551614],\"data_offsets\":[0,4]"), 4, "too big"},
         {ONE("\"dtype\":\"U8\",\"shape\":[2,9223372036854775807],\"data_offsets\":[0,4]"), 4,
          "does not fit into 64 bits"},
@@ -1704,7 +1707,7 @@ TEST(safetensors_refuses_headers_that_do_not_fit)
     } bad[] = {{0, 0, "has 0 bytes"},
                {0, 7, "has 7 bytes"},
                {0, 8, "does not begin with {"},
-               {1, 8, "a header of 1 bytes is announced; the file has 8"},
+               {1, 8, "a header of 1 bytes is announced, but the file has 8"},
                {9, 16, "a header of 9 bytes"},
                {UINT64_MAX, 16, "is announced"},
                {UINT64_MAX - 7, 16, "is announced"},
@@ -2038,7 +2041,7 @@ TEST(safetensors_have_paths_up_to_the_systems_limit_and_messages_name_both_ends_
     CHECK(s.n == 1 && !strcmp(s.file[0].path, path), "another file");
     gx_safetensors_close(&s);
     put_text(path, "not a safetensors file");
-    refused(&err, gx_safetensors_open(&s, path, &err), GX_ERR_FORMAT, "it is cut off, or no safetensors file",
+    refused(&err, gx_safetensors_open(&s, path, &err), GX_ERR_FORMAT, "it is cut off, or not a safetensors file",
             "rubbish");
     CHECK(gx_folder_remove(at("long"), &err) == GX_OK, "%s", err.message);
 }
@@ -2050,25 +2053,24 @@ TEST(safetensors_shards_must_agree_with_their_index)
     GxSafetensors s;
     static const struct {
         const char *index, *message;
-    } bad[] = {
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"b\":\"s2\",\"c\":\"s2\"}}",
-         "tensor c: it is not in s2, where the index says it is"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s2\",\"b\":\"s2\"}}", "tensor a: it is not in s2"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"d\":\"s3\"}}", "tensor e: it is not in"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s2\",\"b\":\"s1\"}}", "it is not in s"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"b\":\"s4\"}}", "names the shard s4, which is not there"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"../m/s1\"}}", "not a plain file name"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"..\"}}", "not a plain file name"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"/etc/passwd\"}}", "not a plain file name"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"out/../s1\"}}", "not a plain file name"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"a2\":\"copy\"}}", "tensor a: it is in s1, too"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":1}}", "tensor a: its file is an integer"},
-        {"{\"metadata\":{},\"weight_map\":{}}", "the weight_map is empty"},
-        {"{\"weight_map\":{\"a\":\"s1\"}}", "\"metadata\" is missing"},
-        {"{\"metadata\":{}}", "\"weight_map\" is missing"},
-        {"[]", "in an array"},
-        {"{", "index.json:1:"},
-        {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"a\":\"s2\"}}", "duplicate"}};
+    } bad[] = {{"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"b\":\"s2\",\"c\":\"s2\"}}",
+                "tensor c: it is not in s2, where the index says it is"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s2\",\"b\":\"s2\"}}", "tensor a: it is not in s2"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"d\":\"s3\"}}", "tensor e: it is not in"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s2\",\"b\":\"s1\"}}", "it is not in s"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"b\":\"s4\"}}", "names the shard s4, which is missing"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"../m/s1\"}}", "not a plain file name"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"..\"}}", "not a plain file name"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"/etc/passwd\"}}", "not a plain file name"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"out/../s1\"}}", "not a plain file name"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"a2\":\"copy\"}}", "tensor a: it is also in s1"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":1}}", "tensor a: its file is an integer"},
+               {"{\"metadata\":{},\"weight_map\":{}}", "the weight_map is empty"},
+               {"{\"weight_map\":{\"a\":\"s1\"}}", "\"metadata\" is missing"},
+               {"{\"metadata\":{}}", "\"weight_map\" is missing"},
+               {"[]", "in an array"},
+               {"{", "index.json:1:"},
+               {"{\"metadata\":{},\"weight_map\":{\"a\":\"s1\",\"a\":\"s2\"}}", "duplicate"}};
     gx_folder_make(at("m"), &err);
     refused(&err, gx_safetensors_open(&s, at("m"), &err), GX_ERR_IO, "neither model.safetensors nor",
             "an empty folder");
@@ -2137,13 +2139,13 @@ TEST(weights_in_hugging_faces_cache_are_read_through_its_links)
     check_weights(at("hub/here"), 2, "the snapshot by a link");
     unlink(at("hub/models--org--name/blobs/bb02")); // as when a download was broken off
     refused(&err, gx_safetensors_open(&s, at(SNAPSHOT), &err), GX_ERR_IO,
-            "model-00002-of-00002.safetensors is a link to a file that is not there", "half a download");
+            "model-00002-of-00002.safetensors is a link to a file that does not exist", "half a download");
     put_link("../../blobs/aa01", SNAPSHOT "/model.safetensors");
     check_weights(at(SNAPSHOT), 1, "one file");
     check_weights(at(SNAPSHOT "/model.safetensors"), 1, "the file itself");
     unlink(at("hub/models--org--name/blobs/aa01"));
     refused(&err, gx_safetensors_open(&s, at(SNAPSHOT), &err), GX_ERR_IO,
-            "/model.safetensors is a link to a file that is not there", "nothing was downloaded");
+            "/model.safetensors is a link to a file that does not exist", "nothing was downloaded");
     for (int i = 0; i < 2; i++) {
         snprintf(name, sizeof name, SNAPSHOT "/%s", two[i]);
         unlink(at(name));
@@ -2302,9 +2304,9 @@ TEST(other_tokenizers_are_told_apart)
 {
     static const struct {
         const char *from, *to, *message;
-    } changes[] = {{"\"use_regex\": false", "\"use_regex\": true ", "\"use_regex\" is true or false, other than"},
-                   {"\"merges\": []", "\"merges\": [\"a b\"]", "\"merges\" is an array, other than"},
-                   {"\"BPE\"", "\"Unigram\"", "\"type\" is a string, other than"},
+    } changes[] = {{"\"use_regex\": false", "\"use_regex\": true ", "\"use_regex\" is true or false, unlike"},
+                   {"\"merges\": []", "\"merges\": [\"a b\"]", "\"merges\" is an array, unlike"},
+                   {"\"BPE\"", "\"Unigram\"", "\"type\" is a string, unlike"},
                    {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}", "\"normalizer\" is an object"},
                    {"\"added_tokens\": []", "\"added_tokens\": [{\"id\": 256}]", "\"added_tokens\" is an array"},
                    {"\"A\": 65", "\"A\": 66", "the entry A is 66; expected the id 65"},
@@ -2478,7 +2480,8 @@ TEST(the_smallest_text_is_one_sample)
     refused(&err, gx_dataset_open(&d, at("text"), 0, INT64_MAX, &err), GX_ERR_FORMAT,
             "one sample of 9223372036854775807 tokens needs 9223372036854775808", "more tokens than can be counted");
     put_text(at("text"), "");
-    refused(&err, gx_dataset_open(&d, at("text"), 0, 1, &err), GX_ERR_FORMAT, "is empty; give a file", "an empty file");
+    refused(&err, gx_dataset_open(&d, at("text"), 0, 1, &err), GX_ERR_FORMAT, "is empty; expected a file",
+            "an empty file");
     unlink(at("text"));
     refused(&err, gx_dataset_open(&d, at("text"), 0, 1, &err), GX_ERR_IO, "No such file", "a missing file");
     refused(&err, gx_dataset_open(&d, root, 0, 1, &err), GX_ERR_IO, "a folder; expected a file", "a folder");
@@ -2551,9 +2554,9 @@ TEST(a_text_that_shrinks_while_it_is_trained_on_is_an_error_and_no_crash)
     const int64_t index = 7;
     CHECK(gx_dataset_sample_start(&d.train, 1, index, T) > 100, "choose another sample");
     refused(&err, gx_dataset_sample(&d, 1, index, T, tokens, labels, 1, &err), GX_ERR_IO,
-            "text ends at byte 100; 60000 were expected: it was shortened while it was trained on", "a sample");
-    refused(&err, gx_dataset_eval_sample(&d, 0, T, tokens, labels, 1, &err), GX_ERR_IO, "shortened while", "a window");
-    refused(&err, gx_dataset_bigram_bits(&d, &bits, &err), GX_ERR_IO, "shortened while", "the baseline");
+            "text ends at byte 100, but 60000 were expected: it was shortened during the training", "a sample");
+    refused(&err, gx_dataset_eval_sample(&d, 0, T, tokens, labels, 1, &err), GX_ERR_IO, "shortened during", "a window");
+    refused(&err, gx_dataset_bigram_bits(&d, &bits, &err), GX_ERR_IO, "shortened during", "the baseline");
     CHECK(gx_dataset_changed(&d), "a text that is shorter has changed");
     gx_dataset_close(&d);
     unlink(at("text"));

@@ -62,27 +62,26 @@ TEST(keys_are_read_harmless_refused_named_or_unknown)
         {"{\"scale\": \"\"}", NULL, NULL},
         {"{\"scale\": []}", NULL, NULL},
         {"{\"scale\": {}}", NULL, NULL},
-        {"{\"scale\": 0.5}", "a/file.json: scale is 0.5, which is not built: logits would be scaled", NULL},
+        {"{\"scale\": 0.5}", "a/file.json: scale is 0.5, which is not supported: logits would be scaled", NULL},
         {"{\"scale\": {\"a\": 0}}", "scale is {\"a\":0}, which", NULL},
         {"{\"parts\": 1}", NULL, NULL},
         {"{\"parts\": 1.0}", NULL, NULL},
         {"{\"parts\": null}", NULL, NULL},
-        {"{\"parts\": 0}", "parts is 0, which is not built: matrices would be cut", NULL},
+        {"{\"parts\": 0}", "parts is 0, which is not supported: matrices would be cut", NULL},
         {"{\"parts\": true}", "parts is true", NULL},
         {"{\"act\": \"silu\"}", NULL, NULL},
         {"{\"act\": \"swish\"}", NULL, NULL},
         {"{\"act\": \"silu\\\"|\\\"swish\"}", "act is", NULL},
-        {"{\"act\": \"gelu\"}", "act is \"gelu\", which is not built: the MLP would be another", NULL},
-        {"{\"beams\": 4}", NULL, "a/file.json: beams is 4, which is not honoured: no beams are searched\n"},
+        {"{\"act\": \"gelu\"}", "act is \"gelu\", which is not supported: the MLP would be another", NULL},
+        {"{\"beams\": 4}", NULL, "a/file.json: beams is 4, which is ignored: no beams are searched\n"},
         {"{\"beams\": 1}", NULL, NULL},
-        {"{\"siz\": 1}", NULL,
-         "a/file.json: siz is not known here and not read; if it changes the model, results differ\n"},
+        {"{\"siz\": 1}", NULL, "a/file.json: siz is not known and not read; if it changes the model, results differ\n"},
         {"{\"size_of\": 1, \"x\": null}", NULL,
-         "a/file.json: 2 keys are not known here and not read: size_of, x; if one of them changes the model, results "
+         "a/file.json: 2 keys are not known and not read: size_of, x; if one of them changes the model, results "
          "differ\n"},
         {"{\"1\":1,\"2\":1,\"3\":1,\"4\":1,\"5\":1,\"6\":1,\"7\":1,\"8\":1,\"9\":1}", NULL,
-         "a/file.json: 9 keys are not known here and not read: 1, 2, 3, 4, 5, 6, 7, 8, …; if one of them changes the "
-         "model, results differ\n"},
+         "a/file.json: 9 keys are not known and not read: 1, 2, 3, 4, 5, 6, 7, 8, …; if one of them changes the model, "
+         "results differ\n"},
         {"[1]", NULL, NULL},
     };
     GxError err;
@@ -221,7 +220,7 @@ static GxStatus try_key(const Reader *r, const char *key, const char *value, GxE
 static void expect_silence(const Reader *r, const char *key, const char *value)
 {
     GxError err;
-    CHECK(try_key(r, key, value, &err) == GX_OK && !said.log[0], "%s: %s: %s is not passed over: %s%s", r->name,
+    CHECK(try_key(r, key, value, &err) == GX_OK && !said.log[0], "%s: %s: %s is not skipped: %s%s", r->name,
           key ? key : "as it is", value, err.message, said.log);
 }
 
@@ -231,7 +230,7 @@ TEST(a_key_that_nobody_knows_is_named_once)
     for (int i = 0; i < READERS; i++) {
         expect_silence(&readers[i], NULL, "");
         CHECK(try_key(&readers[i], "quite_new", "0.5", &err) == GX_OK && lines(said.log) == 1 &&
-                  strstr(said.log, readers[i].file) && strstr(said.log, "quite_new is not known here and not read"),
+                  strstr(said.log, readers[i].file) && strstr(said.log, "quite_new is not known and not read"),
               "%s: %s%s", readers[i].name, err.message, said.log);
     }
 }
@@ -341,7 +340,7 @@ TEST(of_generation_config_json_is_named_and_config_json_alone_what_is_not_looked
     expect_silence(&model, "num_beams", "1");
     expect_silence(&model, "use_cache", "true");
     CHECK(try_key(&model, "temperature", "0.5", &err) == GX_OK && lines(said.log) == 1 &&
-              strstr(said.log, "temperature: of generation, and not honoured"),
+              strstr(said.log, "temperature is an option of generation, and is ignored"),
           "%s%s", err.message, said.log);
     CHECK(try_key(&readers[5], "max_length", "4096", &err) == GX_OK && strstr(said.log, "max_length is 4096"), "%s",
           said.log);
@@ -364,8 +363,9 @@ TEST(of_a_config_json_that_spells_out_defaults_of_generation_nothing_is_said)
         {NULL, NULL, NULL}};
     GxError err;
     expect_silence(&usual, "max_length", "20");
-    CHECK(try_key(&usual, "max_length", "21", &err) == GX_OK && strstr(said.log, ": max_length: of generation"), "%s",
-          said.log);
+    CHECK(try_key(&usual, "max_length", "21", &err) == GX_OK &&
+              strstr(said.log, ": max_length is an option of generation"),
+          "%s", said.log);
 }
 
 TEST(numbers_of_tokens_are_numbers_and_of_the_vocabulary)
@@ -374,7 +374,7 @@ TEST(numbers_of_tokens_are_numbers_and_of_the_vocabulary)
         {"eos_token_id", "39", NULL},
         {"eos_token_id", "null", NULL},
         {"eos_token_id", "[0, 39]", NULL},
-        {"eos_token_id", "40", "eos_token_id has 40, which is none of the vocabulary's 40 tokens"},
+        {"eos_token_id", "40", "eos_token_id has 40, which is not an id of the vocabulary's 40 tokens"},
         {"eos_token_id", "[1, 99999]", "eos_token_id has 99999"},
         {"bos_token_id", "-1", "bos_token_id has -1"},
         {"eos_token_id", "\"2\"", "eos_token_id is a string"},
@@ -400,12 +400,12 @@ TEST(a_pointer_of_git_lfs_is_no_file)
     GxTokenizer t;
     gx_file_write(at("model.safetensors"), text, (int64_t)strlen(text), &err);
     CHECK(gx_safetensors_open(&s, at("model.safetensors"), &err) == GX_ERR_FORMAT &&
-              strstr(err.message, "is a pointer of Git LFS and not the file itself"),
+              strstr(err.message, "is a Git LFS pointer and not the file itself"),
           "%s", err.message);
     remove(at("model.safetensors"));
     memset(&err, 0, sizeof err);
     gx_file_write(at("tokenizer.json"), text, (int64_t)strlen(text), &err);
-    CHECK(gx_tokenizer_open(&t, root, &err) == GX_ERR_FORMAT && strstr(err.message, "is a pointer of Git LFS"), "%s",
+    CHECK(gx_tokenizer_open(&t, root, &err) == GX_ERR_FORMAT && strstr(err.message, "is a Git LFS pointer"), "%s",
           err.message);
     remove(at("tokenizer.json"));
 }
@@ -423,7 +423,8 @@ TEST(num_labels_says_how_many_labels_there_are_where_id2label_does_not)
     }
     snprintf(text, sizeof text, "{\"num_labels\": 3, \"id2label\": {\"0\": \"a\", \"1\": \"b\"}}");
     gx_file_write(at("config.json"), text, (int64_t)strlen(text), &err);
-    CHECK(gx_labels_read(&m, root, &err) == GX_ERR_FORMAT && strstr(err.message, "num_labels is 3, and id2label has 2"),
+    CHECK(gx_labels_read(&m, root, &err) == GX_ERR_FORMAT &&
+              strstr(err.message, "num_labels is 3, but id2label has 2 labels"),
           "%s", err.message);
     gx_model_labels_close(&m);
     remove(at("config.json"));
@@ -475,31 +476,30 @@ TEST(what_tokenizer_config_json_asks_for_beside_tokenizer_json_is_named)
         // key, value; what is said, NULL: nothing
         {"do_lower_case", "true", NULL},
         {"do_lower_case", "false",
-         "do_lower_case is false, which is not honoured: the normalizer of tokenizer.json has true"},
+         "do_lower_case is false, which is ignored: the normalizer of tokenizer.json has true"},
         {"strip_accents", "null", NULL},
         {"strip_accents", "true", NULL},
         {"strip_accents", "false", "strip_accents is false"},
         {"tokenize_chinese_chars", "false", "tokenize_chinese_chars is false"},
         {"additional_special_tokens", "[\"[MASK]\", {\"content\": \"[CLS]\"}]", NULL},
         {"additional_special_tokens", "[\"<new>\"]",
-         "additional_special_tokens has \"<new>\", which is no special token"},
+         "additional_special_tokens has \"<new>\", which is not a special token"},
         {"image_token", "\"[MASK]\"", NULL},
-        {"image_token", "{\"content\": \"<i>\"}", "image_token has \"<i>\", which is no special token"},
+        {"image_token", "{\"content\": \"<i>\"}", "image_token has \"<i>\", which is not a special token"},
         {"extra_special_tokens", "{\"image_token\": \"<i>\"}", "extra_special_tokens has \"<i>\""},
         {"unk_token", "\"[UNK]\"", NULL},
         {"unk_token", "\"[MASK]\"",
-         "unk_token is \"[MASK]\", which is not honoured: the model of tokenizer.json has \"[UNK]\""},
-        {"pad_token", "\"a\"", "pad_token has \"a\", which is no special token"},
-        {"bos_token", "{\"content\": \"a\"}", "bos_token has \"a\", which is no special token"},
+         "unk_token is \"[MASK]\", which is ignored: the model of tokenizer.json has \"[UNK]\""},
+        {"pad_token", "\"a\"", "pad_token has \"a\", which is not a special token"},
+        {"bos_token", "{\"content\": \"a\"}", "bos_token has \"a\", which is not a special token"},
         {"added_tokens_decoder", "{\"5\": {\"content\": \"a\"}}", NULL},
         {"added_tokens_decoder", "{\"6\": {\"content\": \"b\"}}",
          "has \"b\" with the id 6, which tokenizer.json does not"},
         {"tokenizer_class", "\"BertTokenizerFast\"", NULL},
         {"tokenizer_class", "\"TokenizersBackend\"", NULL},
         {"tokenizer_class", "\"Qwen2TokenizerFast\"",
-         "tokenizer_class is Qwen2TokenizerFast, whose model is BPE, which is not honoured: tokenizer.json has "
-         "WordPiece"},
-        {"quite_new", "1", "tokenizer_config.json: quite_new is not known here and not read"},
+         "tokenizer_class is Qwen2TokenizerFast, whose model is BPE, which is ignored: tokenizer.json has WordPiece"},
+        {"quite_new", "1", "tokenizer_config.json: quite_new is not known and not read"},
         {"model_max_length", "1000000000000000000", NULL}};
     GxError err;
     char key[100];
@@ -560,7 +560,7 @@ TEST(contradictions_to_tokenizer_json_are_told_of_the_file_that_has_them)
         gx_file_write(at("tokenizer_config.json"), prefix[i], (int64_t)strlen(prefix[i]), &err);
         tell_of_folder(&err);
         CHECK(err.code == GX_OK && lines(said.log) == i &&
-                  (!i || strstr(said.log, "add_prefix_space is true, which is not honoured")),
+                  (!i || strstr(said.log, "add_prefix_space is true, which is ignored")),
               "%s: %s%s", prefix[i], err.message, said.log);
     }
     remove(at("tokenizer.json")), remove(at("tokenizer_config.json"));
@@ -590,7 +590,7 @@ TEST(an_object_of_tokenizer_json_that_has_more_than_is_known_is_refused)
     static const struct {
         const char *place, *more, *said; // behind `place` stands `more`
     } cases[] = {
-        {"\"version\":\"1.0\",", "\"new\":1,", "it has \"new\", which is not known; what is: version,truncation"},
+        {"\"version\":\"1.0\",", "\"new\":1,", "it has \"new\", which is not known; supported: version,truncation"},
         {"\"type\":\"BertNormalizer\",", "\"new\":1,", "BertNormalizer has \"new\""},
         {"\"decoder\":{\"type\":\"WordPiece\",", "\"new\":1,", "WordPiece has \"new\""},
         {"\"max_input_chars_per_word\":100,", "\"new\":1,", "WordPiece has \"new\""},
@@ -648,9 +648,9 @@ TEST(weights_and_adapters_that_are_left_out_are_named)
                  {1, NULL},
                  {2, NULL},
                  {4, NULL},
-                 {3, "the files that the second names are left out"},
-                 {5, "the adapter is left out"},
-                 {6, "the adapter is left out"}};
+                 {3, "the files that the second names are ignored"},
+                 {5, "the adapter is ignored here"},
+                 {6, "the adapter is ignored here"}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         GxError err = GX_ZERO;
         said.log[0] = 0;
@@ -669,8 +669,8 @@ TEST(weights_and_adapters_that_are_left_out_are_named)
     CHECK(!said.log[0], "%s", said.log);
     gx_file_write(at("additional_chat_templates/tool_use.jinja"), "T", 1, &err);
     gx_source_folder_warn(root, &heard);
-    CHECK(lines(said.log) == 1 && strstr(said.log, "additional_chat_templates has 1 file other than default.jinja"),
-          "%s", said.log);
+    CHECK(lines(said.log) == 1 && strstr(said.log, "additional_chat_templates has 1 file besides default.jinja"), "%s",
+          said.log);
     remove(at("additional_chat_templates/default.jinja")), remove(at("additional_chat_templates/tool_use.jinja"));
     rmdir(at("additional_chat_templates"));
 }
@@ -696,7 +696,7 @@ TEST(a_checkpoint_of_a_newer_version_is_not_gone_on_with)
         if (i == 0) CHECK(status == GX_OK, "%s", err.message);
         else
             CHECK(status == GX_ERR_UNSUPPORTED && strstr(err.message, "has \"moments_are_shifted\"") &&
-                      strstr(err.message, "go on with the one that wrote it (9.9)"),
+                      strstr(err.message, "continue with the version that wrote it (9.9)"),
                   "%s", err.message);
         remove(at("trainer_state.json"));
     }

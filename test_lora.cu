@@ -688,10 +688,10 @@ TEST(what_peft_cannot_mean_here_is_refused_by_its_key)
     static const char *const wrong[][2] = {
         {"\"peft_type\": \"IA3\"", "peft_type is \"IA3\""},
         {"\"peft_type\": \"PREFIX_TUNING\", \"num_virtual_tokens\": 8", "peft_type is \"PREFIX_TUNING\""},
-        {"\"use_dora\": true", "use_dora is true, which is not built: matrices are scaled"},
-        {"\"lora_bias\": true", "lora_bias is true, which is not built"},
-        {"\"bias\": \"all\"", "bias is \"all\", which is not built: the file has biases"},
-        {"\"bias\": \"lora_only\"", "bias is \"lora_only\", which is not built"},
+        {"\"use_dora\": true", "use_dora is true, which is not supported: matrices are scaled"},
+        {"\"lora_bias\": true", "lora_bias is true, which is not supported"},
+        {"\"bias\": \"all\"", "bias is \"all\", which is not supported: the file has biases"},
+        {"\"bias\": \"lora_only\"", "bias is \"lora_only\", which is not supported"},
         {"\"rank_pattern\": {\"q_proj\": 0}", "rank_pattern: q_proj is 0; expected a number from 1 to 65536"},
         {"\"rank_pattern\": {\"a\": 2, \"q_proj\": 65537}", "rank_pattern: q_proj is 65537; expected"},
         {"\"rank_pattern\": {\"q_proj\": 2.5}", "rank_pattern: q_proj is 2.5; expected an integer"},
@@ -702,38 +702,39 @@ TEST(what_peft_cannot_mean_here_is_refused_by_its_key)
         {"\"alpha_pattern\": {\"q_proj\": null}", "alpha_pattern: q_proj is null; expected a number"},
         {"\"layer_replication\": [[0, 1], [0, 2]]", "layer_replication is "},
         {"\"target_parameters\": [\"mlp.experts.up\"]", "target_parameters is "},
-        {"\"trainable_token_indices\": [3]", "trainable_token_indices is [3], which is not built"},
+        {"\"trainable_token_indices\": [3]", "trainable_token_indices is [3], which is not supported"},
         {"\"megatron_config\": {\"tp\": 2}", "megatron_config is "},
         {"\"use_qalora\": true", "use_qalora is true"},
         {"\"use_bdlora\": {\"nblocks\": 2}", "use_bdlora is "},
         {"\"arrow_config\": {\"top_k\": 3}", "arrow_config is "},
         {"\"alora_invocation_tokens\": [1, 2]", "alora_invocation_tokens is [1,2]"},
         {"\"monteclora_config\": {\"buffer_size\": 1}", "monteclora_config is "},
-        {"\"kasa_config\": {\"beta\": 1}", "kasa_config is {\"beta\":1}, which is not built"},
+        {"\"kasa_config\": {\"beta\": 1}", "kasa_config is {\"beta\":1}, which is not supported"},
         {"\"ensure_weight_tying\": true, \"target_modules\": [\"lm_head\"]",
-         "ensure_weight_tying is true, and target_modules has lm_head, which is not built"},
-        {"\"layers_to_transform\": [0], \"target_modules\": \"all-linear\"", "and here they are a text"},
+         "ensure_weight_tying is true, and target_modules has lm_head, which is not supported"},
+        {"\"layers_to_transform\": [0], \"target_modules\": \"all-linear\"", "but here they are a single text"},
         {"\"layers_to_transform\": [0], \"layers_pattern\": \"h|layers\"", "is the regular expression \"h|layers\""},
-        {"\"layers_to_transform\": [0], \"target_modules\": \".*q\"", "and here they are a text"},
+        {"\"layers_to_transform\": [0], \"target_modules\": \".*q\"", "but here they are a single text"},
         {"\"layers_to_transform\": [0.5], \"target_modules\": [\"q\"]", "expected numbers of layers"},
         {"\"layers_to_transform\": \"0\", \"target_modules\": [\"q\"]", "expected numbers of layers"},
         {"\"exclude_modules\": 1, \"target_modules\": [\"q\"]", "exclude_modules is an integer"},
         {"\"init_lora_weights\": \"pissa\"",
-         "init_lora_weights is \"pissa\", for which peft changed the base's weights"},
+         "init_lora_weights is \"pissa\", for which peft changed the base model's weights"},
         {"\"init_lora_weights\": \"pissa_niter_16\"", "save it with path_initial_model_for_weight_conversion"},
         {"\"init_lora_weights\": \"OLoRA\"", "init_lora_weights is \"OLoRA\", for which"},
         {"\"init_lora_weights\": \"corda\"", "init_lora_weights is \"corda\", for which"},
         {"\"init_lora_weights\": \"lora_ga\"", "init_lora_weights is \"lora_ga\", for which"},
-        {"\"init_lora_weights\": \"loftq\"", "the base's folder; if --model is a folder with the changed weights"},
-        {"\"init_lora_weights\": \"pissa_new\"", "which is not known: it may have changed the base's weights"},
+        {"\"init_lora_weights\": \"loftq\"",
+         "the base model's folder; if --model is a folder with the changed weights"},
+        {"\"init_lora_weights\": \"pissa_new\"", "which is not known and may have changed the base model's weights"},
         {"\"target_modules\": \".*\\\\bq_proj\"", "has \"\\b\" at byte 6"},
         {"\"target_modules\": \"(?P<n>q)_proj\"", "has \"(?P\" at byte 4"},
-        {"\"target_modules\": \"a)|(b\"", "has a ) that closes nothing"},
+        {"\"target_modules\": \"a)|(b\"", "has a ) without a ("},
         {"\"target_modules\": \"*q_proj\"", "cannot be read"},
         {"\"target_modules\": 3", "expected a list of names, or a regular expression"},
-        {"\"target_modules\": [\".*q\"]", "no name of a module"},
+        {"\"target_modules\": [\".*q\"]", "not the name of a module"},
         {"\"modules_to_save\": \".*norm\"", "expected a list of names"},
-        {"\"target_modules\": [\"a,b\"]", "no name of a module"},
+        {"\"target_modules\": [\"a,b\"]", "not the name of a module"},
         {"\"r\": 0", "r is 0"},
         {"\"r\": \"8\"", "r is"},
     };
@@ -825,9 +826,9 @@ TEST(an_adapter_of_a_task_that_is_not_built_is_refused)
         {"\"task_type\": \"CAUSAL_LM\"", NULL},
         {"\"task_type\": \"FEATURE_EXTRACTION\"", NULL},
         {OTHER("BertForSequenceClassification"), NULL},
-        {OTHER("BertForMultipleChoice"), "classifier is of a BertForMultipleChoice, which is not built"},
-        {OTHER("BertForTokenClassification"), "classifier is of a BertForTokenClassification"},
-        {"\"task_type\": \"TOKEN_CLS\"", "task_type is \"TOKEN_CLS\", which is not built"},
+        {OTHER("BertForMultipleChoice"), "classifier belongs to a BertForMultipleChoice, which is not supported"},
+        {OTHER("BertForTokenClassification"), "classifier belongs to a BertForTokenClassification"},
+        {"\"task_type\": \"TOKEN_CLS\"", "task_type is \"TOKEN_CLS\", which is not supported"},
         {"\"task_type\": \"QUESTION_ANS\"", "task_type is \"QUESTION_ANS\""},
         {"\"task_type\": \"FOO\"", "task_type is \"FOO\""},
     };
@@ -870,7 +871,7 @@ TEST(a_key_that_nobody_knows_is_named)
                           : "\"side_reduction_factor\": 4, \"side_mix\": \"plain\", \"add_bias_sampling\": false,");
         write_text(config_path(path), text);
         CHECK(gx_peft_config_read(&c, path, &log, &err) == GX_OK && heard.n == 1 &&
-                  strstr(heard.text, "2 keys are not known here and not read: a_later_key, another;"),
+                  strstr(heard.text, "2 keys are not known and not read: a_later_key, another;"),
               "%s: %s%s", types[i], err.message, heard.text);
     }
     remove(path);
@@ -938,7 +939,7 @@ TEST(layers_to_transform_and_exclude_modules_narrow_the_list_of_targets)
         gx_model_open(&g, &m, cases[i].is_bert ? &gx_bert : &gx_llama, cases[i].is_bert ? (void *)bert : &llama,
                       &test_serial, &o);
         if (!cases[i].found) {
-            CHECK(strstr(g.error.message, "no module has LoRA"), "%s: \"%s\"", cases[i].says, g.error.message);
+            CHECK(strstr(g.error.message, "no module is left for LoRA"), "%s: \"%s\"", cases[i].says, g.error.message);
         } else if (CHECK(!gx_failed(&g), "%s: %s", cases[i].says, g.error.message)) {
             for (int k = 0; k < n; k++) {
                 char weight[100];
@@ -1100,15 +1101,15 @@ TEST(targets_that_no_linear_is_are_refused_by_name)
     const GxLora all = {.r = 2, .alpha = 2, .targets = ".*_proj|.*norm", .finds = gx_module_pattern_finds},
                  nobody = {.r = 2, .alpha = 2, .targets = "[qv]_proj", .finds = gx_module_pattern_finds};
     if (!gx_regex_is_built()) return;
-    expect_refusal(all, "also match model.layers.0.input_layernorm, which cannot have LoRA");
-    expect_refusal(nobody, "match no module of the model");
+    expect_refusal(all, "also matches model.layers.0.input_layernorm, which cannot have LoRA");
+    expect_refusal(nobody, "matches no module of the model");
 }
 
 TEST(modules_that_are_trained_besides_are_the_models_and_have_no_factors)
 {
     const GxLora none = {.r = 2, .alpha = 2, .trainable = "norms"},
                  both = {.r = 2, .alpha = 2, .targets = "q_proj", .trainable = "norm,self_attn.q_proj"};
-    expect_refusal(none, "\"norms\" is none of the model's");
+    expect_refusal(none, "\"norms\" matches no module of the model");
     expect_refusal(both, "q_proj.weight is to have LoRA and to be trained whole");
 }
 

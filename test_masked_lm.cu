@@ -306,7 +306,7 @@ TEST(samples_are_sentences_in_a_row_of_one_document)
         }
     }
     for (int k = 0; k < 4; k++) CHECK(seen[k] == 1, "text %d comes %d times in an epoch", k, seen[k]);
-    CHECK(b.b.target[0].n == 0 && b.b.target[0].rows, "nothing is masked");
+    CHECK(b.b.target[0].n == 0 && b.b.target[0].rows, "which masked tokens become");
     free(b.block);
     gx_masked_lm.data.close(&o.c);
     // everything is masked
@@ -760,9 +760,9 @@ TEST(what_does_not_fit_is_refused_with_what_to_do)
     put("two.txt", "a\nb\n\nc\n");
     put("drops.txt", "\xEF\xBF\xBD\n"); // U+FFFD, which the tokenizer drops
     refused("nowhere.txt", 8, &options, "make data-bert");
-    refused("empty.txt", 8, &options, "there is no sentence in it");
-    refused("drops.txt", 8, &options, "there is no sentence in it");
-    refused("one.txt", 8, &options, "has 1 document: nothing is left to train on");
+    refused("empty.txt", 8, &options, "has no sentence");
+    refused("drops.txt", 8, &options, "has no sentence");
+    refused("one.txt", 8, &options, "has 1 document, so nothing is left to train on");
     put_bytes("nul.txt", "a b\nc\0d\n", 8);
     put("latin.txt", "a\nb \xE4 c\n\nd\n");
     put("torn.txt", "a\nb \xC3");
@@ -770,11 +770,12 @@ TEST(what_does_not_fit_is_refused_with_what_to_do)
     refused("latin.txt", 8, &options, "latin.txt:2: the byte 0xE4 at 4 is not UTF-8");
     refused("torn.txt", 8, &options, "torn.txt:2: the byte 0xC3 at 4 is not UTF-8");
     refused("good.txt", 3, &options,
-            "--seq_len is 3; [CLS] and [SEP] with two tokens of text between them need at least 4; take");
-    refused("good.txt", 4, &pairs, "each with [SEP] behind it, need at least 5");
-    refused("one.txt", 8, &pairs, "one.txt is one document; --nsp needs several");
-    refused("two.txt", 8, &pairs,
-            "two.txt has 2 documents, of which --validation_fraction 0.05 holds out 1; with --nsp both");
+            "--seq_len is 3; [CLS] and [SEP] with two tokens of text between them need at least 4; use");
+    refused("good.txt", 4, &pairs, "each with [SEP] after it, need at least 5");
+    refused("one.txt", 8, &pairs, "one.txt is one document, but --nsp needs several");
+    refused(
+        "two.txt", 8, &pairs,
+        "two.txt has 2 documents, of which --validation_fraction 0.05 holds out 1; --nsp needs at least two in each");
     options.mlm_probability = 0;
     refused("good.txt", 8, &options, "mlm_probability is 0");
     options.mlm_probability = 0.15;
@@ -818,7 +819,7 @@ TEST(the_tokenizer_is_the_models_where_no_other_is_named)
     gx_error_clear(&g.error);
     setup.model = "", setup.vocab = VOCAB - 1;
     CHECK(gx_text_open_tokenizer(&g, &t, path_of("words"), &setup) == GX_ERR_ARGUMENT &&
-              strstr(g.error.message, "vocab_size is 1056; the tokenizer (wordpiece-1057-"),
+              strstr(g.error.message, "vocab_size is 1056, but the tokenizer (wordpiece-1057-"),
           "%s", g.error.message);
     // a dry run reads no text
     memset(&o, 0, sizeof o);
@@ -859,7 +860,8 @@ TEST(a_text_of_words_that_the_tokenizer_does_not_know_is_said)
     CHECK(logged.n == 0, "%s", logged.text);
     gx_masked_lm.data.close(&o.c);
     if (!opened(&o, "most.txt", 8, &options)) return;
-    CHECK(logged.n == 1 && strstr(logged.text, "most.txt: 67% of its words are [UNK]: the tokenizer (wordpiece-1057-"),
+    CHECK(logged.n == 1 &&
+              strstr(logged.text, "most.txt: 67% of its words are [UNK], because the tokenizer (wordpiece-1057-"),
           "%s", logged.text);
     gx_masked_lm.data.close(&o.c);
 }
@@ -1041,7 +1043,7 @@ TEST(it_is_trained_validated_shown_and_saved_with_its_tokenizer)
         const char *masked = strstr(said.out, "  masked "), *filled = strstr(said.out, "  filled ");
         if (!CHECK(masked && filled && masked < filled, "%s", said.out)) return;
         const char *mask = strstr(masked, "[MASK]"), *end = strchr(filled, '\n');
-        CHECK(mask && mask < filled, "nothing is masked: %s", masked);
+        CHECK(mask && mask < filled, "which masked tokens become: %s", masked);
         mask = strstr(filled, "[MASK]");
         CHECK(!mask || mask > end, "what was masked is not filled in: %s", filled);
         CHECK(!strstr(said.out, "of pairs right") == !nsp && !strstr(said.out, "of pairs ") == !nsp, "%s", said.out);
@@ -1111,8 +1113,7 @@ TEST(a_validation_without_masks_is_said_once_and_why)
             "rare", "rare.txt",
             "--max_steps 6 --mlm_probability 0.01 --eval_windows 1 --eval_steps 2 --sample_lines 0 --packing false"))
         return;
-    const char *once =
-        strstr(said.log, "a validation has no masked token, so that its loss and accuracy are not known");
+    const char *once = strstr(said.log, "a validation has no masked token, so its loss and accuracy are unknown");
     CHECK(once && !strstr(once + 1, "a validation has no masked token"), "%s", said.log);
 }
 
@@ -1121,7 +1122,7 @@ TEST(another_padding_than_the_models_is_said_once)
     put_documents("pad.txt", 60);
     const char *flags = "--max_steps 1 --sample_lines 0 --ranks 2 --micro_batch_size 4 --pad_token_id 3";
     if (!trained("pad", "pad.txt", flags)) return;
-    const char *once = strstr(said.log, "the model's pad_token_id is 3, and the tokenizer's padding has the id 0");
+    const char *once = strstr(said.log, "the model's pad_token_id is 3, but the tokenizer's padding has the id 0");
     CHECK(once && !strstr(once + 1, "the model's pad_token_id"), "%s", said.log);
     if (!trained("pad", "pad.txt", "--max_steps 1 --sample_lines 0 --overwrite_output_dir --pad_token_id -1")) return;
     CHECK(!strstr(said.log, "pad_token_id"), "%s", said.log);
@@ -1196,7 +1197,7 @@ TEST(a_run_that_is_resumed_goes_on_as_if_it_had_not_ended)
         // with other masks it is another run
         snprintf(flags, sizeof flags, "%s --max_steps 25 --micro_batch_size 8 --resume auto --mlm_probability 0.2%s",
                  data_of("resume.txt"), nsp ? " --nsp" : "");
-        CHECK(train(name, flags) == 1 && strstr(said.log, "its mlm_probability is another one"), "%s", said.log);
+        CHECK(train(name, flags) == 1 && strstr(said.log, "its mlm_probability differs"), "%s", said.log);
     }
 }
 
@@ -1209,7 +1210,7 @@ TEST(ranks_with_other_texts_or_tokenizers_are_refused)
     put_vocabulary("words1", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nnew\n");
     snprintf(flags, sizeof flags, "--ranks 2 --max_steps 1 --tokenizer %.200s/words --train_data %.200s/text@", folder,
              folder);
-    CHECK(train("texts", flags) == 1 && strstr(said.log, "text1 is another text here"), "%s", said.log);
+    CHECK(train("texts", flags) == 1 && strstr(said.log, "text1 is a different text here"), "%s", said.log);
     snprintf(flags, sizeof flags, "--ranks 2 --max_steps 1 --tokenizer %.200s/words@ --train_data %.200s/text0", folder,
              folder);
     CHECK(train("tokenizers", flags) == 1 && strstr(said.log, "the tokenizer here is wordpiece-1058-"), "%s", said.log);

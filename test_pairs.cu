@@ -489,9 +489,9 @@ TEST(a_model_refuses_the_tuning_that_no_row_gives_it_and_takes_the_others)
         plain_row(row);
         row[TUNING] = i / 2 % factors[TUNING].n, row[MODEL] = i / 2 / factors[TUNING].n, row[QUANTIZED] = i % 2;
         model_said(row, said);
-        const char *expected = row[TUNING] == ALL ? "there is no frozen matrix of attention or MLP to quantise"
+        const char *expected = row[TUNING] == ALL ? "nothing to quantise: no matrix of attention or MLP is frozen"
                                : row[TUNING] == LORA_OF_HEAD ? "matches no linear"
-                                                             : "take lora, or adapter";
+                                                             : "use --tuning lora or --tuning adapter";
         CHECK(allows(row) ? !said[0] : strstr(said, expected) != NULL, "%s, %s, %s: \"%s\"", model_names[row[MODEL]],
               tuning_names[row[TUNING]], quantized_names[row[QUANTIZED]], said);
     }
@@ -508,7 +508,7 @@ TEST(programs_refuse_quantised_matrices_without_an_adapter)
         row[QUANTIZED] = q;
         CHECK(!allows(row), "a row trains quantised matrices");
         args_of(row, &a), said_of(&a, 2, &mode, said);
-        CHECK(strstr(said, "--quantize is about an adapter"), "\"%s\"", said);
+        CHECK(strstr(said, "--quantize is an option for adapters"), "\"%s\"", said);
     }
 }
 

@@ -387,11 +387,12 @@ TEST(models_and_numbers_without_prompts_are_refused)
     GxBertConfig *bert = (GxBertConfig *)calloc(1, sizeof *bert);
     memcpy(bert, pretraining.config, sizeof *bert);
     expect_refusal(&negative, NULL, &gx_llama, &c, "prompt_len is -1");
-    expect_refusal(&more, NULL, &gx_llama, &c, "prompt_layers is 3; the model has 2 layers");
-    expect_refusal(&none, NULL, &gx_llama, &c, "\"norms\" is none of the model's");
-    expect_refusal(&key, NULL, &gx_llama, &c, "model.layers.0.self_attn.k_proj.weight is to be trained whole");
+    expect_refusal(&more, NULL, &gx_llama, &c,
+                   "prompt_layers is 3; it can be at most the model's number of layers, which is 2");
+    expect_refusal(&none, NULL, &gx_llama, &c, "\"norms\" matches no module of the model");
+    expect_refusal(&key, NULL, &gx_llama, &c, "model.layers.0.self_attn.k_proj.weight cannot be a trainable module");
     expect_refusal(&good, &lora, &gx_llama, &c, "LoRA and prompts are two ways");
-    expect_refusal(&good, NULL, &gx_bert, bert, "bert is none: take lora, or adapter");
+    expect_refusal(&good, NULL, &gx_bert, bert, "bert is none; use --tuning lora or --tuning adapter");
     free(bert);
 }
 

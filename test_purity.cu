@@ -1045,8 +1045,11 @@ static void check_refusal(const Refusal *c)
 TEST(the_runner_refuses_what_it_has_no_memory_for_and_what_is_not_built)
 {
     static const Refusal cases[] = {
-        {"too many samples", "a batch of 3 sequences of 8 tokens; memory was taken for at most 2", T, 3, 0},
-        {"too long", "a batch of 2 sequences of 9 tokens; memory was taken for at most 2 of 1 to 8", T + 1, 2, 0},
+        {"too many samples", "a batch of 3 sequences of 8 tokens is too large: memory was allocated for at most 2", T,
+         3, 0},
+        {"too long",
+         "a batch of 2 sequences of 9 tokens is too large: memory was allocated for at most 2 sequences of 1 to 8",
+         T + 1, 2, 0},
         {"no samples", "a batch of 0 sequences", T, 0, 0},
         {"an action of offloading", "action 3 of the list (SPILL", T, 2, GX_DO_SPILL},
     };

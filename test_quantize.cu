@@ -749,7 +749,7 @@ TEST(files_that_are_not_whole_or_of_other_blocks_are_refused)
         {"q_proj", STATE, "\"blocksize\"", "\"block\"", 0, 0, GX_ERR_FORMAT, "blocksize"},
         {"k_proj", STATE, "256", "128", 0, 0, GX_ERR_UNSUPPORTED, "scales in groups of 128"},
         {"k_proj", STATE, "nested_offset\": ", "nested_offset\": 1e300,\"x\":", 0, 0, GX_ERR_FORMAT,
-         "is no fp32 number"},
+         "is not an fp32 number"},
         {"k_proj", STATE, "nested_offset", "offset", 0, 0, GX_ERR_FORMAT, "nested_offset"},
         {"k_proj", STATE, "nested_blocksize", "blocks", 0, 0, GX_ERR_UNSUPPORTED, "has \"blocks\", which is not known"},
         {"k_proj", STATE, "\"nested_blocksize\": 256, ", "", 0, 0, GX_ERR_FORMAT,
@@ -757,13 +757,14 @@ TEST(files_that_are_not_whole_or_of_other_blocks_are_refused)
         {"q_proj", ".absmax", NULL, NULL, 0, 1, GX_ERR_FORMAT, "q_proj.weight.absmax is missing"},
         {"q_proj", ".absmax", NULL, NULL, GX_I32, 0, GX_ERR_FORMAT, "bytes of type I32; expected 136 of type F32"},
         {"q_proj", ".absmax", NULL, "\0\0\xc0\x7f", 0, 0, GX_ERR_FORMAT, "scale 0 is nan"},
-        {"q_proj", ".quant_map", NULL, "\0\0\0\0", 0, 0, GX_ERR_UNSUPPORTED, "code 0 stands for 0; -1 is read"},
+        {"q_proj", ".quant_map", NULL, "\0\0\0\0", 0, 0, GX_ERR_UNSUPPORTED,
+         "code 0 stands for 0; only -1 is supported"},
         {"k_proj", ".nested_quant_map", NULL, "\0\0\0\0", 0, 0, GX_ERR_UNSUPPORTED, "code 0 stands for 0;"},
         {"k_proj", ".nested_absmax", NULL, NULL, 0, 1, GX_ERR_FORMAT, "nested_absmax is missing"},
-        {"v_proj", "", NULL, NULL, GX_U8, 0, GX_ERR_FORMAT, "v_proj.weight is no matrix of type I8"},
+        {"v_proj", "", NULL, NULL, GX_U8, 0, GX_ERR_FORMAT, "v_proj.weight is not a matrix of type I8"},
         {"v_proj", "!.SCB", NULL, NULL, GX_I32, 0, GX_ERR_FORMAT, "SCB has 20 bytes of type I32"},
         {"v_proj", "!.SCB", NULL, "\0\0\x80\x7f", 0, 0, GX_ERR_FORMAT, "scale 0 is inf"},
-        {"v_proj", "!.weight_format", NULL, "\1\0\0\0", 0, 0, GX_ERR_UNSUPPORTED, "weight_format 1; 0, rows"},
+        {"v_proj", "!.weight_format", NULL, "\1\0\0\0", 0, 0, GX_ERR_UNSUPPORTED, "weight_format 1; only 0, rows"},
     };
     for (int i = 0; i < COUNT(wrong); i++) check_wrong(&wrong[i]);
     GxSafetensors s;

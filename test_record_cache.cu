@@ -154,7 +154,7 @@ TEST(a_file_that_is_none_of_records_is_left_as_it_is)
         char now[40] = "";
         CHECK(gx_file_write(path, texts[i], (int64_t)strlen(texts[i]), &err) == GX_OK, "%s", err.message);
         CHECK(gx_record_cache_open(&c, path, BYTES, 1, 1, &found, &err) == GX_ERR_FORMAT &&
-                  strstr(err.message, "is no cache of records, and is left as it is"),
+                  strstr(err.message, "is not a cache of records, and is left as it is"),
               "\"%s\": %s", texts[i], err.message);
         FILE *f = fopen(path, "r");
         CHECK(f && fread(now, 1, sizeof now - 1, f) == strlen(texts[i]) && !strcmp(now, texts[i]), "it is \"%s\"", now);

@@ -243,19 +243,20 @@ TEST(what_is_no_tsv_is_refused_by_line)
     refuses("x.tsv", "\xEF\xBB\xBF", -1, 0, "x.tsv is empty");
     refuses("x.tsv", "text\tlabel\n", -1, 0, "holds no records");
     refuses("x.tsv", "text\tlabel\n\n\r\n", -1, 0, "holds no records");
-    refuses("x.tsv", "\ntext\tlabel\n", -1, 1, "expected names of columns");
-    refuses("x.tsv", "text,label\na,b\n", -1, 1, "no column \"text\"; the first line names, between tabs: text,label");
+    refuses("x.tsv", "\ntext\tlabel\n", -1, 1, "expected the names of the columns");
+    refuses("x.tsv", "text,label\na,b\n", -1, 1,
+            "no column \"text\"; the first line names, separated by tabs: text,label");
     refuses("x.tsv", "text\tlable\na\tb\n", -1, 1,
-            "no column \"label\"; the first line names, between tabs: text, lable");
+            "no column \"label\"; the first line names, separated by tabs: text, lable");
     refuses("x.tsv", "text\tlabel\ttext\na\tb\tc\n", -1, 1, "two columns have the name \"text\"");
     refuses("x.tsv", "text\tlabel\na\t1\nb\n", -1, 3, "1 column; expected 2 (text, label)");
     refuses("x.tsv", "text\tlabel\na\t1\nb\t1\t\n", -1, 3,
-            "3 columns; expected 2 (text, label) between tabs: a text may");
+            "3 columns; expected 2 (text, label) separated by tabs: a text cannot");
     refuses("x.tsv", "text\tlabel\na\t1\n\t1\n", -1, 3, "\"text\" is empty; expected text");
     refuses("x.tsv", "text\tlabel\n \r \t1\n", -1, 2, "\"text\" is empty; expected text");
     refuses("x.tsv", "text\tlabel\na\t\n", -1, 2, "\"label\" is empty");
     refuses("x.tsv", "text\ttext2\tlabel\na\tb\tc\na\t\tc\n", -1, 3, "\"text2\" is empty; expected it in every record");
-    refuses("x.tsv", "text\tlabel\na\t1\n\nb\t2\n", -1, 3, "the line is empty, and others follow");
+    refuses("x.tsv", "text\tlabel\na\t1\n\nb\t2\n", -1, 3, "the line is empty, but others follow");
 }
 
 TEST(what_is_no_text_is_refused_by_line)
@@ -279,7 +280,7 @@ TEST(what_is_no_json_is_refused_by_line)
     refuses("x.jsonl", "{\"text\": \"a\", \"label\": true}\n", -1, 1,
             "\"label\" is true or false; expected a string or");
     refuses("x.jsonl", "{\"text\": \"a\", \"label\": [1]}\n", -1, 1,
-            "\"label\" is an array; expected a string or a number: several labels of a text are learned with");
+            "\"label\" is an array; expected a string or a number; to give a text several labels, use");
     refuses("x.jsonl", "{\"text\": [\"a\"], \"label\": 1}\n", -1, 1, "\"text\" is an array; expected a string");
     refuses("x.jsonl", "{\"text\": null, \"label\": 1}\n", -1, 1, "\"text\" is null, which is no text");
     refuses("x.jsonl", "{\"text\": \"a\", \"lable\": 1}\n", -1, 1, "there is no \"label\"; the line has: text, lable");
@@ -289,9 +290,9 @@ TEST(what_is_no_json_is_refused_by_line)
     refuses("x.jsonl", "{\"text\": \"\", \"label\": 1}\n", -1, 1, "\"text\" is empty");
     refuses("x.jsonl", "{\"text\": \"a\\u0000\", \"label\": 1}\n", -1, 1, ":12: a text has \\u0000");
     refuses("x.jsonl", "{\"text\":\"a\",\"text2\":\"b\",\"label\":1}\n{\"text\":\"a\",\"label\":1}\n", -1, 2,
-            "\"text2\" is empty; expected it in every record or in none");
+            "\"text2\" is empty; expected it in every record, or in none");
     refuses("x.jsonl", "{\"text\":\"a\",\"label\":1}\n{\"text\":\"a\",\"text2\":\"b\",\"label\":1}\n", -1, 2,
-            "\"text2\" is there, but not in the records above");
+            "\"text2\" is here, but not in the records above");
     refuses("x.jsonl", "{\"text\":\"a\",\"label\":1}\n\n{\"text\":\"a\",\"label\":1}\n", -1, 2, "the line is empty");
 }
 
@@ -315,7 +316,7 @@ TEST(quotation_marks_around_a_whole_column_are_refused_and_around_some_fields_th
     says(&err, "q.tsv", 0, "all 2 fields of the column \"text\" stand in quotation marks");
     gx_error_clear(&err);
     CHECK(open_text(&r, "q.tsv", "text\tlabel\na\t\"x\"\nb\t\"y\"\n", &err) == GX_ERR_FORMAT, "%s", err.message);
-    says(&err, "q.tsv", 0, "the column \"label\" stand in quotation marks, and the names in the first line do not");
+    says(&err, "q.tsv", 0, "the column \"label\" stand in quotation marks, but the names in the first line do not");
     gx_error_clear(&err);
     if (!opened(&r, "q.tsv", "text\tlabel\n\"a\"\tx\nb\t\"y\n")) return;
     is(&r, 0, TEXT, "\"a\""), is(&r, 1, LABEL, "\"y");
@@ -329,11 +330,11 @@ TEST(labels_that_differ_by_spaces_alone_are_refused)
     static const GxRecordColumn label[] = {{"label", GX_COLUMN_REQUIRED, 1, NULL}};
     static const struct {
         const char *text, *words; // NULL: they are fine
-    } cases[] = {
-        {"label\ngood\nbad\ngood \n", "the labels \"good \" and \"good\" of the column \"label\" differ by spaces"},
-        {"label\ngood\n good\n", "the labels \" good\" and \"good\""},
-        {"label\n good\n bad\n", NULL},
-        {"label\ngo od\ngood\n", NULL}};
+    } cases[] = {{"label\ngood\nbad\ngood \n",
+                  "the labels \"good \" and \"good\" of the column \"label\" differ only by spaces"},
+                 {"label\ngood\n good\n", "the labels \" good\" and \"good\""},
+                 {"label\n good\n bad\n", NULL},
+                 {"label\ngo od\ngood\n", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         GxError err = GX_ZERO;
         GxRecords r;
@@ -354,21 +355,18 @@ TEST(of_several_records_that_are_wrong_the_first_ones_are_named_and_all_are_coun
         const char *name, *first, *good, *bad;
         int n, k;
         const char *words;
-    } cases[] = {
-        {"x.jsonl", NULL, "{\"text\": \"a\", \"label\": 1}\n", "{\"text\": \"a\"}\n", 40, 20,
-         "x.jsonl:20: there is no \"label\"; the line has: text; --label_column NAME takes another (wrong are 2 "
-         "of the records in lines 1 to 40: lines 20, 40)"},
-        {"x.jsonl", NULL, "{\"text\": \"a\", \"label\": 1}\n", "{\"text\" \"a\"}\n", 3000, 3,
-         " (wrong are 1000 of the records in lines 1 to 3000: lines 3, 6, 9, 12, 15 and others)"},
-        {"x.jsonl", "[]\n", "{\"text\": \"a\", \"label\": 1}\n", "[]\n", 30000, 7,
-         "x.jsonl:1: the line is an array; expected an object (wrong are 1429 of the records in lines 1 to "
-         "10001: lines 1, "
-         "7, 14, 21, 28 and others)"},
-        {"x.tsv", "text\tlabel\n", "a\t1\n", "a\n", 10, 4,
-         "x.tsv:4: 1 column; expected 2 (text, label) between tabs (wrong are 2 of the records in lines 2 to "
-         "10: lines 4, "
-         "8)"},
-        {"x.tsv", "text\tlabel\n", "a\t1\n", " \t1\n", 10, 10, "x.tsv:10: \"text\" is empty; expected text"}};
+    } cases[] = {{"x.jsonl", NULL, "{\"text\": \"a\", \"label\": 1}\n", "{\"text\": \"a\"}\n", 40, 20,
+                  "x.jsonl:20: there is no \"label\"; the line has: text; --label_column NAME names another one (2 of "
+                  "the records in lines 1 to 40 are wrong: lines 20, 40)"},
+                 {"x.jsonl", NULL, "{\"text\": \"a\", \"label\": 1}\n", "{\"text\" \"a\"}\n", 3000, 3,
+                  " (1000 of the records in lines 1 to 3000 are wrong: lines 3, 6, 9, 12, 15 and others)"},
+                 {"x.jsonl", "[]\n", "{\"text\": \"a\", \"label\": 1}\n", "[]\n", 30000, 7,
+                  "x.jsonl:1: the line is an array; expected an object (1429 of the records in lines 1 to 10001 are "
+                  "wrong: lines 1, 7, 14, 21, 28 and others)"},
+                 {"x.tsv", "text\tlabel\n", "a\t1\n", "a\n", 10, 4,
+                  "x.tsv:4: 1 column; expected 2 (text, label) separated by tabs (2 of the records in lines 2 to 10 "
+                  "are wrong: lines 4, 8)"},
+                 {"x.tsv", "text\tlabel\n", "a\t1\n", " \t1\n", 10, 10, "x.tsv:10: \"text\" is empty; expected text"}};
     NEEDS_JSON;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *text = some_wrong(cases[i].first, cases[i].good, cases[i].bad, cases[i].n, cases[i].k);
@@ -401,25 +399,23 @@ TEST(of_several_conversations_labels_and_texts_that_are_wrong_the_first_ones_are
               GX_ERR_FORMAT,
           "%s", err.message);
     says(&err, "c.jsonl", 100,
-         "\"messages\" is a string; expected a list of 1 to 1048576 turns (wrong are 7 of the records in lines 1 to "
-         "700: "
-         "lines 100, 200, 300, 400, 500 and others)");
+         "\"messages\" is a string; expected a list of 1 to 1048576 turns (7 of the records in lines 1 to 700 are "
+         "wrong: lines 100, 200, 300, 400, 500 and others)");
     gx_error_clear(&err), free(text);
     text = some_wrong(NULL, "{\"text\": \"a\"}\n", "{\"text\": 7}\n", 10, 4);
     CHECK(gx_corpus_open(&corpus, put("c.jsonl", text, (int64_t)strlen(text)), NULL, &bytes, 1, NULL, &err) ==
               GX_ERR_FORMAT,
           "%s", err.message);
     says(&err, "c.jsonl", 4,
-         "\"text\" is an integer; expected a string (wrong are 2 of the records in lines 1 to 10: lines 4, 8)");
+         "\"text\" is an integer; expected a string (2 of the records in lines 1 to 10 are wrong: lines 4, 8)");
     gx_error_clear(&err), free(text);
     text = some_wrong("label\n", "good\n", "a,,b\n", 10, 4);
     const char *path = put("l.tsv", text, (int64_t)strlen(text));
     CHECK(gx_records_open(&r, path, GX_RECORDS_BY_NAME, label, 1, NULL, &err) == GX_OK, "%s", err.message);
     CHECK(gx_labels_make(&l, &r, 0, GX_LABEL_SEVERAL, &err) == GX_ERR_FORMAT, "%s", err.message);
-    says(
-        &err, "l.tsv", 4,
-        "a label is empty; expected a name before and behind every comma (wrong are 2 of the records in lines 2 to 10: "
-        "lines 4, 8)");
+    says(&err, "l.tsv", 4,
+         "a label is empty; expected a name before and after every comma (2 of the records in lines 2 to 10 are wrong: "
+         "lines 4, 8)");
     gx_records_close(&r), free(text);
 }
 
@@ -533,11 +529,11 @@ TEST(what_is_no_label_is_refused_by_line)
     char longest[GX_LABEL_BYTES + 2];
     memset(longest, 'x', sizeof longest), longest[GX_LABEL_BYTES + 1] = 0;
     label_refused(GX_LABEL_CLASS, "", "a label is empty; expected a name");
-    label_refused(GX_LABEL_CLASS, longest, "has 201 bytes; expected at most 200: is it a text?");
-    label_refused(GX_LABEL_SEVERAL, "a,", "a label is empty; expected a name before and behind every comma");
+    label_refused(GX_LABEL_CLASS, longest, "has 201 bytes, but at most 200 are possible; is it a text?");
+    label_refused(GX_LABEL_SEVERAL, "a,", "a label is empty; expected a name before and after every comma");
     label_refused(GX_LABEL_SEVERAL, "a,,b", "a label is empty");
     label_refused(GX_LABEL_SEVERAL, ",b", "a label is empty");
-    label_refused(GX_LABEL_SEVERAL, "b, a,b", "the label \"b\" stands there twice");
+    label_refused(GX_LABEL_SEVERAL, "b, a,b", "the label \"b\" is listed twice");
 }
 
 TEST(a_label_that_is_not_in_the_list_is_named_with_the_list)
@@ -552,7 +548,7 @@ TEST(a_label_that_is_not_in_the_list_is_named_with_the_list)
     if (!labelled(&r, others, 3)) return;
     CHECK(gx_label_class(&l, &r, 0, LABEL, &class_, &err) == GX_OK && class_ == 0, "%d", class_);
     CHECK(gx_label_class(&l, &r, 1, LABEL, &class_, &err) == GX_ERR_FORMAT, "it was taken");
-    says(&err, "l.tsv", 3, "the label \"god\" is not one of the 2 that are known: bad, good");
+    says(&err, "l.tsv", 3, "the label \"god\" is not one of the 2 known labels: bad, good");
     gx_error_clear(&err);
     CHECK(gx_label_classes(&l, &r, 2, LABEL, has, &err) == GX_ERR_FORMAT, "it was taken");
     says(&err, "l.tsv", 4, "the label \"god\" is not one of the 2");
@@ -561,7 +557,7 @@ TEST(a_label_that_is_not_in_the_list_is_named_with_the_list)
     static const char *const commas[] = {"bad,worse", "good"}; // a list of them has quotes
     CHECK(gx_labels_set(&l, commas, 2, GX_LABEL_CLASS, "here", &err) == GX_OK, "%s", err.message);
     CHECK(gx_label_class(&l, &r, 1, LABEL, &class_, &err) == GX_ERR_FORMAT, "it was taken");
-    says(&err, "l.tsv", 3, "the 2 that are known: \"bad,worse\", good");
+    says(&err, "l.tsv", 3, "the 2 known labels: \"bad,worse\", good");
     gx_records_close(&r), gx_labels_close(&l);
 }
 
@@ -579,7 +575,9 @@ TEST(a_thousand_labels_are_the_most)
         if (!opened(&r, "l.tsv", text)) break;
         const GxStatus status = gx_labels_make(&l, &r, LABEL, GX_LABEL_CLASS, &err);
         CHECK(status == (more ? GX_ERR_FORMAT : GX_OK), "%d labels: %s", 1000 + more, err.message);
-        if (more) says(&err, "l.tsv", 1002, "the label \"one more\" is one more than 1000 different ones");
+        if (more)
+            says(&err, "l.tsv", 1002,
+                 "the label \"one more\" is one too many: there may be at most 1000 different labels");
         else CHECK(gx_label_class(&l, &r, 0, LABEL, &class_, &err) == GX_OK && class_ == 999, "class %d", class_);
         if (!more) // an unknown one is named with the beginning of the list
             CHECK(l.n == 1000 && gx_labels_find(&l, "1001") < 0, "%d labels", l.n);
@@ -600,7 +598,7 @@ TEST(a_long_list_is_cut_with_an_ellipsis)
     CHECK(gx_labels_set(&l, names, 100, GX_LABEL_CLASS, "config.json", &err) == GX_OK, "%s", err.message);
     if (!labelled(&r, labels, 1)) return;
     CHECK(gx_label_class(&l, &r, 0, LABEL, &class_, &err) == GX_ERR_FORMAT, "it was taken");
-    says(&err, "l.tsv", 2, "not one of the 100 that are known: n99, n98, n97");
+    says(&err, "l.tsv", 2, "not one of the 100 known labels: n99, n98, n97");
     CHECK(strstr(err.message, "…") && strlen(err.message) < 400, "%s", err.message);
     gx_records_close(&r), gx_labels_close(&l);
 }
@@ -623,7 +621,7 @@ TEST(a_list_that_was_set_keeps_its_order)
     says(&err, "--labels", 0, "a label is empty");
     gx_error_clear(&err);
     CHECK(gx_labels_set(&l, twice, 3, GX_LABEL_CLASS, "config.json", &err) == GX_ERR_FORMAT, "a twice");
-    says(&err, "config.json", 0, "the label \"a\" stands twice");
+    says(&err, "config.json", 0, "the label \"a\" is listed twice");
     gx_error_clear(&err);
     CHECK(gx_labels_set(&l, none, 2, GX_LABEL_CLASS, "config.json", &err) == GX_ERR_FORMAT, "an empty one");
     gx_error_clear(&err);

@@ -67,7 +67,7 @@ TEST(epochs_are_steps_rounded_up_and_a_ratio_of_them_is_the_warm_up)
     const GxEpochsBegun none = {0, 0};
     CHECK(tell("--num_train_epochs 3") == GX_OK &&
               gx_epochs_resolve(&told.o, &told.c, 0, none, NULL, &told.err) == GX_ERR_UNSUPPORTED &&
-              strstr(told.err.message, "say --max_steps"),
+              strstr(told.err.message, "use --max_steps"),
           "a task without epochs: %s", told.err.message);
     CHECK(tell("--num_train_epochs 1000000") == GX_OK &&
               gx_epochs_resolve(&told.o, &told.c, INT64_MAX / 2, none, NULL, &told.err) == GX_ERR_ARGUMENT,
@@ -96,8 +96,8 @@ TEST(of_steps_and_epochs_the_flag_counts_both_are_an_error_and_a_file_with_both_
         {"--config epochs.json --max_steps 7", 7, 1, ""},
         {"--config epochs.json --num_train_epochs 1", 10, 2, ""},
         {"--config both.json --max_steps 9 --warmup_steps 4", 9, 4, ""},
-        {"--config both.json", 30, 15, "both.json has \"warmup_steps\": 2, and \"warmup_ratio\": 0.5, which are 15"},
-        {"--config both.json --warmup_steps 1", 30, 1, "\"max_steps\": 8, and \"num_train_epochs\": 3, which are 30"},
+        {"--config both.json", 30, 15, "both.json has \"warmup_steps\": 2 and \"warmup_ratio\": 0.5, which is 15"},
+        {"--config both.json --warmup_steps 1", 30, 1, "\"max_steps\": 8 and \"num_train_epochs\": 3, which is 30"},
         {"--config same.json", 30, 6, ""},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -124,14 +124,14 @@ TEST(a_run_of_epochs_says_its_steps_goes_on_with_them_and_can_be_made_longer)
     free(log);
     start("--resume ep/checkpoint-4 --output_dir ep");
     CHECK_RAN(finish());
-    CHECK(strstr(out(), "0.02 epochs = 5 steps") && !strstr(out(), "other than before"), "%s", out());
+    CHECK(strstr(out(), "0.02 epochs = 5 steps") && !strstr(out(), "changed since then"), "%s", out());
     CHECK_RAN(run("--resume auto --output_dir ep --num_train_epochs 0.03 --ranks 2 --global_batch_size 16"));
     // 40 samples seen of 1780 * 0.03 = 53.4; one step of 16 more
     CHECK(strstr(out(), "0.03 epochs = 6 steps of 16 samples") && strstr(out(), "max_steps 5 -> 6"), "%s", out());
     CHECK_RAN(run("--resume auto --output_dir ep --max_steps 7 --ranks 2"));
     CHECK(strstr(out(), "num_train_epochs 0.03 -> 0.0") && strstr(out(), "\n7 steps of 16 samples"), "%s", out());
     CHECK(run("--resume auto --output_dir ep --num_train_epochs 0.01 --ranks 2") != 0 &&
-              strstr(err(), "is of step 7, and max_steps is") && strstr(err(), "take a larger --num_train_epochs"),
+              strstr(err(), "is of step 7, and max_steps is") && strstr(err(), "use a larger --num_train_epochs"),
           "%s", err());
     CHECK_RAN(run("--num_train_epochs 2 --dry_run"));
     CHECK(strstr(out(), "\n2 epochs of 8 samples"), "%s", out());
@@ -257,11 +257,11 @@ TEST(an_option_of_another_trainer_is_refused_with_its_name_here)
 {
     static const Refusal cases[] = {
         {"--output_dir x --per_device_train_batch_size 4",
-         {"there is no option --per_device_train_batch_size; here it is --micro_batch_size"}},
-        {"--output_dir x --fp16", {"--fp16; here it is --precision bf16: fp16 is not computed with"}},
+         {"there is no option --per_device_train_batch_size; use --micro_batch_size"}},
+        {"--output_dir x --fp16", {"--fp16; use --precision bf16: fp16 is not supported for computing"}},
         {"--output_dir x --dataloader_num_workers 3",
          {"no option --dataloader_num_workers: data are mapped", "leave it out"}},
-        {"--output_dir x --beta 0.1", {"no option --beta; here it is --dpo_beta of --task dpo"}},
+        {"--output_dir x --beta 0.1", {"no option --beta; use --dpo_beta of --task dpo"}},
         {"--output_dir x --hub_token y", {"no option --hub_token: nothing is sent"}},
         {"--output_dir x --packing", {"no option --packing: texts and conversations are always packed"}},
         {"--output_dir x --learning_rat 1", {"did you mean --learning_rate?"}},
@@ -269,7 +269,7 @@ TEST(an_option_of_another_trainer_is_refused_with_its_name_here)
     CHECK_REFUSALS(cases);
     shell("echo '{\"gradient_checkpointing\": true}' > hf.json");
     const Refusal of_file = {"--output_dir x --config hf.json",
-                             {"hf.json: there is no option gradient_checkpointing; here it is recompute layer"}};
+                             {"hf.json: there is no option gradient_checkpointing; use recompute layer"}};
     check_refusals(&of_file, 1);
 }
 
@@ -520,9 +520,9 @@ TEST(what_log_jsonl_gets_tensorboard_gets_and_a_run_that_goes_on_says_what_is_vo
     CHECK_RAN(run("--output_dir board --max_steps 2 --overwrite_output_dir"));
     CHECK(!exists("board/runs"), "the files of the run before are there");
     static const Refusal cases[] = {
-        {"--output_dir x --report_to wandb", {"nothing called \"wandb\" to report to; expected none, or tensorboard"}},
-        {"--output_dir x --report_to none,tensorboard", {"none stands alone"}},
-        {"--output_dir x --report_to tensorboard,", {"nothing called \"\""}},
+        {"--output_dir x --report_to wandb", {"but \"wandb\" is not supported; expected tensorboard, or none"}},
+        {"--output_dir x --report_to none,tensorboard", {"none cannot stand beside others"}},
+        {"--output_dir x --report_to tensorboard,", {"but \"\" is not supported"}},
     };
     CHECK_REFUSALS(cases);
     CHECK(!exists("x"), "a refused run has a folder");
@@ -540,7 +540,7 @@ TEST(a_run_whose_event_file_cannot_grow_is_warned_once_and_goes_on)
     close(b.file.fd), b.file.fd = open("/dev/full", O_WRONLY);
     heard[0] = 0;
     gx_tensorboard_progress(&b, &p, &logger);
-    CHECK(strstr(heard, "the training goes on") && strstr(heard, "log.jsonl has it"), "%s", heard);
+    CHECK(strstr(heard, "the training goes on") && strstr(heard, "log.jsonl has them"), "%s", heard);
     heard[0] = 0;
     gx_tensorboard_progress(&b, &p, &logger);
     CHECK(!heard[0], "it said it twice: %s", heard);

@@ -700,8 +700,8 @@ TEST(a_trainer_state_with_impossible_numbers_is_refused)
          ": samples_seen is -1; expected an integer from 0 to 1000000000000000000"},
         {STATE(NUMBERS("3", "3", "9223372036854775807", "0"), "\"sgd\""), ": samples_seen is 9223372036854775807; exp"},
         {STATE(NUMBERS("3", "3", "2", "0"), "\"sgd\""),
-         ": samples_seen is 2, and global_step 3; expected at least one"},
-        {STATE(NUMBERS("0", "0", "12", "0"), "\"sgd\""), ": samples_seen is 12, and global_step 0; expected none"},
+         ": samples_seen is 2, but global_step is 3; expected at least one"},
+        {STATE(NUMBERS("0", "0", "12", "0"), "\"sgd\""), ": samples_seen is 12, but global_step is 0; expected none"},
         {STATE(NUMBERS("3", "4", "12", "0"), "\"sgd\""),
          ": applied_steps is 4; expected at most global_step, which is 3"},
         {STATE(NUMBERS("3", "-1", "12", "0"), "\"sgd\""), ": applied_steps is -1; expected"},
@@ -710,7 +710,7 @@ TEST(a_trainer_state_with_impossible_numbers_is_refused)
         {STATE(NUMBERS("3", "3", "12", "null"), "\"sgd\""), ": seed is missing"},
         {STATE(NUMBERS("3", "3", "12", "0") BEST("2", "3"), "\"sgd\""), NULL},
         {STATE(NUMBERS("3", "3", "12", "0") BEST("2", "4"), "\"sgd\""),
-         ": best_global_step is 2, last_validation_step 4, global_step 3; expected that none is larger than the next"},
+         ": best_global_step is 2, last_validation_step 4, global_step 3; expected them in ascending order"},
         {STATE(NUMBERS("3", "3", "12", "0") BEST("3", "2"), "\"sgd\""), ": best_global_step is 3, last_val"},
         {STATE(NUMBERS("3", "3", "12", "0") BEST("-1", "2"), "\"sgd\""), ": best_global_step is -1; expected"},
         {STATE(NUMBERS("3", "3", "12", "0"), "\"lion\""), ": optimizer is \"lion\"; expected one of adamw|sgd"}};
@@ -1018,26 +1018,28 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
     static const struct {
         const char *more, *says; // says: behind the file's name
     } bad[] = {
-        {"\"model_type\": 7", "model_type is 7; one of \"llama\", \"mistral\", \"qwen2\", \"qwen3\" is built"},
-        {"\"model_type\": null", "model_type is null; one of \"llama\""},
-        {"\"model_type\": \"mixtral\"", "model_type is \"mixtral\"; one of \"llama\""},
-        {"\"hidden_act\": 3", "hidden_act is 3; only \"silu\" is built"},
-        {"\"quantization_config\": {\"bits\": 4}", "has the quant_method \"\"; only that of bitsandbytes is read"},
-        {"\"quantization_config\": {\"load_in_4bit\": true}", "has the bnb_4bit_quant_type \"fp4\"; only nf4 is read"},
+        {"\"model_type\": 7", "model_type is 7; expected one of \"llama\", \"mistral\", \"qwen2\", \"qwen3\""},
+        {"\"model_type\": null", "model_type is null; expected one of \"llama\""},
+        {"\"model_type\": \"mixtral\"", "model_type is \"mixtral\"; expected one of \"llama\""},
+        {"\"hidden_act\": 3", "hidden_act is 3; only \"silu\" is supported"},
+        {"\"quantization_config\": {\"bits\": 4}", "has the quant_method \"\"; only that of bitsandbytes is supported"},
+        {"\"quantization_config\": {\"load_in_4bit\": true}",
+         "has the bnb_4bit_quant_type \"fp4\"; only nf4 is supported"},
         {"\"hidden_act\": null", "hidden_act is null; only \"silu\""},
-        {"\"attention_bias\": \"yes\"", "attention_bias is \"yes\"; only false is built"},
+        {"\"attention_bias\": \"yes\"", "attention_bias is \"yes\"; only false is supported"},
         {"\"attention_bias\": 0", "attention_bias is 0; only false"},
         {"\"attention_bias\": true", "attention_bias is true; only false"},
-        {"\"mlp_bias\": 1", "mlp_bias is 1; only false is built"},
+        {"\"mlp_bias\": 1", "mlp_bias is 1; only false is supported"},
         {"\"mlp_bias\": null", "mlp_bias is null; only false"},
-        {"\"attention_dropout\": 0.1", "attention_dropout is 0.1; only 0.0 is built"},
-        {"\"partial_rotary_factor\": 0.5", "partial_rotary_factor is 0.5; only 1.0 is built"},
+        {"\"attention_dropout\": 0.1", "attention_dropout is 0.1; only 0.0 is supported"},
+        {"\"partial_rotary_factor\": 0.5", "partial_rotary_factor is 0.5; only 1.0 is supported"},
         {"\"architectures\": [\"LlamaForTokenClassification\"]",
-         "architectures is [\"LlamaForTokenClassification\"]; what is built: LlamaForCausalLM, LlamaForSequence"},
-        {"\"architectures\": \"LlamaForCausalLM\"", "architectures is \"LlamaForCausalLM\"; what is built: Llama"},
-        {"\"architectures\": [7]", "architectures is [7]; what is built: LlamaForCausalLM"},
+         "architectures is [\"LlamaForTokenClassification\"]; expected LlamaForCausalLM, LlamaForSequence"},
+        {"\"architectures\": \"LlamaForCausalLM\"", "architectures is \"LlamaForCausalLM\"; expected Llama"},
+        {"\"architectures\": [7]", "architectures is [7]; expected LlamaForCausalLM"},
         {"\"model_type\": \"bert\"", "model_type is \"bert\"; here a model of type \"llama\", \"mist"},
-        {"\"pad_token_id\": 97", "pad_token_id is 97; the vocabulary ends at 96"},
+        {"\"pad_token_id\": 97",
+         "pad_token_id is 97; it must be -1 (none) or an id of the vocabulary, which ends at 96"},
         {"\"pad_token_id\": \"[PAD]\"", "pad_token_id is \"[PAD]\"; expected an integer"},
         {"\"tie_word_embeddings\": \"no\"", "tie_word_embeddings is \"no\"; expected true or false"},
         {"\"tie_word_embeddings\": 0", "tie_word_embeddings is 0; expected true or false"},
@@ -1061,26 +1063,26 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 9}}",
          "rope_parameters: full_attention is an object; only one RoPE"},
         {"\"rope_theta\": 500, \"rope_parameters\": {\"rope_theta\": 600}",
-         "rope_parameters: rope_theta is 600, but 500 where it stands alone"},
+         "rope_parameters: rope_theta is 600 in it, but 500 outside of it"},
         {"\"rope_scaling\": {\"type\": \"default\"}, \"rope_parameters\": {\"rope_theta\": 600}",
          "rope_scaling and rope_parameters are both there, and differ in rope_theta"},
-        {"\"rope_scaling\": {\"factor\": 2}", "rope_scaling: there is a factor, and no rope_type that it belongs to"},
+        {"\"rope_scaling\": {\"factor\": 2}", "rope_scaling: there is a factor, but no rope_type that it belongs to"},
         {"\"rope_scaling\": {\"type\": \"llama3\"}", "rope_scaling: factor is missing; expected a number, at least 1"},
         {"\"rope_scaling\": {" LLAMA3 ", \"factor\": 0.5}",
          "rope_scaling: factor is 0.5; expected a number, at least 1"},
         {"\"rope_scaling\": {" LLAMA3 ", \"factor\": 2}, \"rope_parameters\": {" LLAMA3 ", \"factor\": 4}",
          "rope_scaling and rope_parameters are both there, and differ in rope_factor"},
         {"\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
-         "layer_types has sliding_attention; of a llama only full_attention is built"},
+         "layer_types has sliding_attention; a llama supports only full_attention"},
         {"\"layer_types\": \"sliding_attention\"", "\"layer_types\" is a string; expected an array"},
         {"\"layer_types\": [\"full_attention\", 1]", "layer_types has an integer; expected full_attention or sliding_"},
         {"\"layer_types\": [\"chunked_attention\"]", "layer_types has \"chunked_attention\"; only full"},
-        {"\"use_sliding_window\": true", "use_sliding_window is true; only false is built"},
+        {"\"use_sliding_window\": true", "use_sliding_window is true; only false is supported"},
         {"\"model_type\": \"qwen3\", " SLIDES "\"sliding_window\": 0",
          "sliding_window is 0; expected an integer, at least 1"},
         {"\"model_type\": \"mistral\", \"sliding_window\": 0", "sliding_window is 0; expected an integer, at least 1"},
         {"\"model_type\": \"mistral\", \"layer_types\": " FULL_SLIDING_FULL,
-         "with which transformers takes a mistral for a ministral; only layers that are alike"},
+         "with which transformers loads a mistral as a ministral; only layers that are all alike"},
         {"\"model_type\": \"qwen2\", " SLIDES "\"max_window_layers\": -1",
          "max_window_layers is -1; expected an integer"},
         {"\"model_type\": \"qwen2\", " SLIDES "\"layer_types\": [\"full_attention\"]",
@@ -1092,10 +1094,10 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
          "use_sliding_window is null; expected true or false"},
         {"\"model_type\": \"qwen2\", " SLIDES "\"sliding_window\": null, \"layer_types\": " FULL_SLIDING_FULL,
          "layer_types has sliding_attention, but there is no window"},
-        {"\"model_type\": \"qwen3\", \"attention_bias\": true", "attention_bias is true; only false is built"},
+        {"\"model_type\": \"qwen3\", \"attention_bias\": true", "attention_bias is true; only false is supported"},
         {"\"model_type\": \"qwen3\", \"head_dim\": null", "head_dim is null; expected an integer"},
         {"\"model_type\": \"qwen3\", \"sliding_window\": 9, \"layer_types\": " FULL_SLIDING_FULL,
-         "layer_types has sliding_attention, but there is no window: use_sliding_window must be true"},
+         "layer_types has sliding_attention, but there is no window; use_sliding_window must be true"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const int is_type = !strncmp(bad[i].more, "\"model_type", 11);
@@ -1333,7 +1335,7 @@ TEST(a_program_that_brings_its_reporter_hears_every_line_and_nothing_is_printed)
     static const char *const lines[] = {"galaxy ",
                                         "model: llama",
                                         "data: ",
-                                        "options, where not the default:",
+                                        "options that differ from their defaults:",
                                         "memory plan",
                                         "GFLOP per step",
                                         "bigram model",
@@ -1376,7 +1378,8 @@ TEST(a_peak_before_training_is_not_taken_for_that_of_the_plan)
         memset(much, 1, MUCH);
         munmap(much, MUCH);
         train_in_process(folder, "", &reporter, &errors, &status);
-        CHECK(status == 0 && strstr(said.text, " MB for training;\n  the peak was before, when the data were opened\n"),
+        CHECK(status == 0 &&
+                  strstr(said.text, " MB for training;\n  the peak was earlier, when the data were opened\n"),
               "status %d, %s: %s", status, errors.text, said.text);
     }
     remove_folder(folder);
@@ -1630,8 +1633,8 @@ TEST(what_transformers_5_would_not_load_is_said_before_it_is_trained)
           "%s", errors.text);
     CHECK(train_by("--dry_run --hidden_size 32 --num_attention_heads 3 --num_key_value_heads 1 --head_dim 6", NULL,
                    &errors) == 0 &&
-              strstr(errors.text, "transformers 5 will not load what is saved: hidden_size (32) is not a multiple of "
-                                  "num_attention_heads (3)"),
+              strstr(errors.text, "transformers 5 cannot load what is saved, because hidden_size (32) is not a "
+                                  "multiple of num_attention_heads (3)"),
           "it said \"%s\"", errors.text);
     CHECK(train_by("--dry_run --hidden_size 32 --num_attention_heads 3 --num_key_value_heads 1 --head_dim 6 "
                    "--model_type qwen3",
@@ -1702,7 +1705,7 @@ TEST(a_run_that_is_done_says_how_long_it_took_how_good_it_is_and_where_all_lies)
         said.text[0] = 0;
         t.session.plan.peak_before = is_before ? peak + (1 << 30) : peak - 1;
         gx_report_summary(&t.session, "out/loss.svg");
-        CHECK(!strstr(said.text, "planned 120 MB for training;\n  the peak was before, when the data were opened\n") ==
+        CHECK(!strstr(said.text, "planned 120 MB for training;\n  the peak was earlier, when the data were opened\n") ==
                   !is_before,
               "%s", said.text);
     }
@@ -2029,12 +2032,12 @@ TEST(a_side_cache_keeps_the_samples_that_a_disk_has_room_for_beside_checkpoints)
     disk_left = 4800000;
     train_in_process(folder, more, NULL, &errors, &status);
     disk_left = -1;
-    const char *line = strstr(errors.text, "the side cache needs "), *has = line ? strstr(line, " has ") : NULL,
-               *are = has ? strstr(has, "that are there, ") : NULL;
+    const char *line = strstr(errors.text, "the side cache needs "), *has = line ? strstr(line, " has only ") : NULL,
+               *are = has ? strstr(has, "that are not there yet, ") : NULL;
     CHECK(status == 0 && are, "status %d: %s", status, errors.text);
     if (are)
-        needs = atof(line + strlen("the side cache needs ")), left = atof(has + strlen(" has ")),
-        kept = atol(are + strlen("that are there, "));
+        needs = atof(line + strlen("the side cache needs ")), left = atof(has + strlen(" has only ")),
+        kept = atol(are + strlen("that are not there yet, "));
     CHECK(kept > 0 && kept * RECORD <= (left + 0.05) * 1e6 && (kept + 1) * RECORD > (left - 0.05) * 1e6,
           "%ld samples are kept of %.1f MB", kept, left);
     CHECK(left < 0.75 && needs > left, "%g MB are needed, and %g MB are left", needs, left);
@@ -2104,10 +2107,10 @@ TEST(a_plan_that_does_not_fit_says_what_would)
         int64_t has, activations;
         const char *says;
     } cases[] = {
-        {4, 0, 30, 4, "let the 4 data-parallel ranks share the model (--zero 3: about 28 MB), make the model smaller"},
-        {4, 0, 27, 4, "or not beside one sample: make the model smaller"}, // it would not fit, either
-        {4, 3, 30, 4, "or not beside one sample: make the model smaller"}, // they do already
-        {1, 0, 30, 4, "or not beside one sample: make the model smaller"},
+        {4, 0, 30, 4, "let the 4 data-parallel ranks share the model (--zero 3: about 28 MB), use a smaller model"},
+        {4, 0, 27, 4, "or leave no room for one sample: use a smaller model"}, // it would not fit, either
+        {4, 3, 30, 4, "or leave no room for one sample: use a smaller model"}, // they do already
+        {1, 0, 30, 4, "or leave no room for one sample: use a smaller model"},
         {1, 0, 90, 60, "about 5 samples per micro-batch would fit instead of 6"},
     };
     for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {

@@ -547,7 +547,7 @@ TEST(a_schedule_has_its_order)
     static const Refusal of_pp[] = {
         {"--ranks 2 --pipeline_schedule gpipe", {"there is no option --pipeline_schedule", "use train_llama"}},
         {"--ranks 4 --pp 3", {"--pp 3 does not divide 4 ranks; use 1, 2 or 4"}},
-        {"--ranks 4", {"--pp 4: the model has 2 layers, and each stage needs one at least"}},
+        {"--ranks 4", {"--pp 4: the model has 2 layers, but each stage needs at least one"}},
         {"--ranks 4 --mode tp --tp 3", {"--tp 3 does not divide 4 ranks; use 1, 2 or 4"}},
     };
     static const Refusal of_fsdp[] = {

@@ -339,13 +339,13 @@ TEST(of_a_large_matrix_the_most_frequent_confusions_are_shown)
     int64_t count[N * N] = {0};
     for (int i = 0; i < N; i++) count[i * N + i] = 100;
     count[0 * N + 1] = 5, count[1 * N + 0] = 7, count[3 * N + 8] = 5, count[8 * N + 2] = 1;
-    line_is(count, N, name, 0, "7 of 107 b were taken for a");
-    line_is(count, N, name, 1, "5 of 105 a were taken for b");
-    line_is(count, N, name, 2, "5 of 105 d were taken for \xE2\x82\xAC a name that is longer th…");
-    line_is(count, N, name, 3, "1 of 101 \xE2\x82\xAC a name that is longer th… were taken for c");
+    line_is(count, N, name, 0, "7 of 107 b were classified as a");
+    line_is(count, N, name, 1, "5 of 105 a were classified as b");
+    line_is(count, N, name, 2, "5 of 105 d were classified as \xE2\x82\xAC a name that is longer th…");
+    line_is(count, N, name, 3, "1 of 101 \xE2\x82\xAC a name that is longer th… were classified as c");
     line_is(count, N, name, 4, NULL);
     for (int i = 0; i < N * N; i++) count[i] = 1;
-    line_is(count, N, name, 9, "1 of 9 b were taken for c");
+    line_is(count, N, name, 9, "1 of 9 b were classified as c");
     line_is(count, N, name, 10, NULL);
 }
 

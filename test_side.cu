@@ -102,12 +102,12 @@ TEST(reductions_that_are_no_divisors_of_the_width_and_modules_without_a_gradient
     static const GxSide odd = {5, 0, 0, NULL}, wide = {64, 0, 0, NULL}, negative = {-1, 0, 0, NULL},
                         none = {4, 0, 0, "norms"}, beside = {4, 0, 0, "input_layernorm"}, good = {4, 0, 0, NULL};
     static const GxBottleneck adapters = {4, NULL};
-    expect_refusal(&odd, NULL, &test_serial, "side_reduction_factor is 5; the model's width is 32");
+    expect_refusal(&odd, NULL, &test_serial,
+                   "side_reduction_factor is 5; it must divide the model's width (hidden_size), which is 32");
     expect_refusal(&wide, NULL, &test_serial, "side_reduction_factor is 64");
     expect_refusal(&negative, NULL, &test_serial, "side_reduction_factor is -1");
-    expect_refusal(&none, NULL, &test_serial, "\"norms\" is none of the model's");
-    expect_refusal(&beside, NULL, &test_serial,
-                   "model.layers.0.input_layernorm.weight is to be trained, but lies beside");
+    expect_refusal(&none, NULL, &test_serial, "\"norms\" matches no module of the model");
+    expect_refusal(&beside, NULL, &test_serial, "model.layers.0.input_layernorm.weight cannot be trained beside");
     expect_refusal(&good, &adapters, &test_serial, "bottleneck adapters and a side network are two ways");
 }
 

@@ -910,10 +910,10 @@ TEST(a_message_says_what_is_wrong_with_gradients_and_their_shards)
     };
     static const ShardMistake each[] = {
         {GX_DO_SCATTER, 1, DELETE,
-         "action 15 (REDUCE:shard:1): 1 of 2 SCATTER1 have come: one must come behind each micro-batch"},
+         "action 15 (REDUCE:shard:1): 1 of 2 SCATTER1 have come: one must come after each micro-batch"},
         {GX_DO_REDUCE, 1, 8,
          "action 8 (REDUCE:shard:1): the shard of unit 1's gradients has 1 of 2 contributions: SCATTER1 must come "
-         "behind the last"},
+         "after the last"},
     };
     // COUNT F0.0 F1.0 B2.0 B1.0 B0.0 F0.1 F1.1 B2.1 SCATTER2 REDUCE:shard:2 B1.1 SCATTER1 REDUCE:shard:1 B0.1 ...
     GxStepsSpec p = shards(1, 2, 2, 0, 0);

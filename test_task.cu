@@ -495,17 +495,20 @@ TEST(a_metric_that_cannot_be_compared_is_refused_with_those_that_can)
         const char *flags, *says;
     } list[] = {
         {"--metric_for_best_model eval_accuracy",
-         "--metric_for_best_model is \"eval_accuracy\"; a validation of task copy says loss, score, cost, oddity\n"},
-        {"--metric_for_best_model accuracy --ranks 2", "says loss, score, cost, oddity"},
-        {"--metric_for_best_model beauty", "says loss, score, cost, oddity; beauty needs an eye\n"},
-        {"--greater_is_better false", "--greater_is_better false is about --metric_for_best_model, which is not given"},
-        {"--greater_is_better true --load_best_model_at_end true", "--greater_is_better true is about --metric_for"},
+         "--metric_for_best_model is \"eval_accuracy\"; a validation of task copy reports loss, score, cost, oddity\n"},
+        {"--metric_for_best_model accuracy --ranks 2", "reports loss, score, cost, oddity"},
+        {"--metric_for_best_model beauty", "reports loss, score, cost, oddity; beauty needs an eye\n"},
+        {"--greater_is_better false", "--greater_is_better false needs --metric_for_best_model, which is not given"},
+        {"--greater_is_better true --load_best_model_at_end true", "--greater_is_better true needs --metric_for"},
         {"--early_stopping_threshold 0.1 --metric_for_best_model score",
-         "--early_stopping_threshold 0.1 is for --early_stopping_patience, which is 0"},
-        {"--metric_for_best_model oddity", "whether a larger oddity is better; say --greater_is_better true or false"},
-        {"--metric_for_best_model score --eval_steps 0", "--metric_for_best_model compares validations on the way"},
-        {"--load_best_model_at_end true --eval_steps 0", "--load_best_model_at_end compares validations on the way"},
-        {"--early_stopping_patience 1 --eval_steps 0", "--early_stopping_patience compares validations on the way"},
+         "--early_stopping_threshold 0.1 needs --early_stopping_patience, which is 0"},
+        {"--metric_for_best_model oddity", "whether a larger oddity is better; set --greater_is_better true or false"},
+        {"--metric_for_best_model score --eval_steps 0",
+         "--metric_for_best_model compares validations during the training"},
+        {"--load_best_model_at_end true --eval_steps 0",
+         "--load_best_model_at_end compares validations during the training"},
+        {"--early_stopping_patience 1 --eval_steps 0",
+         "--early_stopping_patience compares validations during the training"},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         char name[20], flags[200];
@@ -574,9 +577,8 @@ TEST(validations_that_cannot_be_compared_are_a_warning_at_the_end)
         snprintf(name, sizeof name, "unknown%d", w);
         snprintf(flags, sizeof flags, "--max_steps 8 --metric_for_best_model score %s", ways[w]);
         CHECK(train_scored(name, SCORES(NAN, INFINITY, NAN), flags) == 0, "%s: %s", ways[w], said.log);
-        one_line =
-            strstr(said.log, "no validation could be compared: score was not a finite number in any of them; the "
-                             "last weights are the ones that are kept");
+        one_line = strstr(said.log, "no validation could be compared, because score was not a finite number in any of "
+                                    "them; the last weights are kept");
         CHECK(one_line && !strstr(one_line + 1, "no validation") && strstr(one_line, "/checkpoint-8\n"), "%s: %s",
               ways[w], said.log);
         CHECK(!strstr(said.log, "--load_best_model_at_end loads no others") == (w != 1), "%s: %s", ways[w], said.log);
@@ -658,7 +660,7 @@ TEST(a_run_that_was_stopped_early_says_so_and_goes_on_with_more_patience_alone)
     snprintf(more, sizeof more, "%s --resume auto --early_stopping_patience 2", flags);
     now = 6;
     CHECK(train_scored("gave_up", SCORES(0.9, 0.5, 0.4, 0.3, 0.2), more) == 0 &&
-              strstr(said.log, "it was stopped early, by 2 validations in a row without a better score") &&
+              strstr(said.log, "it was stopped early by 2 validations in a row without a better score") &&
               strstr(said.out, "done: 6 steps, none of them now"),
           "%s%s", said.log, said.out);
     char *log_now = read_file("gave_up/log.jsonl");
@@ -679,9 +681,9 @@ TEST(the_best_begins_anew_where_it_cannot_be_compared_or_loaded)
         const char *flags, *says;
         int removes;
     } list[] = {
-        {"--metric_for_best_model cost", "metric_for_best_model is another than before", 0},
-        {"--greater_is_better false", "greater_is_better is another than before", 0},
-        {"--eval_windows 3", "eval_windows is another than before", 0},
+        {"--metric_for_best_model cost", "metric_for_best_model has changed", 0},
+        {"--greater_is_better false", "greater_is_better has changed", 0},
+        {"--eval_windows 3", "eval_windows has changed", 0},
         {"", "the checkpoint of the best validation so far, of step 2, is not in ", 1},
     };
     char flags[400], gone[GX_PATH];
@@ -907,7 +909,7 @@ TEST(ranks_whose_texts_differ_in_one_byte_do_not_train_together)
                  path_of("same"));
         const int status = train_text(places[i] < 0 ? "same" : "other", flags);
         CHECK(status == (places[i] >= 0) && !strstr(said.log, "rank 1: ") == (places[i] < 0) &&
-                  !strstr(said.log, "same1 is another text here (3300000 bytes, hash ") == (places[i] < 0),
+                  !strstr(said.log, "same1 is a different text here (3300000 bytes, hash ") == (places[i] < 0),
               "byte %ld: status %d, %s", (long)places[i], status, said.log);
     }
 }
@@ -918,9 +920,10 @@ TEST(a_text_that_is_cut_short_during_a_run_ends_it_with_its_path)
     write_text("cut.txt", 4000, -1);
     shrinks = path_of("cut.txt");
     snprintf(flags, sizeof flags, "--train_data %s --max_steps 5 --sample_tokens 0", path_of("cut.txt"));
-    CHECK(train_text("cut_text", flags) == 1 && strstr(said.log, "cut.txt ends at byte 100; 4000 were expected: it was "
-                                                                 "shortened while it was trained on"),
-          "%s", said.log);
+    CHECK(
+        train_text("cut_text", flags) == 1 &&
+            strstr(said.log, "cut.txt ends at byte 100, but 4000 were expected: it was shortened during the training"),
+        "%s", said.log);
     shrinks = NULL;
 }
 
@@ -980,7 +983,7 @@ TEST(a_blend_that_is_resumed_goes_on_bit_for_bit_and_another_one_is_refused)
         snprintf(list, sizeof list, changes[i], path_of("two.txt"), path_of("one.txt"), path_of("three.txt"));
         snprintf(flags, sizeof flags, "--max_steps 8 %s %s", more, list);
         CHECK(train_text("", flags) == 1 &&
-                  strstr(said.log, "was trained on another text, with other weights of several, or with "),
+                  strstr(said.log, "was trained on another text, or with other --train_data_weights or "),
               "%s: %s", changes[i], said.log);
     }
     snprintf(flags, sizeof flags, "--max_steps 8 %s --train_data_weights 0.50,0.25,0.25", more); // the same ones
@@ -994,7 +997,7 @@ TEST(ranks_with_other_sources_do_not_train_together)
     write_text("b0", 900, -1), write_text("b1", 900, 300);
     snprintf(flags, sizeof flags, BLEND "--micro_batch_size 3 --ranks 2 --train_data %s,%s@", path_of("same0"),
              path_of("b"));
-    CHECK(train_text("others", flags) == 1 && strstr(said.log, "b1 is another text here (900 bytes, hash "), "%s",
+    CHECK(train_text("others", flags) == 1 && strstr(said.log, "b1 is a different text here (900 bytes, hash "), "%s",
           said.log);
     char path[300]; // on rank 1 the list is the name of a file
     GxError err = GX_ZERO;
@@ -1003,7 +1006,7 @@ TEST(ranks_with_other_sources_do_not_train_together)
     snprintf(path, sizeof path, "same0,%s/b1", folder);
     write_text(path, 900, -1);
     CHECK(train_text("others", flags) == 1 &&
-              strstr(said.log, "/b1 is of 1 source of data, and rank 0's of 2: all ranks need the same"),
+              strstr(said.log, "/b1 has 1 source of data, but rank 0's has 2; all ranks need the same"),
           "%s", said.log);
 }
 
@@ -1031,9 +1034,10 @@ TEST(a_bin_file_is_trained_on_and_validated_in_nats_per_token)
     CHECK(strstr(log, "\"eval_loss\"") && !strstr(log, "bits_per_byte"), "%s", log);
     free(log);
     snprintf(strstr(flags, "--eval_steps 0"), 100, "--eval_steps 1 --metric_for_best_model bits_per_byte");
-    CHECK(train_text("no_bits", flags) == 1 &&
-              strstr(said.log, "bits_per_byte needs texts whose bytes are known; of .bin files they are not"),
-          "%s", said.log);
+    CHECK(
+        train_text("no_bits", flags) == 1 &&
+            strstr(said.log, "bits_per_byte needs texts whose number of bytes is known, and that of .bin files is not"),
+        "%s", said.log);
 }
 
 // The letters of a text as a file of tokens, documents of 100; which: 0: without a mask; 1: with one; 2: with what it

@@ -101,7 +101,7 @@ TEST(environments_that_contradict_themselves_are_refused_by_name)
 {
     static const char *const cases[][2] = {
         {"RANK=3 WORLD_SIZE=3 MASTER_ADDR=a MASTER_PORT=1", "RANK is 3, but WORLD_SIZE is 3"},
-        {"RANK=0", "RANK is set (0), but WORLD_SIZE is not: set it, too, or unset RANK"},
+        {"RANK=0", "RANK is set (0), but WORLD_SIZE is not; set both, or unset RANK"},
         {"WORLD_SIZE=2", "WORLD_SIZE is set (2), but RANK is not"},
         {"RANK=0 WORLD_SIZE=2", "MASTER_ADDR is not set"},
         {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a", "MASTER_PORT is not set"},
@@ -288,7 +288,7 @@ TEST(a_port_in_use_is_named_at_once)
     begin_to_meet(&first);
     begin_to_meet(&second); // somebody else is at home there, who says nothing
     has_not_met(&first, says);
-    has_not_met(&second, "somebody listens there, but has not answered");
+    has_not_met(&second, "something listens there, but has not answered");
     CHECK(first.seconds < 1 && second.seconds < 3, "%g s, %g s", first.seconds, second.seconds);
     gx_socket_close(&fd);
 }
@@ -302,10 +302,10 @@ TEST(ranks_of_other_runs_are_refused_with_the_reason)
     begin_to_meet(&first);
     begin_to_meet(&larger);
     has_not_met(&larger, "rank 2 was refused by rank 0 at 127.0.0.1");
-    CHECK(strstr(larger.err.message, "it is of a world of 3 ranks, and this one has 2"), "%s", larger.err.message);
+    CHECK(strstr(larger.err.message, "it belongs to a world of 3 ranks, and this one has 2"), "%s", larger.err.message);
     set_environment("TORCHELASTIC_RUN_ID=monday");
     begin_to_meet(&other);
-    has_not_met(&other, "it is of job \"monday\", and this is \"\"");
+    has_not_met(&other, "it belongs to job \"monday\", and this is \"\"");
     set_environment("");
     GxMeeting raw;
     GxAnswer answer;

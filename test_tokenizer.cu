@@ -337,7 +337,7 @@ TEST(training_ends_where_pairs_are_rare_and_refuses_empty_texts)
     // a, b, ##a, ##b; ab (twice) and ##ab (once): a pair that occurs once is no piece
     CHECK(t.vocab_size == 10 && gx_tokenizer_find(&t, "ab") == 9, "%d pieces", t.vocab_size);
     gx_tokenizer_close(&t);
-    refused(&err, gx_wordpiece_train(&t, files + 1, 1, &how, &err), GX_ERR_FORMAT, "two", "there is no word");
+    refused(&err, gx_wordpiece_train(&t, files + 1, 1, &how, &err), GX_ERR_FORMAT, "two", "has no words");
     files[1] = at("missing");
     refused(&err, gx_wordpiece_train(&t, files, 2, &how, &err), GX_ERR_IO, "missing", "No such file");
 }
@@ -385,9 +385,8 @@ TEST(a_vocabulary_has_room_for_its_characters_or_is_refused)
     const char *file = at("letters");
     how.normalizer.strip_accents = 0;
     put(file, "ab ba abc", 9); // a, b, c, ##a, ##b, ##c, and 5 special tokens
-    refused(
-        &err, gx_wordpiece_train(&t, &file, 1, &how, &err), GX_ERR_ARGUMENT, "vocab_size is 9",
-        "characters of the texts alone are 11 pieces, so it must be at least that, or limit_alphabet smaller than 3");
+    refused(&err, gx_wordpiece_train(&t, &file, 1, &how, &err), GX_ERR_ARGUMENT, "vocab_size is 9",
+            "characters of the texts alone are 11 pieces; make it at least that, or limit_alphabet smaller than 3");
     how.vocab_size = 10;
     refused(&err, gx_wordpiece_train(&t, &file, 1, &how, &err), GX_ERR_ARGUMENT, "vocab_size is 10", "at least that");
     how.vocab_size = 11;
@@ -481,32 +480,32 @@ TEST(files_that_are_wrong_are_refused_by_name)
         GxStatus code;
         const char *message;
     } changes[] = {
-        {"\"BertNormalizer\"", "\"NFC\"", GX_ERR_UNSUPPORTED, "the normalizer is of the type \"NFC\"; what is built"},
+        {"\"BertNormalizer\"", "\"NFC\"", GX_ERR_UNSUPPORTED, "the normalizer is of the type \"NFC\"; supported"},
         {"\"BertPreTokenizer\"", "\"Whitespace\"", GX_ERR_UNSUPPORTED,
          "the pre_tokenizer is of the type \"Whitespace\""},
         {"{\"type\":\"BertPreTokenizer\"}", "null", GX_ERR_FORMAT, "\"pre_tokenizer\" is missing"},
         {"\"TemplateProcessing\"", "\"RobertaProcessing\"", GX_ERR_UNSUPPORTED, "the post_processor is of the type"},
-        {"\"type_id\":1", "\"type_id\":0", GX_ERR_UNSUPPORTED, "the post_processor is not the one of BERT"},
+        {"\"type_id\":1", "\"type_id\":0", GX_ERR_UNSUPPORTED, "the post_processor is not BERT's"},
         {"\"decoder\":{\"type\":\"WordPiece\"", "\"decoder\":{\"type\":\"Fuse\"", GX_ERR_UNSUPPORTED, "the decoder is"},
         {"\"prefix\":\"##\"", "\"prefix\":\"@@\"", GX_ERR_UNSUPPORTED, "the decoder's prefix is \"@@\""},
         {"\"model\":{\"type\":\"WordPiece\"", "\"model\":{\"type\":\"WordLevel\"", GX_ERR_UNSUPPORTED,
-         "the model is \"WordLevel\"; what is built"},
+         "the model is \"WordLevel\"; supported"},
         {"\"model\":{\"type\":\"WordPiece\"", "\"model\":{\"merges\":[\"a b\"],\"type\":\"BPE\"", GX_ERR_UNSUPPORTED,
-         "BPE has continuing_subword_prefix \"##\"; what is built: none"},
+         "BPE has continuing_subword_prefix \"##\"; supported: none"},
         {"\"model\":{\"type\":\"WordPiece\",", "\"model\":{", GX_ERR_FORMAT, "\"type\" is missing"},
         {"\"continuing_subword_prefix\":\"##\"", "\"continuing_subword_prefix\":\"\"", GX_ERR_UNSUPPORTED,
          "continuing_subword_prefix is \"\""},
         {"\"max_input_chars_per_word\":100", "\"max_input_chars_per_word\":-1", GX_ERR_FORMAT, "is -1"},
         {"\"unk_token\":\"[UNK]\"", "\"unk_token\":\"none\"", GX_ERR_FORMAT, "the vocabulary has no [UNK]"},
-        {"\"[UNK]\":1", "\"[UNK]\":0", GX_ERR_FORMAT, "has the id 0, and so has another piece"},
+        {"\"[UNK]\":1", "\"[UNK]\":0", GX_ERR_FORMAT, "has the id 0, but another piece has it, too"},
         {"\"[UNK]\":1", "\"[UNK]\":-1", GX_ERR_FORMAT, "expected an integer from 0"},
         {"\"[UNK]\":1", "\"[UNK]\":99999999", GX_ERR_FORMAT, "expected an integer from 0"},
         {"\"[UNK]\":1", "\"[UNK]\":\"1\"", GX_ERR_FORMAT, "is a string; expected an integer"},
         {"{\"id\":1,\"content\":\"[UNK]\"", "{\"id\":7,\"content\":\"[UNK]\"", GX_ERR_FORMAT,
          "the added token \"[UNK]\" has the id 7; the vocabulary has another"},
-        {"{\"id\":2500,", "{\"id\":9,", GX_ERR_FORMAT, "the added token \"<keep>\" has the id 9; expected one"},
+        {"{\"id\":2500,", "{\"id\":9,", GX_ERR_FORMAT, "the added token \"<keep>\" has the id 9; expected an id"},
         {"\"content\":\"<keep>\"", "\"content\":\"\"", GX_ERR_FORMAT, "an added token is empty"},
-        {"\"content\":\"Foo B\u00e4r\"", "\"content\":\"\u00ad\"", GX_ERR_FORMAT, "is empty when it is normalised"},
+        {"\"content\":\"Foo B\u00e4r\"", "\"content\":\"\u00ad\"", GX_ERR_FORMAT, "is empty after normalisation"},
         {"\"single_word\":false", "\"single_word\":true", GX_ERR_UNSUPPORTED, "has single_word true"},
         {"\"lowercase\":true", "\"lowercase\":1", GX_ERR_FORMAT, "\"lowercase\" is an integer; expected true or false"},
         {"\"clean_text\":true,", "", GX_ERR_FORMAT, "\"clean_text\" is missing"},
@@ -659,7 +658,7 @@ TEST(a_piece_may_have_a_character_of_value_0)
     char *json = get(at("tokenizer.json")), *both = replaced(json, "\"##b\"", "\"\\uDBFF\\udfff\"");
     put(at("tokenizer.json"), both, (int64_t)strlen(both));
     refused(&err, gx_tokenizer_open(&t, root, &err), GX_ERR_UNSUPPORTED, "tokenizer.json",
-            "both U+0000 and U+10FFFF; what is built: one of them");
+            "both U+0000 and U+10FFFF; only one of the two is supported");
     free(json), free(both);
     unlink(at("tokenizer.json"));
 }
@@ -834,7 +833,7 @@ TEST(a_list_of_texts_is_refused_as_a_corpus)
     snprintf(list, sizeof list, "%s,%s", at("words"), at("words"));
     snprintf(output, sizeof output, "%s", at("list.tokens")), snprintf(named, sizeof named, "%s", at("more,words"));
     const char *flags[] = {"--tokenizer", "bytes", "--corpus", list, "--output_file", output};
-    refused(&err, run_flags(flags, 6, &err), GX_ERR_ARGUMENT, "--corpus", "it takes one file or folder");
+    refused(&err, run_flags(flags, 6, &err), GX_ERR_ARGUMENT, "--corpus", "expected one file or folder");
     flags[3] = named; // a name with a comma in it
     CHECK(run_flags(flags, 6, &err) == GX_OK && gx_path_is_file(output), "%s", err.message);
 }
@@ -868,14 +867,14 @@ TEST(a_file_of_conversations_becomes_one_of_tokens_with_what_is_learned)
     }
     close(fd), unlink(output);
     flags[7] = "auto";
-    refused(&err, run_flags(flags, 10, &err), GX_ERR_ARGUMENT, "chats.jsonl:1:", "has a template");
+    refused(&err, run_flags(flags, 10, &err), GX_ERR_ARGUMENT, "chats.jsonl:1:", "has a chat template");
     flags[7] = "nonesuch";
     refused(&err, run_flags(flags, 10, &err), GX_ERR_ARGUMENT, "chat_template is \"nonesuch\"", "neither");
     flags[7] = "chatml", flags[8] = "--chat_date", flags[9] = "2024-07-26";
     refused(&err, run_flags(flags, 10, &err), GX_ERR_ARGUMENT, "--chat_date changes nothing", "chatml");
     put(at("words"), "some words", 10);
     snprintf(input, sizeof input, "%s", at("words"));
-    refused(&err, run_flags(flags, 8, &err), GX_ERR_ARGUMENT, "--chat_template is about conversations", "leave it out");
+    refused(&err, run_flags(flags, 8, &err), GX_ERR_ARGUMENT, "--chat_template is for conversations", "leave it out");
 }
 
 TEST(what_another_process_is_writing_is_left_to_it)
@@ -891,13 +890,13 @@ TEST(what_another_process_is_writing_is_left_to_it)
     refused(&err, run_program(output, words, &err), GX_ERR_ARGUMENT, "claimed", "is being written by process");
     gx_claim_end(&claim);
     CHECK(mkfifo(output, 0600) == 0, "no pipe");
-    refused(&err, run_flags(flags, 6, &err), GX_ERR_IO, "claimed", "is a pipe, which is not written to");
+    refused(&err, run_flags(flags, 6, &err), GX_ERR_IO, "claimed", "is a pipe, which cannot be written to");
     CHECK(unlink(output) == 0 && symlink("nowhere", output) == 0, "no link");
     refused(&err, run_flags(flags, 6, &err), GX_ERR_IO, "claimed", "is a broken link");
     refused(&err, run_program(output, words, &err), GX_ERR_ARGUMENT, "claimed", "is a broken link");
     CHECK(!gx_path_is_file(at("nowhere")) && unlink(output) == 0, "what the link leads to was made");
     CHECK(run_flags(flags, 6, &err) == GX_OK && gx_path_is_file(output), "%s", err.message);
-    refused(&err, run_flags(flags, 6, &err), GX_ERR_ARGUMENT, "claimed", "is there already");
+    refused(&err, run_flags(flags, 6, &err), GX_ERR_ARGUMENT, "claimed", "already exists");
     unlink(output);
 }
 
@@ -948,15 +947,15 @@ TEST(an_option_of_another_use_of_the_program_is_refused_and_not_left_out)
     static const struct {
         const char *flags[8], *words;
     } cases[] = {{{"--tokenizer", "bytes", "--corpus", "x", "--output_file", "y", "--max_length", "5"},
-                  "--max_length belongs to --text or --file, and this is --corpus"},
+                  "--max_length belongs to --text or --file, but this is --corpus"},
                  {{"--tokenizer", "bytes", "--corpus", "x", "--output_file", "y", "--vocab_size", "500"},
-                  "--vocab_size belongs to --train, and this is --corpus; leave one of them out"},
+                  "--vocab_size belongs to --train, but this is --corpus; leave one of them out"},
                  {{"--tokenizer", "bytes", "--text", "a", "--output_file", "y"},
-                  "--output_file belongs to --corpus, and this is"},
+                  "--output_file belongs to --corpus, but this is"},
                  {{"--tokenizer", "bytes", "--file", "a", "--threads", "3"}, "--threads belongs to --corpus"},
                  {{"--tokenizer", "bytes", "--text", "a", "--lowercase", "false"}, "--lowercase belongs to --train"},
-                 {{"--train", "a", "--output_dir", "b", "--corpus", "c"}, "expected --train or --corpus, one of them"},
-                 {{"--train", "a", "--output_dir", "b", "--text", "c"}, "expected --train or --text, one of them"}};
+                 {{"--train", "a", "--output_dir", "b", "--corpus", "c"}, "expected one of --train and --corpus"},
+                 {{"--train", "a", "--output_dir", "b", "--text", "c"}, "expected one of --train and --text"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         GxError err = GX_ZERO;
         int n = 0;
@@ -998,11 +997,11 @@ TEST(the_program_trains_a_bpe_and_refuses_options_of_wordpiece_where_they_were_g
     const char *flags[] = {"--train", words, "--output_dir", folder, "--vocab_size", "262", "--type", "bpe", "", ""};
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
         flags[8] = other[i][0], flags[9] = other[i][1];
-        refused(&err, run_flags(flags, 10, &err), GX_ERR_ARGUMENT, other[i][0], " is for WordPiece alone");
+        refused(&err, run_flags(flags, 10, &err), GX_ERR_ARGUMENT, other[i][0], " is only for WordPiece");
     }
     CHECK(!gx_path_is_folder(folder), "something is left");
     flags[6] = "--config", flags[7] = file;
-    refused(&err, run_flags(flags, 8, &err), GX_ERR_ARGUMENT, "--clean_text (in the configuration file)", "WordPiece");
+    refused(&err, run_flags(flags, 8, &err), GX_ERR_ARGUMENT, "--clean_text (in the --config file)", "WordPiece");
     flags[6] = "--type", flags[7] = "bpe";
     CHECK(run_flags(flags, 8, &err) == GX_OK, "%s", err.message);
     if (!CHECK(gx_tokenizer_open(&t, folder, &err) == GX_OK, "%s", err.message)) return;

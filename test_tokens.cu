@@ -63,10 +63,10 @@ TEST(a_list_that_is_none_is_refused_by_its_line_or_token)
         {"a.txt", "", "a.txt has no tokens", 0},
         {"a.txt", "\n\r\n", "has no tokens", 0},
         {"a.json", "[]", "has no tokens", 0},
-        {"a.txt", "a\n \t\n", "a.txt, line 2: there is nothing but white space", 0},
-        {"a.txt", "a\nb\xFF\n", "line 2: its bytes are no text in UTF-8", 0},
-        {"a.txt", "a\nb\0c\n", "line 2: it has a zero byte", 6},
-        {"a.txt", "[\"a\"]", "a.txt is JSON, and would be read as lines", 0},
+        {"a.txt", "a\n \t\n", "a.txt, line 2: there is only white space", 0},
+        {"a.txt", "a\nb\xFF\n", "line 2: it is not UTF-8 text", 0},
+        {"a.txt", "a\nb\0c\n", "line 2: it has a byte of value 0", 6},
+        {"a.txt", "[\"a\"]", "a.txt is JSON, but would be read as lines", 0},
         {"a.json", "a\n", "a.json", 0},
         {"a.json", "\"a\"", "is a string; expected a list", 0},
         {"a.json", "[\"a\", 1]", "token 1 is 1; expected a text", 0},
@@ -74,8 +74,8 @@ TEST(a_list_that_is_none_is_refused_by_its_line_or_token)
         {"a.json", "[{\"contents\": \"a\"}]", "token 0 has \"contents\"", 0},
         {"a.json", "[{\"special\": true}]", "token 0: \"content\" is missing", 0},
         {"a.json", "[{\"content\": \"a\", \"special\": 1}]", "\"special\"", 0},
-        {"a.json", "[{\"content\": \"a\", \"single_word\": true}]", "single_word true, which is not built", 0},
-        {"a.json", "{\"a\": \"b\"}", "\"a\" is a string; an object names a token's id", 0},
+        {"a.json", "[{\"content\": \"a\", \"single_word\": true}]", "single_word true, which is not supported", 0},
+        {"a.json", "{\"a\": \"b\"}", "\"a\" is a string; an object gives each token its id", 0},
         {"a.json", "{\"a\": -1}", "\"a\" is -1", 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -217,10 +217,10 @@ TEST(what_the_tokenizer_has_already_stays_as_it_is)
     CHECK(add_text(&t, list, &said, &e) == GX_OK && said.added == 2, "%s", e.message);
     CHECK(gx_tokenizer_find(&t, "<n4>") == next + 1, "<n4> has another id");
     snprintf(was, sizeof was, "%s", t.identity);
-    CHECK(add_text(&t, "{\"<n5>\": 7}", &said, &e) != GX_OK && strstr(e.message, "\"<n5>\" is to have the id 7"), "%s",
+    CHECK(add_text(&t, "{\"<n5>\": 7}", &said, &e) != GX_OK && strstr(e.message, "\"<n5>\" is given the id 7"), "%s",
           e.message);
     gx_error_clear(&e);
-    CHECK(add_text(&t, "{\"<n1>\": 7}", &said, &e) != GX_OK && strstr(e.message, "the tokenizer has it with"), "%s",
+    CHECK(add_text(&t, "{\"<n1>\": 7}", &said, &e) != GX_OK && strstr(e.message, "the tokenizer has it as"), "%s",
           e.message);
     CHECK(!strcmp(was, t.identity), "after an error it is another one");
     gx_tokenizer_close(&t), gx_tokenizer_close(&before);
@@ -393,7 +393,7 @@ TEST(old_texts_keep_their_logits_and_new_tokens_have_the_mean_of_all)
     if (!make_base() || !make_tokens()) return;
     CHECK_RAN(run(BASE ADD STILL "--output_dir grown"));
     CHECK(strstr(err(), "tokens.json: 10 new tokens, with the ids 256 to 265"), "%s", err());
-    CHECK(strstr(err(), "the model gets 10 rows for new tokens beside its 256"), "%s", err());
+    CHECK(strstr(err(), "the model gets 10 rows for new tokens in addition to its 256"), "%s", err());
     CHECK(file_contains("grown/checkpoint-1/config.json", "\"vocab_size\": 266"), "config.json has another vocab_size");
     check_whole("grown/checkpoint-1");
     check_rows("base/checkpoint-8", "grown/checkpoint-1", "", "model.embed_tokens.weight", 10, 0);
@@ -474,7 +474,7 @@ TEST(a_bert_gets_rows_and_a_bias_for_new_tokens)
           "%s", err());
     CHECK_RAN(run(WORDS "--model bert/checkpoint-2 --tuning lora --trainable_modules word_embeddings " ADD
                         "--output_dir bert2 --max_steps 2 --save_steps 1"));
-    CHECK(strstr(err(), "cls.predictions.decoder.weight is not trained, and its rows of new tokens stay"), "%s", err());
+    CHECK(strstr(err(), "cls.predictions.decoder.weight is not trained, so its rows for new tokens stay"), "%s", err());
     CHECK_RAN(run(WORDS "--resume bert2/checkpoint-1 --output_dir bert3"));
     check_same_checkpoint("bert2/checkpoint-2", "bert3/checkpoint-2");
     snprintf(program, sizeof program, "%s", train);
@@ -502,7 +502,7 @@ TEST(a_run_that_is_resumed_keeps_its_tokens)
         CHECK(same_file(whole, part), "another tokenizer");
     }
     CHECK(run("--resume kept0/checkpoint-2 --output_dir on9 --add_tokens tokens.json") > 0 &&
-              strstr(err(), "was trained with --add_tokens gone.json, and this command says tokens.json"),
+              strstr(err(), "was trained with --add_tokens gone.json, but this command says tokens.json"),
           "%s", err());
 }
 
@@ -518,7 +518,7 @@ TEST(an_adapter_has_the_new_rows_and_its_tokenizer_and_is_merged_with_them)
     CHECK_RAN(run("--resume lora/checkpoint-6 --evaluate --eval_windows 0"));
     const double loss = number_behind(out(), "validation loss ");
     CHECK_RAN(run("--adapter lora/checkpoint-6 --evaluate --eval_windows 0"));
-    CHECK(strstr(err(), "has rows for 266 tokens, and the model"), "%s", err());
+    CHECK(strstr(err(), "has rows for 266 tokens, but the model"), "%s", err());
     CHECK(loss == number_behind(out(), "validation loss "), "%s: not %g", out(), loss);
     char *text = written("--adapter lora/checkpoint-6", "--max_new_tokens 8 --json --prompt <q1>");
     CHECK(strstr(text, "\"prompt_tokens\":3") && strstr(text, "\"prompt_tokens\":1"), "%s", text);
@@ -554,15 +554,15 @@ TEST(rows_that_a_padded_vocabulary_has_already_stay_as_they_are)
     check_rows("padded/checkpoint-2", "padded1/checkpoint-1", "", "model.embed_tokens.weight", 0, 0);
     check_rows("padded/checkpoint-2", "padded1/checkpoint-1", "", "lm_head.weight", 0, 0);
     CHECK_RAN(run("--model padded/checkpoint-2 --tuning lora " ADD STILL "--output_dir padded2"));
-    CHECK(strstr(err(), "is not trained, and its rows of new tokens stay what they are; --trainable_modules"), "%s",
+    CHECK(strstr(err(), "is not trained, so its rows for new tokens stay what they are; --trainable_modules"), "%s",
           err());
     CHECK_RAN(run("--output_dir little --max_steps 2 --vocab_size 260"));
     CHECK_RAN(run("--model little/checkpoint-2 " ADD STILL "--output_dir little1"));
-    CHECK(strstr(err(), "rows for 4 of them") && strstr(err(), "gets 6 rows for new tokens beside its 260"), "%s",
+    CHECK(strstr(err(), "rows for 4") && strstr(err(), "gets 6 rows for new tokens in addition to its 260"), "%s",
           err());
     check_rows("little/checkpoint-2", "little1/checkpoint-1", "", "lm_head.weight", 6, 0);
     CHECK_RAN(run("--model little1/checkpoint-1 " ADD STILL "--output_dir little2"));
-    CHECK(strstr(err(), "the tokenizer has all of its 10 tokens already"), "%s", err());
+    CHECK(strstr(err(), "the tokenizer already has all 10 tokens"), "%s", err());
     check_rows("little1/checkpoint-1", "little2/checkpoint-1", "", "lm_head.weight", 0, 0);
 }
 
@@ -584,15 +584,15 @@ TEST(what_cannot_be_added_is_refused)
     static const Refusal cases[] = {
         {BASE "--add_tokens nowhere.txt", {"nowhere.txt"}},
         {BASE "--add_tokens .", {"folder"}},
-        {BASE "--add_tokens known.json", {"known.json: \"<q1>\" is to have the id 3, and would get 256"}},
+        {BASE "--add_tokens known.json", {"known.json: \"<q1>\" is given the id 3, but it would get 256"}},
         {BASE "--add_tokens tokens.json --vocab_size 266", {"--vocab_size is 266", "leave out --vocab_size"}},
         {BASE "--add_tokens tokens.json --tuning lora", {"say --trainable_modules embed_tokens,lm_head\n"}},
         {BASE "--add_tokens tokens.json --tuning lora --trainable_modules lm_head",
          {"does not train model.embed_tokens.weight", "say --trainable_modules embed_tokens,lm_head\n"}},
         {BASE "--add_tokens tokens.json --tuning side", {"--tuning side does not train"}},
-        {BASE "--tokenizer other", {"does not go on where that ends", "--add_tokens FILE"}},
-        {"--model more/checkpoint-1 --tokenizer bytes", {"has another tokenizer", "leave --tokenizer out"}},
-        {"--model bare --tokenizer more/checkpoint-1", {"no tokenizer by which to see", "--add_tokens"}},
+        {BASE "--tokenizer other", {"nor an extension of it", "--add_tokens FILE"}},
+        {"--model more/checkpoint-1 --tokenizer bytes", {"has another tokenizer", "leave out --tokenizer"}},
+        {"--model bare --tokenizer more/checkpoint-1", {"no tokenizer of its own to see", "--add_tokens"}},
         {"--vocab_size 200", {"vocab_size is 200", "256 tokens"}},
         {"--add_tokens tokens.json --vocab_size 260", {"has 266 tokens"}},
     };
@@ -663,7 +663,7 @@ TEST(peft_copies_of_one_tensor_that_differ_are_refused)
     shell("%.*s/merge_adapter --adapter host_copies --model %s --output_dir x 2> host_copies.txt",
           (int)(strrchr(program, '/') - program), program, in_repository("data/ref/llama_odd"));
     char *said = read_text("host_copies.txt");
-    CHECK(strstr(said, "lm_head.modules_to_save.weight, which peft saves as one tensor, and their values differ"), "%s",
+    CHECK(strstr(said, "lm_head.modules_to_save.weight, which peft saves as one tensor, but their values differ"), "%s",
           said);
     free(said);
 }

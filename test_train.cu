@@ -222,8 +222,9 @@ TEST(ranks_with_different_texts_or_options_are_refused_with_both_values)
     static const struct {
         const char *first, *second, *says;
     } pairs[] = {
-        {"--train_data text.txt", "--train_data other.txt", "another text"},
-        {"--train_data long_a.txt", "--train_data long_b.txt", "another text"}, // but for one byte in their middle
+        {"--train_data text.txt", "--train_data other.txt", "is a different text"},
+        {"--train_data long_a.txt", "--train_data long_b.txt",
+         "is a different text"}, // but for one byte in their middle
         {"--learning_rate 1e-3 --seed 5", "--learning_rate 2e-3", "--seed is 5 on rank 0 and 1234 on rank 1"},
         {"--optimizer sgd", "", "--optimizer is \"sgd\" on rank 0 and \"adamw\" on rank 1"},
         {"--sample_prompt " HUNDRED "a", "--sample_prompt " HUNDRED "b", "--sample_prompt is \"1234567890"},
@@ -235,7 +236,7 @@ TEST(ranks_with_different_texts_or_options_are_refused_with_both_values)
         {"--resume auto", "", "--resume is \"auto\" on rank 0 and not given on rank 1"},
         {"--hidden_size 64", "", "--hidden_size is 64 on rank 0 and 32 on rank 1"},
         {"--model other_eps", "--model other_eps --rms_norm_eps 1e-5", // the default, so that the options are the same
-         "--rms_norm_eps is 1e-05, but the model to be loaded has 1e-06 in its other_eps/config.json"},
+         "--rms_norm_eps is 1e-05, but the model to load has 1e-06 in its other_eps/config.json"},
     };
     shell("rm -rf other_eps; cp -r %s other_eps; sed -i 's/1e-05/1e-06/' other_eps/config.json; rm "
           "other_eps/manifest.json",
@@ -557,7 +558,7 @@ TEST(flags_that_are_wrong_are_refused_with_what_would_be_right)
     static const Refusal cases[] = {
         {"--learning_rat 1", {"--learning_rat;", "did you mean --learning_rate?", NULL}},
         {"--zzzzzzzzzzzz 1", {"no option --zzzzzzzzzzzz", "--help", NULL}},
-        {"bareword", {"\"bareword\" is not a flag", "--help", NULL}},
+        {"bareword", {"\"bareword\" is not an option", "--help", NULL}},
         {"--seq_len ten", {"--seq_len is \"ten\"", "an integer", NULL}},
         {"--seq_len 1.5", {"--seq_len is \"1.5\"", "an integer", NULL}},
         {"--seq_len 0", {"--seq_len is \"0\"", "expected an integer", NULL}},
@@ -568,7 +569,7 @@ TEST(flags_that_are_wrong_are_refused_with_what_would_be_right)
         {"--adam_beta1 1", {"--adam_beta1", "from 0 to 0.999999", NULL}},
         {"--optimizer adam", {"--optimizer is \"adam\"", "one of adamw|sgd", NULL}},
         {"--precision fp8", {"--precision", "fp32", NULL}},
-        {"--device cpu --tf32", {"--tf32 is about products in fp32 on a card", "device cpu in fp32", NULL}},
+        {"--device cpu --tf32", {"--tf32 needs fp32 on a card", "device cpu in fp32", NULL}},
         {"--recompute all", {"--recompute is \"all\"", "one of none|layer", NULL}},
         {"--freeze *.layers.7.*", {"no tensor is called \"*.layers.7.*\"", "names are like model.layers.", NULL}},
         {"--freeze lm_head*,embed*", {"no tensor is called \"embed*\"", "* stands for anything", NULL}},
@@ -622,7 +623,8 @@ TEST(texts_that_cannot_be_trained_on_are_refused_by_path)
         {"pipe.txt", {"", {"pipe.txt", "regular file", NULL}}},
         {"pipe.json", {"", {"pipe.json", "regular file", NULL}}},
         {"/dev/zero", {"", {"/dev/zero", "regular file", NULL}}},
-        {"blank", {"", {"there is no text in blank", "expected .txt, or another text; .jsonl, .csv or .tsv", NULL}}},
+        {"blank",
+         {"", {"there is no text in blank", "expected .txt, or another text file; .jsonl, .csv or .tsv", NULL}}},
         {"text.txt", {"--seq_len 2000 --validation_fraction 0.001", {"held out", "validation_fraction", NULL}}},
     };
     GxError e = GX_ZERO;
@@ -651,7 +653,8 @@ TEST(models_and_batches_that_do_not_fit_are_refused_with_their_numbers)
         {"--num_key_value_heads 3", {"num_key_value_heads", "3", "4"}},
         {"--head_dim 7", {"head_dim", "7", "even"}},
         {"--vocab_size 255", {"vocab_size is 255", "256", NULL}},
-        {"--seq_len 64 --max_position_embeddings 32", {"max_position_embeddings", "32", "set --seq_len to that"}},
+        {"--seq_len 64 --max_position_embeddings 32",
+         {"max_position_embeddings", "32", "set --seq_len to at most that"}},
         {"--global_batch_size 6 --micro_batch_size 4", {"global_batch_size 6", "4", "are 4 and 8"}},
         {"--global_batch_size 6 --ranks 4",
          {"the smallest that fits is 32", "--dp_batch_size_list 2,2,1,1 divides it unequally\n", NULL}},
@@ -660,7 +663,7 @@ TEST(models_and_batches_that_do_not_fit_are_refused_with_their_numbers)
           NULL, NULL}},
         {"--global_batch_size 7 --ranks 3 --gradient_accumulation_steps 2",
          {"nearest that fit are 6 and 12\n", NULL, NULL}},
-        {"--help=1", {"--help=1: --help takes no value; leave \"=1\" out", NULL, NULL}},
+        {"--help=1", {"--help=1: --help takes no value; leave out \"=1\"", NULL, NULL}},
         {"--version=yes", {"--version takes no value", NULL, NULL}},
         {"--global_batch_size 8 --micro_batch_size 4 --gradient_accumulation_steps 3",
          {"global_batch_size 8", "= 12", NULL}},
@@ -670,8 +673,9 @@ TEST(models_and_batches_that_do_not_fit_are_refused_with_their_numbers)
         {"--ranks 2 --dp_batch_size_list 3,0", {"dp_batch_size_list is \"3,0\"", "integers", NULL}},
         {"--dp_batch_size_list 3,1", {"dp_batch_size_list", "2", "1"}},
         {"--sliding_window 4", {"sliding_window is 4", "mistral, qwen2 or qwen3", NULL}},
-        {"--model_type qwen2 --sliding_window 4 --layer_types s", {"layer_types is \"s\"", "an s", "or an f"}},
-        {"--rope_factor 4", {"rope_factor is 4", "belong to a rope_type of llama3", NULL}},
+        {"--model_type qwen2 --sliding_window 4 --layer_types s",
+         {"layer_types is \"s\"", "s (sliding window)", "or f"}},
+        {"--rope_factor 4", {"rope_factor is 4", "belong to rope_type llama3", NULL}},
         {"--rope_theta 0", {"rope_theta", "at least 1e-06", NULL}},
     };
     CHECK_REFUSALS(cases);
@@ -716,15 +720,15 @@ TEST(folders_to_resume_from_are_verified)
         const char *damage;
         Refusal r;
     } cases[] = {
-        {"rm -r bad", {"--resume bad", {"there is no folder bad", "--resume takes auto", NULL}}},
-        {"truncate -s 100000 bad/model.safetensors", {"--resume bad", {"bad", "torn", "model.safetensors"}}},
-        {"truncate -s 100000 bad/optimizer.safetensors", {"--resume bad", {"bad", "torn", "optimizer.safetensors"}}},
+        {"rm -r bad", {"--resume bad", {"there is no folder bad", "--resume needs auto", NULL}}},
+        {"truncate -s 100000 bad/model.safetensors", {"--resume bad", {"bad", "damaged", "model.safetensors"}}},
+        {"truncate -s 100000 bad/optimizer.safetensors", {"--resume bad", {"bad", "damaged", "optimizer.safetensors"}}},
         {"printf X | dd of=bad/model.safetensors bs=1 seek=100000 conv=notrunc 2>/dev/null",
-         {"--resume bad", {"bad", "torn", "hash"}}},
+         {"--resume bad", {"bad", "damaged", "hash"}}},
         {"printf X | dd of=bad/trainer_state.json bs=1 seek=30 conv=notrunc 2>/dev/null",
-         {"--resume bad", {"bad", "torn", "trainer_state.json"}}},
+         {"--resume bad", {"bad", "damaged", "trainer_state.json"}}},
         {"rm bad/manifest.json", {"--resume bad", {"bad has no manifest.json", "never finished", "--resume auto"}}},
-        {"rm bad/optimizer.safetensors", {"--resume bad", {"bad", "torn", "optimizer.safetensors"}}},
+        {"rm bad/optimizer.safetensors", {"--resume bad", {"bad", "damaged", "optimizer.safetensors"}}},
         {"true", {"--resume bad --optimizer sgd", {"adamw", "sgd", "--model"}}},
         {"true", {"--resume bad --seed 7", {"seed", "--model", NULL}}},
         {"true", {"--resume bad --model bad", {"--model", "--resume", NULL}}},
@@ -733,9 +737,9 @@ TEST(folders_to_resume_from_are_verified)
         {"rm -r bad; mkdir bad; echo hello >bad/notes.txt", {"--resume bad", {"bad has no manifest.json", NULL, NULL}}},
         {"rm -r bad; echo hello >bad", {"--resume bad", {"there is no folder bad", NULL, NULL}}},
         {"truncate -s 100000 bad/model.safetensors",
-         {"--model bad", {"bad is torn: model.safetensors has 100000 bytes", "on purpose", "bad/manifest.json"}}},
+         {"--model bad", {"bad is damaged: model.safetensors has 100000 bytes", "on purpose", "bad/manifest.json"}}},
         {"printf X | dd of=bad/model.safetensors bs=1 seek=100000 conv=notrunc 2>/dev/null",
-         {"--model bad", {"bad is torn: model.safetensors has the hash", NULL, NULL}}},
+         {"--model bad", {"bad is damaged: model.safetensors has the hash", NULL, NULL}}},
     };
     const char *good = good_checkpoint();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -751,7 +755,7 @@ TEST(resume_auto_passes_over_torn_checkpoints)
     good_checkpoint();
     shell("rm -rf torn; cp -r good torn; truncate -s 100 torn/checkpoint-3/model.safetensors");
     CHECK_RAN(run("--output_dir torn --max_steps 5 --resume auto"));
-    CHECK(strstr(err(), "torn/checkpoint-3 is not whole"), "no warning in: %s", err());
+    CHECK(strstr(err(), "torn/checkpoint-3 is incomplete"), "no warning in: %s", err());
     CHECK(strstr(out(), "resumed from torn/checkpoint-2: step 2"), "%s", out());
     check_whole("torn/checkpoint-5");
 }
@@ -765,7 +769,8 @@ TEST(models_of_other_kinds_are_refused_by_key)
         {"s/\"model_type\": \"llama\"/\"model_type\": \"mixtral\"/", {"\"mixtral\"", "one of \"llama\""}},
         {"s/\"rope_type\": \"default\"/\"rope_type\": \"yarn\"/", {"yarn", "\"default\" and \"llama3\""}},
         {"s/\"hidden_act\": \"silu\"/\"hidden_act\": \"gelu\"/", {"gelu", "silu"}},
-        {"s/\"attention_bias\": false/\"attention_bias\": true/", {"attention_bias is true", "only false is built"}},
+        {"s/\"attention_bias\": false/\"attention_bias\": true/",
+         {"attention_bias is true", "only false is supported"}},
         {"s/\"hidden_size\": 32/\"hidden_size\": \"32\"/", {"hidden_size", "config.json"}},
         {"s/\"hidden_size\": 32/\"hidden_size\": -32/", {"hidden_size", "-32"}},
         {"s/\"num_key_value_heads\": 2/\"num_key_value_heads\": -2/",
@@ -894,12 +899,13 @@ TEST(a_checkpoint_that_cannot_be_written_leaves_the_older_one_and_no_half)
     CHECK(strstr(err(), "step 4 is not saved") && strstr(err(), "optimizer.safetensors") &&
               strstr(err(), "File too large"),
           "%s", err());
-    CHECK(strstr(err(), "go on from the last checkpoint") && strstr(out(), "checkpoint: full/checkpoint-2\n"), "%s%s",
-          out(), err());
+    CHECK(strstr(err(), "continue from the last checkpoint") && strstr(out(), "checkpoint: full/checkpoint-2\n"),
+          "%s%s", out(), err());
     CHECK(!exists("full/checkpoint-4") && !exists("full/checkpoint-4.gx-new"), "half a checkpoint was left");
     check_whole("full/checkpoint-2");
     status = run_limited(200000, "--output_dir full_at_once --max_steps 2");
-    CHECK(status == 1 && strstr(err(), "there is no checkpoint to go on from") && strstr(out(), "checkpoint: none\n"),
+    CHECK(status == 1 && strstr(err(), "there is no checkpoint to continue from") &&
+              strstr(out(), "checkpoint: none\n"),
           "status %d: %s%s", status, out(), err());
     CHECK_RAN(run("--output_dir full --max_steps 4 --resume auto"));
     check_whole("full/checkpoint-4");
@@ -1052,9 +1058,9 @@ TEST(a_signal_ends_a_long_validation_and_half_of_one_is_not_reported)
         const char *flags;
         int signal;
         const char *says;
-    } ways[] = {{"--max_steps 3", SIGTERM, "after step 1 of 3; go on with --resume auto"},
-                {"--max_steps 3 --ranks 2", SIGINT, "after step 1 of 3; go on with --resume auto"},
-                {"--max_steps 1", SIGTERM, "complete and saved, the last validation and the sample are not"}};
+    } ways[] = {{"--max_steps 3", SIGTERM, "after step 1 of 3; continue with --resume auto"},
+                {"--max_steps 3 --ranks 2", SIGINT, "after step 1 of 3; continue with --resume auto"},
+                {"--max_steps 1", SIGTERM, "complete and saved, but the last validation and the sample are not"}};
     write_long_text();
     for (int i = 0; i < (is_brief() ? 1 : 3); i++) {
         char output[100], path[140];
@@ -1344,7 +1350,7 @@ TEST_UNSANITIZED(openmp_has_no_say_in_the_number_of_threads)
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         setenv(limits[i][0], limits[i][1], 1);
         CHECK(run("--output_dir limited --max_steps 3 --threads 2") == 1 &&
-                  strstr(err(), "OpenMP allows 1 of the 2 threads that this rank takes: unset OMP_THREAD_LIMIT"),
+                  strstr(err(), "OpenMP allows 1 of the 2 threads that this rank needs; unset OMP_THREAD_LIMIT"),
               "%s: %s", limits[i][0], err());
         CHECK_RAN(run("--output_dir limited_%zu --max_steps 3 --threads 1", i));
         unsetenv(limits[i][0]);

@@ -54,7 +54,7 @@ TEST(a_base_that_was_changed_is_refused) { check_changed_base(); }
 TEST(a_run_whose_adapter_config_was_changed_is_refused)
 {
     check_changed_config("s/\"adapter_reduction_dim\": 8/\"adapter_reduction_dim\": 4/",
-                         "says adapter_reduction_dim 4; the adapter here has adapter_reduction_dim 8");
+                         "says adapter_reduction_dim 4, but this run's adapter has adapter_reduction_dim 8");
 }
 
 // ---- an adapter to begin with ---------------------------------------------------------------------------------------
@@ -132,27 +132,28 @@ TEST(a_bert_is_adapted_saved_and_gone_on_with)
 TEST(what_cannot_be_adapted_is_refused)
 {
     static const Refusal cases[] = {
-        {"--tuning adapter", {"--tuning adapter adapts a model that has learned", "--model"}},
+        {"--tuning adapter", {"--tuning adapter needs a pretrained model to adapt", "--model"}},
         {"--tuning prefix", {"full|lora|adapter"}},
         {"--adapter_reduction_dim 4 --model base/checkpoint-8",
-         {"--adapter_reduction_dim is about an adapter", "--tuning adapter"}},
+         {"--adapter_reduction_dim is an option for adapters", "--tuning adapter"}},
         {"--adapter_reduction_dim 4 --model base/checkpoint-8 --tuning lora",
-         {"--adapter_reduction_dim is about --tuning adapter, and this run has --tuning lora"}},
-        {BASE "--lora_dim 4", {"--lora_dim is about --tuning lora, and this run has --tuning adapter"}},
-        {BASE "--use_rslora", {"--use_rslora is about --tuning lora"}},
+         {"--adapter_reduction_dim is an option of --tuning adapter, but this run has --tuning lora"}},
+        {BASE "--lora_dim 4", {"--lora_dim is an option of --tuning lora, but this run has --tuning adapter"}},
+        {BASE "--use_rslora", {"--use_rslora is an option of --tuning lora"}},
         {"--model base/checkpoint-8 --tuning adapter --adapter_reduction_dim 5",
-         {"adapter_reduction_dim is 5; the model's width is 32"}},
-        {"--model base/checkpoint-8 --tuning adapter --adapter_reduction_dim 64", {"the model's width is 32"}},
+         {"adapter_reduction_dim is 5; it must divide the model's width (hidden_size), which is 32"}},
+        {"--model base/checkpoint-8 --tuning adapter --adapter_reduction_dim 64",
+         {"the model's width (hidden_size), which is 32"}},
         {"--model base/checkpoint-8 --tuning adapter --adapter_reduction_dim 0", {"from 1 to 65536"}},
-        {BASE "--strict false", {"--strict false draws weights of --model"}},
-        {BASE "--trainable_modules heads", {"\"heads\" is none of the model's"}},
-        {BASE "--trainable_modules model.norm,,lm_head", {"the trainable module \"\" is none of the model's"}},
+        {BASE "--strict false", {"--strict false initialises some weights of --model"}},
+        {BASE "--trainable_modules heads", {"\"heads\" matches no module of the model"}},
+        {BASE "--trainable_modules model.norm,,lm_head", {"the trainable module \"\" matches no module of the model"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
-        {"--model text.txt", {"text.txt is a file, and --model takes the folder"}},
+        {"--model text.txt", {"text.txt is a file, but --model needs the folder"}},
         {"--model a.gguf", {"./convert_gguf --gguf a.gguf --output_dir FOLDER makes one of it"}},
         {"--adapter refused/checkpoint-2 --adapter_reduction_dim 16",
-         {"--adapter_reduction_dim is another than that of the adapter"}},
-        {"--adapter refused/checkpoint-2 --tuning lora", {"--tuning is another than that of the adapter"}},
+         {"--adapter_reduction_dim differs from that of the adapter"}},
+        {"--adapter refused/checkpoint-2 --tuning lora", {"--tuning differs from that of the adapter"}},
         {"--resume refused/checkpoint-2 --adapter_reduction_dim 16 --max_steps 4",
          {"--adapter_reduction_dim 8", "says 16"}},
         {"--resume refused/checkpoint-2 --tuning lora --max_steps 4", {"--tuning"}},
@@ -171,11 +172,11 @@ TEST(a_file_of_adapters_that_are_another_models_is_refused_by_its_tensor)
     shell("cp -r file/checkpoint-2 wide && rm wide/manifest.json && sed -i 's/\"adapter_reduction_dim\": 8/"
           "\"adapter_reduction_dim\": 4/' wide/adapter_config.json");
     CHECK(run("--adapter wide --output_dir x1 --max_steps 1") > 0, "it was taken");
-    CHECK(strstr(err(), "adapter_down.weight has the shape [4,32]; this model's has [8,32]"), "%s", err());
+    CHECK(strstr(err(), "adapter_down.weight has the shape [4,32], but this model's has [8,32]"), "%s", err());
     shell("cp -r file/checkpoint-2 key && rm key/manifest.json && sed -i 's/\"adapter_reduction_dim\"/\"scale\": 2, "
           "\"adapter_reduction_dim\"/' key/adapter_config.json");
     CHECK_RAN(run("--adapter key --output_dir x2 --max_steps 1"));
-    CHECK(strstr(err(), "key/adapter_config.json: scale is not known here and not read"), "%s", err());
+    CHECK(strstr(err(), "key/adapter_config.json: scale is not known and not read"), "%s", err());
     shell("cp -r file/checkpoint-2 none && rm none/manifest.json && sed -i 's/\"adapter_reduction_dim\": 8/"
           "\"adapter_reduction_dim\": null/' none/adapter_config.json");
     CHECK(run("--adapter none --output_dir x3 --max_steps 1") > 0 && strstr(err(), "adapter_reduction_dim"), "%s",

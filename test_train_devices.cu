@@ -109,7 +109,7 @@ TEST(products_in_tf32_have_nearly_the_losses_of_fp32_where_they_are_asked_for)
     CHECK_RAN(run("--output_dir tf32_on --max_steps 4 --resume tf32/checkpoint-3"));
     CHECK(strstr(out(), "products in TF32"), "%s", out());
     CHECK(run("--output_dir none --max_steps 4 --device cpu --resume tf32/checkpoint-3") > 0 &&
-              strstr(err(), "--tf32 is about products in fp32 on a card; this run is on the device cpu in fp32"),
+              strstr(err(), "--tf32 needs fp32 on a card, but this run is on the device cpu in fp32"),
           "%s", err());
     CHECK_RAN(run("--output_dir cpu_on --max_steps 4 --device cpu --tf32 false --resume tf32/checkpoint-3"));
     CHECK(run("--output_dir none --tf32 --precision bf16 --device " DEVICE) > 0 && strstr(err(), "in bf16"), "%s",
@@ -182,8 +182,7 @@ TEST(autotune_computes_by_the_fastest_algorithm_from_the_second_step_on)
         snprintf(table, sizeof table, TABLE "%d", i);
         CHECK_RAN(run("--output_dir plain%d " SAVES " %s %s", i, flags, machine));
         CHECK_RAN(run("--output_dir tuned%d " SAVES " --autotune %s %s %s", i, table, flags, machine));
-        CHECK(strstr(out(), "shapes of products have the algorithm that was fastest") || strstr(err(), "was fastest"),
-              "%s%s", out(), err());
+        CHECK(strstr(out(), "shapes of products were chosen") || strstr(err(), "were chosen"), "%s%s", out(), err());
         CHECK(table_has(table, 2) >= 8, "%s has too few products", table);
         setenv("GX_EMU_ALGORITHM_FIRST", "2", 1);
         CHECK_RAN(run("--output_dir first%d --max_steps 4 --resume plain%d/checkpoint-1 %s", i, i, machine));
@@ -218,9 +217,9 @@ TEST(autotune_keeps_its_choices_in_checkpoints_and_in_its_file)
     CHECK_RAN(run("--evaluate --device cpu --resume whole/checkpoint-4")); // shows what it can without a card
     setenv("GX_EMU_CUBLASLT", "130100", 1);
     CHECK_RAN(run("--max_steps 4 --resume whole/checkpoint-2 --output_dir whole"));
-    CHECK(strstr(err(), "checkpoint-2/autotune.txt is not for this device and library") &&
+    CHECK(strstr(err(), "checkpoint-2/autotune.txt is for another device or library") &&
               strstr(err(), "cuBLASLt 130000\", and this is") &&
-              strstr(err(), "cuBLASLt 130100\"; its choices are not taken"),
+              strstr(err(), "cuBLASLt 130100\"; its choices are not used"),
           "%s", err());
     CHECK(table_has(TABLE, 0) == products, "%s has not the %d products of the first run", TABLE, products);
     unsetenv("GX_EMU_CUBLASLT"), unsetenv("GX_EMU_ALGORITHM_MS");
@@ -229,7 +228,7 @@ TEST(autotune_keeps_its_choices_in_checkpoints_and_in_its_file)
     CHECK(strstr(err(), TABLE ": line ") && strstr(err(), "is no product with its algorithm"), "%s", err());
     CHECK(!exists("cut_table"), "the refused run has made its folder");
     CHECK(run("--output_dir no_table --max_steps 4 --autotune whole") > 0, "a folder is taken");
-    CHECK(strstr(err(), "--autotune whole is a folder; it must be a file"), "%s", err());
+    CHECK(strstr(err(), "--autotune whole is a folder; expected a file"), "%s", err());
     CHECK(!exists("no_table"), "the refused run has made its folder");
     shell("echo weights > " TABLE);
     CHECK(run("--output_dir bad_table --max_steps 4 --autotune " TABLE) > 0 &&
@@ -262,8 +261,7 @@ TEST(autotune_on_the_cpu_times_in_the_first_step_and_keeps_its_choices)
     if (!use_program("train_llama")) return;
     CHECK_RAN(run("--output_dir cpu_plain --save_steps 1 " ON_CPU));
     CHECK_RAN(run("--output_dir cpu_timed --save_steps 1 --autotune cpu.txt " ON_CPU));
-    CHECK(strstr(err(), "shapes of products have the algorithm that was fastest: they are listed in cpu.txt\n"), "%s",
-          err());
+    CHECK(strstr(err(), "shapes of products were chosen: they are listed in cpu.txt\n"), "%s", err());
     CHECK(same_file("cpu_plain/checkpoint-1/optimizer.safetensors", "cpu_timed/checkpoint-1/optimizer.safetensors"),
           "timing has changed the first step");
     CHECK(same_file("cpu.txt", "cpu_timed/checkpoint-4/autotune.txt"),
@@ -298,7 +296,7 @@ TEST(autotune_on_several_ranks_takes_a_file_adds_to_it_and_is_resumed)
     const Log whole = read_log("ranks_added");
     unlink("ranks.txt");
     CHECK_RAN(run("--ranks 2 --device cpu --resume ranks_added/checkpoint-2 --output_dir ranks_added"));
-    CHECK(strstr(err(), "--autotune: algorithms of products are those of ranks_added/checkpoint-2/autotune.txt; "
+    CHECK(strstr(err(), "--autotune: the algorithms of products come from ranks_added/checkpoint-2/autotune.txt; "
                         "ranks.txt is not needed"),
           "%s", err());
     check_same_losses("resumed", read_log("ranks_added"), whole, 0);
@@ -342,7 +340,7 @@ TEST_UNSANITIZED(autotune_keeps_what_comes_into_the_files_place_meanwhile)
     CHECK(same_file("a", "c"), "the other run's shapes are lost");
     CHECK(!shell("grep -q '^2048 ' shared.txt && ! grep -q '^2048 ' other.txt"), "its own shapes are lost");
     run_meanwhile("meanwhile_text", "notes.txt", "text.txt");
-    CHECK(same_file("notes.txt", "text.txt") && strstr(err(), "notes.txt is no table any more and stays as it is"),
+    CHECK(same_file("notes.txt", "text.txt") && strstr(err(), "notes.txt is no longer a table, and is left as it is"),
           "%s", err());
 }
 
@@ -352,8 +350,8 @@ TEST(autotune_on_the_cpu_refuses_tables_that_are_damaged_and_times_anew_on_anoth
     CHECK_RAN(run("--output_dir cpu_table --autotune good.txt " ON_CPU));
     shell("sed '1s/oneDNN/another library/' good.txt > other.txt");
     CHECK_RAN(run("--output_dir cpu_other --autotune other.txt " ON_CPU));
-    CHECK(strstr(err(), "other.txt is not for this device and library: it says \"galaxy autotune 1, ") &&
-              strstr(err(), "; its choices are not taken"),
+    CHECK(strstr(err(), "other.txt is for another device or library: it says \"galaxy autotune 1, ") &&
+              strstr(err(), "; its choices are not used"),
           "%s", err());
     CHECK(!shell("head -n 1 good.txt > a; head -n 1 other.txt > b; cmp -s a b"), "the file is still for another CPU");
     shell("sed '$s/ [a-z]*$/ fastest/' good.txt > bad.txt");
@@ -389,9 +387,9 @@ TEST(autotune_writes_over_nothing_but_tables)
     CHECK_RAN(run("--output_dir cpu_first --save_steps 2 --autotune first.txt " ON_CPU "--threads 1"));
     shell("cp text.txt book.txt; cp text.txt same.txt; mkfifo pipe; ln -s linked.txt link; ln -s nowhere broken");
     static const char *const refused[][2] = {{"book.txt", "book.txt: it begins with "},
-                                             {"pipe", "--autotune pipe is no regular file"},
-                                             {"broken", "--autotune broken is no regular file"},
-                                             {"/dev/zero", "--autotune /dev/zero is no regular file"}};
+                                             {"pipe", "--autotune pipe is not a regular file"},
+                                             {"broken", "--autotune broken is not a regular file"},
+                                             {"/dev/zero", "--autotune /dev/zero is not a regular file"}};
     for (int i = 0; i < 4; i++) {
         CHECK(run("--output_dir cpu_none --autotune %s " ON_CPU, refused[i][0]) > 0 && strstr(err(), refused[i][1]),
               "%s: %s", refused[i][0], err());
@@ -405,7 +403,7 @@ TEST(autotune_writes_over_nothing_but_tables)
         {"cpu_none", "--autotune cpu_none lies in --output_dir cpu_none"},
         {"cpu_none/log.jsonl", "--autotune cpu_none/log.jsonl lies in --output_dir cpu_none"},
         {"cpu_first/checkpoint-2/autotune.txt", "cpu_first/checkpoint-2, which has a manifest.json"},
-        {"nowhere/table.txt", "there is no folder nowhere; make it first"}};
+        {"nowhere/table.txt", "the folder nowhere does not exist; make it first"}};
     for (int i = 0; i < 4; i++) {
         CHECK(run("--output_dir cpu_none --autotune %s " ON_CPU, place[i][0]) > 0 && strstr(err(), place[i][1]),
               "%s: %s", place[i][0], err());
@@ -421,8 +419,8 @@ TEST(autotune_writes_over_nothing_but_tables)
     CHECK_RAN(
         run("--output_dir cpu_other_threads --device cpu --max_steps 4 --threads 2 --resume cpu_first/checkpoint-2 "
             "--autotune two_tiles.txt"));
-    CHECK(strstr(err(), "autotune.txt is not for this device and library: it says \"galaxy autotune 1, 1 thread, "),
-          "%s", err());
+    CHECK(strstr(err(), "autotune.txt is for another device or library: it says \"galaxy autotune 1, 1 thread, "), "%s",
+          err());
     CHECK(table_says("two_tiles.txt", "tiles") >= 8 &&
               same_file("two_tiles.txt", "cpu_other_threads/checkpoint-4/autotune.txt"),
           "the file's table was not taken");
@@ -432,8 +430,8 @@ TEST(autotune_on_the_cpu_is_refused_where_there_is_one_way_to_compute_products)
 {
     if (!use_program("train_llama")) return;
     CHECK(run("--output_dir none --autotune cpu.txt " ON_CPU) > 0 &&
-              strstr(err(), "--autotune chooses among ways to compute a matrix product; on the device cpu this program "
-                            "has one alone (a build with oneDNN has others)"),
+              strstr(err(), "--autotune chooses among ways to compute a matrix product, but on the device cpu this "
+                            "program has only one (a build with oneDNN has others)"),
           "%s", err());
     CHECK(!exists("none") && !exists("cpu.txt"), "the refused run has made its folder or its table");
 }
@@ -576,7 +574,7 @@ TEST(graphs_are_refused_where_there_are_none)
 {
     if (!use_program("train_llama")) return;
     CHECK(run("--output_dir none --cuda_graphs --device cpu") == 1 &&
-              strstr(err(), "--cuda_graphs is about kernels on a card; this run is on the device cpu"),
+              strstr(err(), "--cuda_graphs needs a card, but this run is on the device cpu"),
           "%s", err());
 }
 
@@ -656,7 +654,7 @@ TEST(ranks_on_cards_and_ranks_on_cpus_train_together)
     start_ranks(BY_TORCHRUN, 2, "--config tiny.json --max_steps 4 --output_dir by_nccl --device_comm nccl",
                 "--device cpu");
     CHECK(finish() == 2, "%d of 2 ranks failed", child.status);
-    says(1, "--device_comm nccl moves buffers of the device cuda; rank 1 is on cpu");
+    says(1, "--device_comm nccl moves buffers between cards, but rank 1 is on cpu");
 }
 
 TEST(heads_that_miss_the_tensor_cores_of_their_card_are_named)

@@ -157,7 +157,7 @@ TEST(ranks_and_alphas_of_some_modules_are_trained_saved_and_read_again)
           "others");
     CHECK(same_file(config, "some2/checkpoint-1/adapter_config.json"), "another configuration");
     CHECK(run("--adapter some/checkpoint-6 --rank_pattern q_proj=2 --output_dir some3 --max_steps 1") > 0 &&
-              strstr(err(), "--lora_rank_pattern is another than that of the adapter"),
+              strstr(err(), "--lora_rank_pattern differs from that of the adapter"),
           "%s", err());
     CHECK_RAN(run("--adapter some/checkpoint-6 --rank_pattern {\"q_proj\":2,\"layers.1.self_attn.v_proj\":7} "
                   "--output_dir some3 --max_steps 1"));
@@ -212,24 +212,24 @@ TEST(a_name_that_means_no_module_is_warned_of_and_numbers_that_cannot_be_are_ref
     static const Refusal cases[] = {
         {BASE "--lora_rank_pattern q_proj=0", {"--lora_rank_pattern: q_proj is 0; expected a number from 1 to 65536"}},
         {BASE "--lora_rank_pattern q_proj=1.5", {"--lora_rank_pattern: q_proj is 1.5; expected an integer"}},
-        {BASE "--lora_rank_pattern q_proj", {"--lora_rank_pattern has \"q_proj\"; expected a module's name and"}},
+        {BASE "--lora_rank_pattern q_proj", {"--lora_rank_pattern has \"q_proj\"; expected the names of modules"}},
         {BASE "--lora_rank_pattern =4", {"--lora_rank_pattern has \"=4\""}},
         {BASE "--lora_rank_pattern q_proj=", {"--lora_rank_pattern has \"q_proj=\""}},
         {BASE "--lora_rank_pattern q_proj=4x", {"--lora_rank_pattern has \"q_proj=4x\""}},
         {BASE "--lora_rank_pattern {", {"--lora_rank_pattern"}},
         {BASE "--lora_alpha_pattern q_proj=0", {"--lora_alpha_pattern: q_proj is 0; expected a number from 1e-06"}},
-        {BASE "--lora_layers_to_transform 2", {"layers_to_transform has 2, and the model has no such layer"}},
+        {BASE "--lora_layers_to_transform 2", {"layers_to_transform names layer 2, which the model does not have"}},
         {BASE "--lora_layers_to_transform 0 --lora_target_modules .*q_proj",
-         {"--lora_layers_to_transform is for modules that are named by their ends"}},
+         {"--lora_layers_to_transform needs modules that are named by the ends of their names"}},
         {BASE "--lora_layers_pattern layers", {"--lora_layers_pattern says where the numbers"}},
-        {BASE "--target_modules q_proj --lora_exclude_modules q_proj", {"no module has LoRA"}},
+        {BASE "--target_modules q_proj --lora_exclude_modules q_proj", {"no module is left for LoRA"}},
         {BASE "--lora_exclude_modules *q", {"--lora_exclude_modules"}},
-        {"--lora_rank_pattern q_proj=4 --model base/checkpoint-8", {"--lora_rank_pattern is about an adapter"}},
+        {"--lora_rank_pattern q_proj=4 --model base/checkpoint-8", {"--lora_rank_pattern is an option for adapters"}},
     };
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir warned --max_steps 1 --lora_rank_pattern q_proj=4,lm_head=2 --lora_alpha_pattern "
                        "k_pro=1,layers.5.self_attn.q_proj=2 --lora_exclude_modules q_projs"));
-    CHECK(strstr(err(), "rank_pattern: \"lm_head\" is the end of no module's name that has LoRA") &&
+    CHECK(strstr(err(), "rank_pattern: \"lm_head\" matches the end of no module's name that has LoRA") &&
               strstr(err(), "alpha_pattern: \"k_pro\"") && strstr(err(), "\"layers.5.self_attn.q_proj\"") &&
               strstr(err(), "exclude_modules: \"q_projs\" matches no module") && !strstr(err(), "\"q_proj\""),
           "%s", err());
@@ -391,7 +391,7 @@ static void check_whole_of_two(const char *module, const char *own, const char *
         run("--model bound/checkpoint-8 --tuning lora --lora_dim 3 --target_modules q_proj --trainable_modules %s "
             "--output_dir whole2 --max_steps 6 --save_steps 3 --learning_rate 2e-2",
             module));
-    CHECK(strstr(err(), "are tied (tie_word_embeddings), and the adapter has ") && strstr(err(), "they go on as two"),
+    CHECK(strstr(err(), "are tied (tie_word_embeddings), but the adapter trains ") && strstr(err(), "they become two"),
           "%s", err());
     snprintf(listed, sizeof listed, "\"modules_to_save\": [\"%s\"]", module);
     CHECK(file_contains("whole2/checkpoint-6/adapter_config.json", listed), "it does not say %s", listed);
@@ -483,7 +483,7 @@ static void check_copy(const char *name, const char *module)
     CHECK_RAN(merge("--adapter copied --output_dir of_peft"));
     shell("printf '\\125' | dd of=copied/adapter_model.safetensors bs=1 seek=%ld conv=notrunc status=none",
           (long)at + 1);
-    snprintf(said, sizeof said, "copied has %s, a copy of the matrix", tensor);
+    snprintf(said, sizeof said, "copied has %s, peft's copy of a matrix", tensor);
     CHECK(merge("--adapter copied --output_dir refused_copy") > 0 && strstr(err(), said) && !exists("refused_copy"),
           "%s", err());
 }
@@ -563,7 +563,7 @@ TEST(a_head_is_merged_and_an_embedding_that_it_is_tied_to_is_not)
     check_merged(HEAD, 0, NULL);
     check_merged(HEAD, 1,
                  "warning: LoRA is on lm_head.weight, which is tied to the embedding (tie_word_embeddings): it changes "
-                 "the head");
+                 "only the head");
     check_merged("--target_modules lm_head,embed_tokens", 1, NULL);
 }
 
@@ -748,11 +748,11 @@ TEST(a_folder_that_is_quantised_already_is_the_model_that_is_quantised_as_it_is_
     CHECK(!strcmp(one, two) && !strcmp(one, more) && strlen(one) > 10, "three texts: %s\n%s\n%s", one, two, more);
     free(one), free(two), free(more);
     CHECK(run("--model packed1 --tuning lora --output_dir refused_bits") > 0 &&
-              strstr(err(), "proj.weight quantised by bitsandbytes (nf4), and here it is in numbers") &&
-              strstr(err(), "--quantize nf4,"),
+              strstr(err(), "proj.weight quantised by bitsandbytes (nf4), but in this run it is not quantised") &&
+              strstr(err(), "--quantize nf4 keeps"),
           "%s", err());
     CHECK(run("--model packed1 --tuning lora --quantize int8 --output_dir refused_bits") > 0 &&
-              strstr(err(), "quantised by bitsandbytes (nf4), and here it is int8"),
+              strstr(err(), "quantised by bitsandbytes (nf4), but in this run it is int8"),
           "%s", err());
     CHECK(run("--model packed0 --output_dir refused_bits") > 0 &&
               strstr(err(), "quantised by bitsandbytes (nf4_plain)"),
@@ -805,8 +805,8 @@ TEST(ranks_write_the_same_text_with_a_quantised_model_and_merging_warns_of_it)
     snprintf(line, sizeof line, "%s --adapter few_bits/checkpoint-2 --output_dir merged_bits", program);
     start_line(line, 0);
     CHECK_RAN(finish());
-    CHECK(strstr(err(), "was trained on a model with --quantize nf4, which is none here") &&
-              strstr(err(), "the merged model differs from what was trained"),
+    CHECK(strstr(err(), "was trained on a model with --quantize nf4, but here it is none") &&
+              strstr(err(), "the merged model differs from the one that was trained"),
           "%s", err());
     check_whole("merged_bits");
     snprintf(program, sizeof program, "%s", train);
@@ -816,7 +816,7 @@ TEST(what_cannot_be_quantised_is_refused)
 {
     if (!make_base()) return;
     CHECK(run("--model base/checkpoint-8 --quantize nf4 --output_dir refused") > 0 &&
-              strstr(err(), "--quantize is about an adapter, and --tuning full trains none"),
+              strstr(err(), "--quantize is an option for adapters, but --tuning full trains none"),
           "%s", err());
     CHECK(run(BASE "--quantize nf5 --output_dir refused") > 0 && strstr(err(), "int8"), "%s", err());
     shell("cp -r base/checkpoint-8 infinite && cd infinite && rm manifest.json");
@@ -829,7 +829,7 @@ TEST(what_cannot_be_quantised_is_refused)
     shell("printf '\\000\\000\\200\\177' | dd of=infinite/model.safetensors bs=1 seek=%ld conv=notrunc status=none",
           (long)at);
     CHECK(run("--model infinite --tuning lora --quantize int8 --output_dir refused --ranks 2 --mode tp") > 0 &&
-              strstr(err(), "model.layers.1.mlp.down_proj.weight has inf in row 1, column 2"),
+              strstr(err(), "model.layers.1.mlp.down_proj.weight has the value inf in row 1, column 2"),
           "%s", err());
     CHECK(!exists("refused/checkpoint-1"), "it was trained all the same");
 }
@@ -842,7 +842,8 @@ TEST(a_base_that_was_moved_is_named_and_told_by_its_weights)
     CHECK_RAN(run("--model here --tuning lora --output_dir moved --max_steps 4 --save_steps 2"));
     shell("mv here there && cp -r moved moved2 && rm -r moved2/checkpoint-4");
     CHECK(run("--resume moved/checkpoint-2 --output_dir moved3") > 0 &&
-              strstr(err(), "is an adapter of here, and there is no such folder; where it lies now, --model says"),
+              strstr(err(), "is an adapter of the model here, but there is no such folder; name the folder of the "
+                            "model with --model"),
           "%s", err());
     CHECK(run("--resume moved/checkpoint-2 --model bad --output_dir moved3") > 0 &&
               strstr(err(), "the weights of bad are not those"),
@@ -861,7 +862,7 @@ TEST(a_run_whose_adapter_config_was_changed_is_refused)
 {
     check_changed_config("s/\"r\": 3/\"r\": 4/", "says r 4, lora_alpha ");
     check_changed_config_of("--alpha_pattern q_proj=2", "s/\"q_proj\": 2/\"q_proj\": 3/",
-                            "says the alpha_pattern {\"q_proj\":3}; the adapter here has {\"q_proj\":2}");
+                            "says the alpha_pattern {\"q_proj\":3}, but this run's adapter has {\"q_proj\":2}");
     check_changed_config_of("--rank_pattern q_proj=2", "s/\"q_proj\": 2/\"q_proj\": 3/", "says the rank_pattern");
 }
 
@@ -898,12 +899,12 @@ TEST(a_torn_checkpoint_is_not_shown_as_what_the_run_began_with)
     const double loss = number_behind(out(), "validation loss ");
     shell("printf x >> torn_run/checkpoint-2/adapter_model.safetensors");
     CHECK_RAN(run("--evaluate --resume auto --output_dir torn_run"));
-    CHECK(strstr(err(), "torn_run/checkpoint-2 is not whole, passing it over") &&
+    CHECK(strstr(err(), "torn_run/checkpoint-2 is incomplete, and is skipped") &&
               loss == number_behind(out(), "validation loss "),
           "%s%s", out(), err());
     shell("printf x >> torn_run/checkpoint-1/adapter_model.safetensors");
     CHECK(run("--evaluate --resume auto --output_dir torn_run") > 0 &&
-              strstr(err(), "the run in torn_run has no whole checkpoint to show"),
+              strstr(err(), "the run in torn_run has no complete checkpoint to show"),
           "%s%s", out(), err());
 }
 
@@ -1135,9 +1136,10 @@ TEST(an_adapter_of_a_quantised_base_is_merged_into_what_it_was_trained_on)
         check_dequantized("q_merged/model.safetensors", "q_lora/checkpoint-6/adapter_model.safetensors",
                           (GxQuantKind)kind, GX_F32);
         CHECK_RAN(merge("--adapter q_lora/checkpoint-6 --output_dir q_other"));
-        snprintf(warning, sizeof warning, "as they were before that; --dequantize merges it into those");
-        CHECK(strstr(err(), "warning: the merged model differs from what was trained") && strstr(err(), warning), "%s",
-              err());
+        snprintf(warning, sizeof warning, "from before that rounding; --dequantize merges it into those");
+        CHECK(strstr(err(), "warning: the merged model differs from the one that was trained") &&
+                  strstr(err(), warning),
+              "%s", err());
         snprintf(flags, sizeof flags, "--adapter q_lora/checkpoint-6 --quantize %s", names[kind]);
         const double trained = first_loss(flags), merged = first_loss("--model q_merged"),
                      other = first_loss("--model q_other");
@@ -1187,14 +1189,14 @@ TEST(a_quantised_base_in_many_files_or_of_bitsandbytes_is_dequantised_alike)
     CHECK(same_file("q_unpacked/model.safetensors", "q_of_peft/model.safetensors"),
           "of an adapter of peft: other bits");
     CHECK(merge("--adapter q_bnb/checkpoint-2 --output_dir q_no") > 0 &&
-              strstr(err(), "packed1 is quantised by bitsandbytes (nf4): say --dequantize"),
+              strstr(err(), "packed1 is quantised by bitsandbytes (nf4); say --dequantize"),
           "%s", err());
     CHECK(merge("--adapter q_bnb/checkpoint-2 --dequantize --model base/checkpoint-8 --output_dir q_no") > 0 &&
               strstr(err(), "nor the model's says how it was"),
           "%s", err());
     CHECK_RAN(run(BASE "--output_dir q_none --max_steps 1"));
     CHECK(merge("--adapter q_none/checkpoint-1 --dequantize --output_dir q_no") > 0 &&
-              strstr(err(), "training_args.json says that it was not; leave it out"),
+              strstr(err(), "training_args.json says that it was not quantised; leave it out"),
           "%s", err());
     CHECK(merge("--adapter q_of/checkpoint-4 --dequantize --unmerge --model q_one --output_dir q_no") > 0 &&
               strstr(err(), "leave --dequantize out"),
@@ -1219,7 +1221,7 @@ TEST(what_cannot_be_taken_out_again_is_refused_and_what_was_rounded_is_said)
     CHECK_RAN(run(BASE "--output_dir taken3 --max_steps 2 --trainable_modules norm"));
     CHECK_RAN(merge("--adapter taken2/checkpoint-2 --output_dir taken2_in --save_dtype bf16"));
     CHECK_RAN(merge("--adapter taken2/checkpoint-2 --unmerge --model taken2_in --output_dir taken2_out"));
-    CHECK(strstr(err(), "warning: the weights of taken2_in are in BF16: what was rounded"), "%s", err());
+    CHECK(strstr(err(), "warning: the weights of taken2_in are in BF16, so what was rounded"), "%s", err());
     CHECK(merge("--adapter taken2/checkpoint-2 --unmerge --output_dir x") > 0 &&
               strstr(err(), "--unmerge needs --model"),
           "%s", err());
@@ -1228,7 +1230,7 @@ TEST(what_cannot_be_taken_out_again_is_refused_and_what_was_rounded_is_said)
           "%s", err());
     CHECK_RAN(merge("--adapter taken3/checkpoint-2 --output_dir taken3_in"));
     CHECK(merge("--adapter taken3/checkpoint-2 --unmerge --model taken3_in --output_dir x") > 0 &&
-              strstr(err(), "which was trained whole: what it was before is in no file"),
+              strstr(err(), "which was trained whole; its earlier values are in no file"),
           "%s", err());
     CHECK(!exists("x"), "something was written");
 }
@@ -1302,7 +1304,7 @@ TEST(a_conversation_takes_another_adapter_in_the_place_of_its_own)
     free(talk("--adapter talk_more/checkpoint-1", "/adapter one/checkpoint-30\\nthe\\n"));
     CHECK(strstr(err(), "input_layernorm.weight, which the adapter needs"), "%s", err());
     free(talk("--model base/checkpoint-8", "/adapter one/checkpoint-30\\nthe\\n"));
-    CHECK(strstr(err(), "this model has none: start with --adapter"), "%s", err());
+    CHECK(strstr(err(), "this model has none; start with --adapter"), "%s", err());
     free(one), free(two);
     snprintf(program, sizeof program, "%s", train);
 }
@@ -1347,7 +1349,7 @@ static void write_with_copy(const char *from, const char *to, float more, GxDtyp
 TEST(a_conversation_goes_on_with_its_adapter_where_another_cannot_be_read)
 {
     static const char *const wrong[] = {"spoilt", "cut", "short", "config", "pipe", "gone", "folder"};
-    static const char *const why[] = {"base_layer.weight, a copy of the matrix",
+    static const char *const why[] = {"base_layer.weight, peft's copy of a matrix",
                                       "it is cut off",
                                       "has 7 bytes; a safetensors file",
                                       "adapter_config.json",
@@ -1374,7 +1376,7 @@ TEST(a_conversation_goes_on_with_its_adapter_where_another_cannot_be_read)
     CHECK(!strstr(err(), "rounded"), "%s", err());
     check_said("--adapter mine/checkpoint-8", "/adapter noted\\nthe\\n", next); // what VeLoRA keeps for its backward
     check_said("--adapter mine/checkpoint-8", "/adapter rounded_base\\nthe\\n", next);
-    CHECK(strstr(err(), "embed_tokens.base_layer.weight, a copy of the base's matrix that is rounded to BF16: peft "
+    CHECK(strstr(err(), "embed_tokens.base_layer.weight, a copy of the base model's matrix, rounded to BF16: peft "
                         "computes with the copy"),
           "%s", err());
     for (int i = 0; i < 7; i++) {
@@ -1735,7 +1737,7 @@ TEST(what_an_adapter_needs_and_its_model_lacks_is_refused_or_trained)
     write_labels();
     CHECK_RAN(run(LABELS "--model base/checkpoint-8 --output_dir few_labels --max_steps 1"));
     CHECK(run("--model few_labels/checkpoint-1 --tuning lora --output_dir lacks --max_steps 2") > 0 &&
-              strstr(err(), "few_labels/checkpoint-1 has no lm_head.weight, which an adapter of it needs"),
+              strstr(err(), "few_labels/checkpoint-1 has no lm_head.weight, which its adapter needs"),
           "%s", err());
     CHECK_RAN(run("--model few_labels/checkpoint-1 --tuning lora --trainable_modules lm_head --output_dir has "
                   "--max_steps 4 --save_steps 2"));
@@ -1761,12 +1763,12 @@ TEST(a_run_that_goes_on_has_its_own_adapter)
 TEST(what_cannot_be_adapted_is_refused)
 {
     static const Refusal cases[] = {
-        {"--tuning lora", {"--tuning lora adapts a model that has learned", "--model"}},
+        {"--tuning lora", {"--tuning lora needs a pretrained model to adapt", "--model"}},
         {"--tuning prefix", {"full|lora"}},
-        {"--lora_dim 4 --model base/checkpoint-8", {"--lora_dim is about an adapter", "--tuning lora"}},
-        {"--r 4 --model base/checkpoint-8", {"--lora_dim is about an adapter"}},
+        {"--lora_dim 4 --model base/checkpoint-8", {"--lora_dim is an option for adapters", "--tuning lora"}},
+        {"--r 4 --model base/checkpoint-8", {"--lora_dim is an option for adapters"}},
         {BASE "--lora_alpha 1e-7", {"LoRA's alpha is 1e-07"}},
-        {BASE "--strict false", {"--strict false draws weights of --model"}},
+        {BASE "--strict false", {"--strict false initialises some weights of --model"}},
         {BASE "--lora_target_modules 1.self_attn.q_proj --trainable_modules q_proj",
          {"is to have LoRA and to be trained"}},
         {"--adapter refused/checkpoint-2 --output_dir refused --overwrite_output_dir",
@@ -1775,14 +1777,14 @@ TEST(what_cannot_be_adapted_is_refused)
         {"--resume refused/checkpoint-2 --lora_dim 5 --max_steps 4", {"with --adapter refused/checkpoint-2"}},
         {BASE "--lora_dim 0", {"--lora_dim is \"0\"; expected an integer from 1 to 65536"}},
         {BASE "--target_modules all-linear,lm_head",
-         {"\"all-linear,lm_head\", name others beside all-linear, which stands alone"}},
-        {BASE "--lora_target_modules q_proj,norm", {"\"norm\" matches no linear of attention or MLP, none of a head"}},
-        {BASE "--trainable_modules heads", {"\"heads\" is none of the model's"}},
+         {"\"all-linear,lm_head\", but all-linear (all linear layers of attention and MLP) must stand alone"}},
+        {BASE "--lora_target_modules q_proj,norm", {"\"norm\" matches no linear layer of attention or MLP, no head"}},
+        {BASE "--trainable_modules heads", {"\"heads\" matches no module of the model"}},
         {"--model refused/checkpoint-2 --tuning lora", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
         {"--adapter base/checkpoint-8", {"adapter_config.json"}},
-        {"--adapter refused/checkpoint-2 --lora_dim 5", {"--lora_dim is another than that of the adapter"}},
-        {"--adapter refused/checkpoint-2 --tuning full", {"--tuning is another than that of the adapter"}},
+        {"--adapter refused/checkpoint-2 --lora_dim 5", {"--lora_dim differs from that of the adapter"}},
+        {"--adapter refused/checkpoint-2 --tuning full", {"--tuning differs from that of the adapter"}},
         {"--resume refused/checkpoint-2 --lora_dim 5 --max_steps 4", {"--lora_dim 3", "says 5"}},
         {"--resume refused/checkpoint-2 --tuning full --max_steps 4",
          {"holds an adapter (--tuning lora)", "./merge_adapter --adapter refused/checkpoint-2"}},
@@ -1791,7 +1793,7 @@ TEST(what_cannot_be_adapted_is_refused)
         {"--adapter refused", {"the newest is --adapter refused/checkpoint-2"}},
         {"--adapter some/lora", {"hf download some/lora --local-dir lora", "--adapter lora"}},
         {"--model some/hub-name.v2", {"there is no folder", "hf download some/hub-name.v2 --local-dir hub-name.v2"}},
-        {"--model ./hub-name", {"there is no folder ./hub-name; --model takes one"}},
+        {"--model ./hub-name", {"there is no folder ./hub-name; --model needs one"}},
         {"--adapter of_hub", {"hf download some/base --local-dir base", "--model base"}},
         {"--lora_rank 4", {"did you mean --lora_dim?"}},
         {"--lora_r 4", {"did you mean --lora_dim?"}},
@@ -1808,10 +1810,10 @@ TEST(what_cannot_be_adapted_is_refused)
 TEST(what_is_merged_goes_to_no_place_of_a_checkpoint)
 {
     static const char *const places[][2] = {
-        {"places/checkpoint-9", "is the name of a checkpoint of the run in places"},
-        {"./places/checkpoint-9/", "is the name of a checkpoint of the run in ./places"},
-        {"places/checkpoint-2/merged", "a checkpoint is removed with all that is in it"},
-        {"places/checkpoint-2", "places/checkpoint-2 is there already, and is not empty: it has a manifest.json"},
+        {"places/checkpoint-9", "has the name of a checkpoint of the run in places"},
+        {"./places/checkpoint-9/", "has the name of a checkpoint of the run in ./places"},
+        {"places/checkpoint-2/merged", "when that checkpoint is removed, all in it is"},
+        {"places/checkpoint-2", "places/checkpoint-2 already exists and is not empty: it has a manifest.json"},
     };
     char train[TEST_PATH], line[3000];
     if (!make_base()) return;
@@ -1860,9 +1862,9 @@ TEST(ranks_of_which_one_has_an_adapter_are_told_the_option)
 TEST(a_run_is_not_resumed_with_other_target_modules)
 {
     static const char *const others[][2] = {
-        {"--target_modules v_proj", "--lora_target_modules \"q_proj\", and this command says \"v_proj\""},
-        {"--target_modules q_proj,v_proj", "\"q_proj\", and this command says \"q_proj,v_proj\""},
-        {"--lora_target_modules all-linear", "\"q_proj\", and this command says \"all-linear\""}};
+        {"--target_modules v_proj", "--lora_target_modules \"q_proj\", but this command says \"v_proj\""},
+        {"--target_modules q_proj,v_proj", "\"q_proj\", but this command says \"q_proj,v_proj\""},
+        {"--lora_target_modules all-linear", "\"q_proj\", but this command says \"all-linear\""}};
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir targets --max_steps 2 --target_modules q_proj"));
     for (int i = 0; i < 3; i++) {
@@ -1883,12 +1885,12 @@ TEST(a_file_of_an_adapter_that_is_another_models_is_refused_by_its_tensor)
     shell("cp -r file/checkpoint-2 more && rm more/manifest.json && sed -i 's/\"q_proj\"/\"v_proj\"/' "
           "more/adapter_config.json");
     CHECK(run("--adapter more --output_dir x2 --max_steps 1") > 0, "it was taken");
-    CHECK(strstr(err(), "q_proj.lora_A.weight, which is none of the tensors that its adapter_config.json says"), "%s",
+    CHECK(strstr(err(), "q_proj.lora_A.weight, which is neither a tensor that its adapter_config.json names"), "%s",
           err());
     shell("cp -r file/checkpoint-2 wide && rm wide/manifest.json && sed -i 's/\"r\": 3/\"r\": 4/' "
           "wide/adapter_config.json");
     CHECK(run("--adapter wide --output_dir x3 --max_steps 1") > 0, "it was taken");
-    CHECK(strstr(err(), "has the shape [3,32]; this model's has [4,32]"), "%s", err());
+    CHECK(strstr(err(), "has the shape [3,32], but this model's has [4,32]"), "%s", err());
     shell("cp -r file/checkpoint-2 torn && printf x >> torn/adapter_model.safetensors");
     CHECK(run("--adapter torn --output_dir x4 --max_steps 1") > 0 && strstr(err(), "adapter_model.safetensors"), "%s",
           err());

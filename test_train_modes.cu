@@ -298,11 +298,11 @@ TEST(a_flag_wins_over_the_mode_of_a_file)
     }
     shell("sed '0,/{/s//{\"att\": \"tp\",/' by_name.json > both.json"); // one against the other
     start("--ranks 2 --dry_run --mode tp --att sp");
-    CHECK(finish_within(20) == 1 && strstr(err(), "--mode tp says how every block is split"), "%s", err());
+    CHECK(finish_within(20) == 1 && strstr(err(), "--mode tp already says how every block is split"), "%s", err());
     char line[2400];
     snprintf(line, sizeof line, "%s --config both.json --ranks 2 --dry_run", program);
     start_line(line, 0);
-    CHECK(finish_within(20) == 1 && strstr(err(), "--mode tp says how every block is split"), "%s", err());
+    CHECK(finish_within(20) == 1 && strstr(err(), "--mode tp already says how every block is split"), "%s", err());
 }
 
 // A prompt of two tokens on three ranks: a slice of the sequence for each, and logits from all parts of the vocabulary.
@@ -475,7 +475,7 @@ TEST(splits_that_cannot_be_are_refused_with_the_nearest)
         {"--ranks 2 --seq_scatter_list 33,-1", {"--seq_scatter_list is \"33,-1\"", "from 1", NULL}},
     };
     static const Refusal serial[] = {
-        {"--ranks 2 --tp 2", {"--tp 2: mode serial splits nothing among ranks", "leave out --tp", "take another mode"}},
+        {"--ranks 2 --tp 2", {"--tp 2: mode serial splits nothing among ranks", "leave out --tp", "use another mode"}},
         {"--ranks 2 --tp 2 --att none", {"--tp 2: mode composed splits nothing among ranks", NULL, NULL}},
         {"--seq_scatter_list 16,16",
          {"--seq_scatter_list: mode serial does not split the sequence", "leave it out", "a block by SP"}},
@@ -487,9 +487,10 @@ TEST(splits_that_cannot_be_are_refused_with_the_nearest)
         {"--ranks 2 --att sp --tp_vocab_size_list 128,128 --ends none",
          {"--tp_vocab_size_list: mode composed does not split the vocabulary", NULL, NULL}},
         {"--mode dp", {"--mode is \"dp\"", "one of serial|tp|sp|galaxy|galaxy2", NULL}},
-        {"--mode tp --att sp", {"--mode tp says how every block is split", "leave out --att, --con and --mlp", NULL}},
-        {"--mode galaxy --mlp sp", {"--mode galaxy says how every block is split", NULL, NULL}},
-        {"--mode serial --con sp", {"--mode serial says how every block is split", NULL, NULL}},
+        {"--mode tp --att sp",
+         {"--mode tp already says how every block is split", "leave out --att, --con and --mlp", NULL}},
+        {"--mode galaxy --mlp sp", {"--mode galaxy already says how every block is split", NULL, NULL}},
+        {"--mode serial --con sp", {"--mode serial already says how every block is split", NULL, NULL}},
         {"--con tp", {"--con is \"tp\"", "one of auto|none|sp", NULL}},
         {"--att dp", {"--att is \"dp\"", "one of auto|none|tp|sp", NULL}},
     };
@@ -529,7 +530,7 @@ TEST(training_args_of_a_mode_give_the_same_run_again)
 TEST(training_args_of_one_program_are_refused_by_one_of_another_mode)
 {
     static const Refusal of_tp = {"the arguments of train_llama_tp",
-                                  {"--tp 2: mode serial splits nothing among ranks", "take another mode", NULL}},
+                                  {"--tp 2: mode serial splits nothing among ranks", "use another mode", NULL}},
                          of_mode = {"the arguments of train_llama --mode tp",
                                     {"there is no option mode in this program", "use train_llama,", NULL}};
     if (!use_program("train_llama_tp")) return;

@@ -248,24 +248,25 @@ TEST(a_pipeline_takes_the_memory_of_its_plan)
 TEST(what_cannot_be_a_pipeline_is_refused)
 {
     static const Refusal refusals[] = {
-        {"--ranks 4 --pp 4", {"--pp 4: the model has 2 layers, and each stage needs one at least; use at most --pp 2"}},
+        {"--ranks 4 --pp 4", {"--pp 4: the model has 2 layers, but each stage needs at least one; use at most --pp 2"}},
         {"--ranks 4 --pp 3", {"--pp 3 does not divide 4 ranks; use 1, 2 or 4"}},
         {"--ranks 2 --pp 2 --stage_num_hidden_layers_list 1,2", {"stage_num_hidden_layers_list", "nearest is [1,1]"}},
-        {"--ranks 2 --stage_num_hidden_layers_list 1,1", {"has 2 entries, and --pp 1 makes 1 stage: say one"}},
-        {"--ranks 2 --pp 2 --stage_num_hidden_layers_list 2", {"has 1 entry, and --pp 2 makes 2 stages: say one"}},
+        {"--ranks 2 --stage_num_hidden_layers_list 1,1", {"has 2 entries, but --pp 1 makes 1 stage; give the layers"}},
+        {"--ranks 2 --pp 2 --stage_num_hidden_layers_list 2",
+         {"has 1 entry, but --pp 2 makes 2 stages; give the layers"}},
         {"--ranks 2 --pp 2 --pipeline_schedule zbv --gradient_accumulation_steps 4",
          {"--pipeline_schedule zbv puts two stages on each rank", "2 layers, fewer than two ranks need"}},
         {"--ranks 3 --pp 3 --pipeline_schedule zbv --num_hidden_layers 5 --gradient_accumulation_steps 4",
-         {"--pp 3: the model has 5 layers, and each stage needs one at least, two of them on each rank",
+         {"--pp 3: the model has 5 layers, but each stage needs at least one, two of them on each rank",
           "use at most --pp 2"}},
         {"--ranks 2 --pp 2 --pipeline_schedule interleaved --num_hidden_layers 4 --gradient_accumulation_steps 1",
          {"1 micro-batch on 2 ranks; order interleaved needs a multiple of the number of ranks"}},
         {"--ranks 2 --pp 2 --pipeline_schedule interleaved --num_hidden_layers 4 --gradient_accumulation_steps 3",
          {"3 micro-batches on 2 ranks; order interleaved needs a multiple of the number of ranks"}},
         {"--ranks 2 --pp 2 --pipeline_schedule zbv --num_hidden_layers 4 --stage_num_hidden_layers_list 2,2",
-         {"has 2 entries, and --pp 2 makes 4 stages, two on each rank: say one for each"}},
+         {"has 2 entries, but --pp 2 makes 4 stages, two on each rank; give the layers of each"}},
         {"--stage_num_hidden_layers_list 3", {"sums to 3"}},
-        {"--ranks 2 --pipeline_schedule gpipe", {"--pipeline_schedule gpipe is about stages, and --pp is 1"}},
+        {"--ranks 2 --pipeline_schedule gpipe", {"--pipeline_schedule gpipe needs several stages, but --pp is 1"}},
         {"--ranks 4 --pp 2 --mode tp --tp 4", {"--tp 4 does not divide 2 ranks of a stage; use 1 or 2"}},
     };
     if (!use_program("train_llama")) return;
@@ -276,7 +277,7 @@ TEST(stages_that_wait_are_warned_of)
 {
     if (!use_program("train_llama")) return;
     CHECK_RAN(run("--output_dir waits --max_steps 1 --eval_steps 0 --ranks 2 --pp 2 --gradient_accumulation_steps 1"));
-    CHECK(strstr(err(), "1 micro-batch in a step for 2 stages"), "%s", err());
+    CHECK(strstr(err(), "1 micro-batch per step for 2 stages"), "%s", err());
     CHECK(strstr(out(), "pp 2 (1f1b, layers 1,1)") && strstr(out(), "of the stages: "), "%s", out());
     CHECK_RAN(run("--output_dir works --max_steps 1 --eval_steps 0 --ranks 2 --pp 2 --gradient_accumulation_steps 4"));
     CHECK(!strstr(err(), "micro-batch"), "%s", err());

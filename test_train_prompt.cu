@@ -80,7 +80,7 @@ TEST(a_run_whose_adapter_config_was_changed_is_refused)
 {
     check_changed_config(
         "s/\"adapter_len\": 4/\"adapter_len\": 5/",
-        "says adapter_len 5, adapter_layers 1, prompt_variant v1; the adapter here has adapter_len 4, ");
+        "says adapter_len 5, adapter_layers 1, prompt_variant v1, but this run's adapter has adapter_len 4, ");
 }
 
 // ---- an adapter to begin with ---------------------------------------------------------------------------------------
@@ -249,12 +249,12 @@ TEST(text_is_written_with_v2_and_a_conversation_takes_another_one)
 TEST(folders_of_v2_that_are_not_whole_and_those_of_v1_in_their_place_are_refused)
 {
     static const Refusal cases[] = {
-        {"--adapter v1/checkpoint-1 --prompt_variant v2", {"--prompt_variant is another than that of the adapter"}},
-        {"--adapter v2/checkpoint-1 --prompt_variant v1", {"--prompt_variant is another than that of the adapter"}},
+        {"--adapter v1/checkpoint-1 --prompt_variant v2", {"--prompt_variant differs from that of the adapter"}},
+        {"--adapter v2/checkpoint-1 --prompt_variant v1", {"--prompt_variant differs from that of the adapter"}},
         {"--resume v2/checkpoint-1 --prompt_variant v1 --max_steps 4", {"--prompt_variant \"v2\"", "says \"v1\""}},
         {"--adapter scales --max_steps 1", {"has no tensor base_model.model.model.layers.0.input_layernorm.weight"}},
-        {"--adapter less --max_steps 1", {"input_layernorm.weight, which is none of the tensors"}},
-        {"--adapter key_v2 --max_steps 1", {"target_modules is ", "which is not built: of this type"}},
+        {"--adapter less --max_steps 1", {"input_layernorm.weight, which is neither a tensor"}},
+        {"--adapter key_v2 --max_steps 1", {"target_modules is ", "which is not supported: of this type"}},
     };
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--adapter_layers 2 --output_dir v1 --max_steps 1"));
@@ -272,20 +272,20 @@ TEST(folders_of_v2_that_are_not_whole_and_those_of_v1_in_their_place_are_refused
 TEST(what_cannot_have_prompts_is_refused)
 {
     static const Refusal cases[] = {
-        {"--tuning prompt", {"--tuning prompt adapts a model that has learned", "--model"}},
-        {"--prompt_len 4 --model base/checkpoint-8", {"--prompt_len is about an adapter", "--tuning prompt"}},
+        {"--tuning prompt", {"--tuning prompt needs a pretrained model to adapt", "--model"}},
+        {"--prompt_len 4 --model base/checkpoint-8", {"--prompt_len is an option for adapters", "--tuning prompt"}},
         {"--prompt_layers 1 --model base/checkpoint-8 --tuning lora",
-         {"--prompt_layers is about --tuning prompt, and this run has --tuning lora"}},
-        {BASE "--lora_dim 4", {"--lora_dim is about --tuning lora, and this run has --tuning prompt"}},
+         {"--prompt_layers is an option of --tuning prompt, but this run has --tuning lora"}},
+        {BASE "--lora_dim 4", {"--lora_dim is an option of --tuning lora, but this run has --tuning prompt"}},
         {"--model base/checkpoint-8 --tuning prompt --prompt_len 0", {"from 1 to 65536"}},
         {BASE "--prompt_variant v3", {"--prompt_variant is \"v3\"; expected", "v1"}},
-        {BASE "--prompt_layers 3", {"prompt_layers is 3; the model has 2 layers"}},
-        {BASE "--strict false", {"--strict false draws weights of --model"}},
-        {BASE "--trainable_modules heads", {"\"heads\" is none of the model's"}},
-        {BASE "--trainable_modules v_proj", {"layers.1.self_attn.v_proj.weight is to be trained whole"}},
+        {BASE "--prompt_layers 3", {"prompt_layers is 3; it can be at most the model's number of layers, which is 2"}},
+        {BASE "--strict false", {"--strict false initialises some weights of --model"}},
+        {BASE "--trainable_modules heads", {"\"heads\" matches no module of the model"}},
+        {BASE "--trainable_modules v_proj", {"layers.1.self_attn.v_proj.weight cannot be a trainable module"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
-        {"--adapter refused/checkpoint-2 --prompt_len 5", {"--prompt_len is another than that of the adapter"}},
-        {"--adapter refused/checkpoint-2 --tuning lora", {"--tuning is another than that of the adapter"}},
+        {"--adapter refused/checkpoint-2 --prompt_len 5", {"--prompt_len differs from that of the adapter"}},
+        {"--adapter refused/checkpoint-2 --tuning lora", {"--tuning differs from that of the adapter"}},
         {"--resume refused/checkpoint-2 --prompt_len 5 --max_steps 4", {"--prompt_len 4", "says 5"}},
         {"--resume refused/checkpoint-2 --tuning lora --max_steps 4", {"--tuning"}},
     };
@@ -311,8 +311,7 @@ TEST(a_bert_is_refused)
     CHECK(run("--config no_sample.json --train_data text.txt --validation_fraction 0 --seq_len 32 --model "
               "bert/checkpoint-2 --tuning prompt --output_dir bert1 --max_steps 2") > 0,
           "it was taken");
-    CHECK(strstr(err(), "prompts (LLaMA-Adapter) are for models like LLaMA") && strstr(err(), "bert is none"), "%s",
-          err());
+    CHECK(strstr(err(), "prompts (LLaMA-Adapter) need a causal model") && strstr(err(), "bert is none"), "%s", err());
     snprintf(program, sizeof program, "%s", train);
 }
 
@@ -323,7 +322,7 @@ TEST(a_file_of_prompts_that_are_another_models_is_refused_by_its_tensor)
     shell("cp -r file/checkpoint-2 wide && rm wide/manifest.json && sed -i 's/\"adapter_len\": 4/\"adapter_len\": 5/' "
           "wide/adapter_config.json");
     CHECK(run("--adapter wide --output_dir x1 --max_steps 1") > 0, "it was taken");
-    CHECK(strstr(err(), "adaption_prompt has the shape [1,4,32]; this model's has [1,5,32]"), "%s", err());
+    CHECK(strstr(err(), "adaption_prompt has the shape [1,4,32], but this model's has [1,5,32]"), "%s", err());
     shell("cp -r file/checkpoint-2 more && rm more/manifest.json && sed -i 's/\"adapter_layers\": 1/"
           "\"adapter_layers\": 2/' more/adapter_config.json");
     CHECK(run("--adapter more --output_dir x2 --max_steps 1") > 0, "it was taken");
@@ -331,7 +330,7 @@ TEST(a_file_of_prompts_that_are_another_models_is_refused_by_its_tensor)
     shell("cp -r file/checkpoint-2 key && rm key/manifest.json && sed -i 's/\"adapter_len\"/\"scale\": 2, "
           "\"adapter_len\"/' key/adapter_config.json");
     CHECK_RAN(run("--adapter key --output_dir x3 --max_steps 1"));
-    CHECK(strstr(err(), "key/adapter_config.json: scale is not known here and not read"), "%s", err());
+    CHECK(strstr(err(), "key/adapter_config.json: scale is not known and not read"), "%s", err());
     shell("cp -r file/checkpoint-2 mlp && rm mlp/manifest.json && sed -i 's/\"self_attn\"/\"mlp\"/' "
           "mlp/adapter_config.json");
     CHECK(run("--adapter mlp --output_dir x4 --max_steps 1") > 0 && strstr(err(), "target_modules is \"mlp\""), "%s",

@@ -48,7 +48,7 @@ TEST(a_run_that_is_resumed_without_its_flags_is_the_uninterrupted_one_bit_for_bi
         CHECK_RAN(run("--output_dir told_%s --max_steps 6 --save_steps 3 %s", ways[i].name, ways[i].flags));
         shell("mkdir untold_%s; cp -r told_%s/checkpoint-3 untold_%s", ways[i].name, ways[i].name, ways[i].name);
         CHECK_RAN(run_plain("--resume auto --output_dir untold_%s %s", ways[i].name, ways[i].again));
-        CHECK(!strstr(out(), "other than before"), "%s: %s", ways[i].name, out());
+        CHECK(!strstr(out(), "changed since then"), "%s: %s", ways[i].name, out());
         snprintf(a, sizeof a, "told_%s/checkpoint-6", ways[i].name);
         snprintf(b, sizeof b, "untold_%s/checkpoint-6", ways[i].name);
         check_same_checkpoint(a, b);
@@ -139,7 +139,7 @@ TEST(a_run_whose_tokenizers_path_is_gone_goes_on_with_its_checkpoints)
     CHECK_RAN(run("--output_dir worded --max_steps 4 --save_steps 2 --tokenizer words"));
     shell("rm -rf words; mkdir reworded; cp -r worded/checkpoint-2 reworded");
     CHECK_RAN(run_plain("--resume auto --output_dir reworded --ranks 1"));
-    CHECK(strstr(err(), "the tokenizer words is not there; that of reworded/checkpoint-2 is taken"), "%s", err());
+    CHECK(strstr(err(), "the tokenizer words does not exist; that of reworded/checkpoint-2 is used"), "%s", err());
     check_same_checkpoint("worded/checkpoint-4", "reworded/checkpoint-4");
     CHECK_REFUSALS(begins);
 }
@@ -192,7 +192,7 @@ TEST(what_is_said_now_wins_and_every_difference_is_told)
     CHECK_RAN(run("--output_dir told --max_steps 2 --optimizer sgd --momentum 0 --learning_rate 0.1 --freeze *mlp*"));
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         CHECK_RAN(run_plain("--resume told/checkpoint-2 --output_dir told_again%d %s", (int)i, ways[i].flags));
-        const char *line = strstr(out(), "other than before: ");
+        const char *line = strstr(out(), "changed since then: ");
         for (int k = 0; k < 2 && ways[i].says[k]; k++)
             CHECK(line && strstr(line, ways[i].says[k]), "%s: no \"%s\" in %s", ways[i].flags, ways[i].says[k],
                   line ? line : out());
@@ -204,12 +204,12 @@ TEST(what_would_make_it_another_run_is_refused_with_the_way_to_begin_a_new_one)
 {
     static const Refusal cases[] = {
         {"--resume was_adamw/checkpoint-2 --seed 7",
-         {"--seed 1234, and this command says 7", "leave out --seed", "--model was_adamw/checkpoint-2"}},
-        {"--resume was_adamw/checkpoint-2 --seq_len 16", {"--seq_len 32, and this command says 16", "--model", NULL}},
+         {"--seed 1234, but this command says 7", "leave out --seed", "--model was_adamw/checkpoint-2"}},
+        {"--resume was_adamw/checkpoint-2 --seq_len 16", {"--seq_len 32, but this command says 16", "--model", NULL}},
         {"--resume was_adamw/checkpoint-2 --optimizer sgd", {"--optimizer adamw", "says sgd", "--model"}},
         {"--resume was_still/checkpoint-2 --momentum 0.9",
-         {"--momentum 0, and this command says 0.9", "--model", NULL}},
-        {"--resume was_moved/checkpoint-2 --momentum 0", {"--momentum 0.9, and this command says 0", "--model", NULL}},
+         {"--momentum 0, but this command says 0.9", "--model", NULL}},
+        {"--resume was_moved/checkpoint-2 --momentum 0", {"--momentum 0.9, but this command says 0", "--model", NULL}},
         {"--resume was_adamw/checkpoint-2 --train_data shouted.txt",
          {"was trained on another text", "text_hash", "--model was_adamw/checkpoint-2"}},
         {"--resume was_adamw/checkpoint-2 --validation_fraction 0.2",
@@ -253,7 +253,7 @@ TEST(a_run_that_goes_on_takes_no_other_model_and_writes_down_the_one_that_it_beg
     for (int i = 0; i < 3; i++) {
         char path[80];
         CHECK_RAN(run_plain("--resume auto --output_dir begun_from --max_steps %d %s", i + 2, same[i]));
-        CHECK(!strstr(out(), "other than before: model"), "%s", out());
+        CHECK(!strstr(out(), "changed since then: model"), "%s", out());
         snprintf(path, sizeof path, "begun_from/checkpoint-%d/training_args.json", i + 2);
         CHECK(has_words(path, "\"model\": \"base/checkpoint-1\"") &&
                   has_words("begun_from/training_args.json", "\"model\": \"base/checkpoint-1\""),
@@ -347,14 +347,13 @@ TEST(going_back_leaves_the_older_way_whole_and_apart)
     CHECK_RAN(run("--output_dir back --max_steps 6 --save_steps 2 --save_total_limit 0"));
     shell("cp -r back before_back");
     CHECK_RAN(run_plain("--resume back/checkpoint-2 --max_steps 3 --learning_rate 0.1"));
-    CHECK(strstr(out(), "set apart in back/abandoned, what came after step 2 before: 2 checkpoints, 5 lines"), "%s",
-          out());
+    CHECK(strstr(out(), "moved to back/abandoned what came after step 2 before: 2 checkpoints, 5 lines"), "%s", out());
     check_branch("back", 3, 4);
     CHECK(shell("diff -r before_back/checkpoint-4 back/abandoned/checkpoint-4 && "
                 "diff -r before_back/checkpoint-6 back/abandoned/checkpoint-6") == 0,
           "the older way has changed");
     CHECK_RAN(run_plain("--resume auto --output_dir back --max_steps 5"));
-    CHECK(strstr(out(), "resumed from back/checkpoint-3") && !strstr(out(), "set apart"), "%s", out());
+    CHECK(strstr(out(), "resumed from back/checkpoint-3") && !strstr(out(), "moved to"), "%s", out());
     check_branch("back", 5, 4);
     CHECK_RAN(run_plain("--resume back/checkpoint-2 --max_steps 4"));
     check_branch("back", 4, 4 + 3);
@@ -409,7 +408,7 @@ TEST(a_damaged_newest_checkpoint_costs_its_steps_and_nothing_else)
     for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
         shell("rm -rf damaged; cp -r undamaged damaged; rm -r damaged/checkpoint-6; %s", damage[i]);
         CHECK_RAN(run_plain("--resume auto --output_dir damaged"));
-        CHECK(strstr(err(), "damaged/checkpoint-4 is not whole, passing it over") &&
+        CHECK(strstr(err(), "damaged/checkpoint-4 is incomplete, and is skipped") &&
                   strstr(out(), "resumed from damaged/checkpoint-2"),
               "%s: %s%s", damage[i], out(), err());
         check_same_checkpoint("undamaged/checkpoint-6", "damaged/checkpoint-6");
@@ -446,7 +445,7 @@ TEST(no_file_of_a_checkpoint_can_be_lost_without_a_warning_that_names_it)
             const GxRunInfo r = gx_run_read("incomplete");
             CHECK(gx_checkpoint_newest("incomplete", r.run, newest, &log, &e) == GX_OK &&
                       !strcmp(newest, "incomplete/checkpoint-2") && strstr(logged, name) &&
-                      strstr(logged, "checkpoint-4 is not whole, passing it over"),
+                      strstr(logged, "checkpoint-4 is incomplete, and is skipped"),
                   "%s: %s, newest %s, said %s", line, e.message, newest, logged);
             CHECK(gx_output_refuse_conflicts("incomplete", r.run, 2, 6, &e) == GX_OK &&
                       gx_output_rewind("incomplete", &r, 2, &moved, &e) == GX_OK && moved == 1 &&
@@ -461,7 +460,7 @@ TEST(a_run_that_has_lost_its_run_json_says_so_and_how_to_go_on)
 {
     static const Refusal cases[] = {
         {"--resume auto --output_dir nameless",
-         {"and checkpoints (nameless/checkpoint-4 is the newest that is whole), but no run.json",
+         {"and checkpoints (nameless/checkpoint-4 is the newest complete one), but no run.json",
           "cannot open nameless/run.json", "--resume nameless/checkpoint-4 --output_dir nameless-2"}},
         {"--resume auto --output_dir torn_name",
          {"torn_name/checkpoint-4", "torn_name/run.json:", "--output_dir torn_name-2"}},
@@ -501,7 +500,7 @@ TEST(a_checkpoint_without_its_state_is_damaged_and_says_what_its_weights_are_goo
     shell("cp -r stateless/checkpoint-4 weights; rm weights/manifest.json");
     CHECK_RAN(run("--output_dir from_weights --max_steps 1 --model weights"));
     CHECK_RAN(run_plain("--resume auto --output_dir stateless"));
-    CHECK(strstr(err(), "stateless/checkpoint-4 is not whole, passing it over") &&
+    CHECK(strstr(err(), "stateless/checkpoint-4 is incomplete, and is skipped") &&
               exists("stateless/abandoned/checkpoint-4/model.safetensors"),
           "%s", err());
     check_same_checkpoint("stated/checkpoint-6", "stateless/checkpoint-6");
@@ -511,11 +510,12 @@ TEST(a_folder_of_a_run_is_no_model_and_its_newest_checkpoint_is_named)
 {
     static const Refusal cases[] = {
         {"--model several",
-         {"--model several: that is a folder with checkpoints", "--model several/checkpoint-4", NULL}},
+         {"--model several: that folder contains checkpoints", "--model several/checkpoint-4", NULL}},
         {"--model several/ --dry_run", {"--model several/checkpoint-4", NULL, NULL}},
         {"--model several --evaluate", {"--model several/checkpoint-4", NULL, NULL}},
         {"--model torn_of_several", {"--model torn_of_several/checkpoint-2", NULL, NULL}},
-        {"--model none_of_several", {"none_of_several: that is the folder of a run without a whole checkpoint", NULL}},
+        {"--model none_of_several",
+         {"none_of_several: that is the folder of a run without a complete checkpoint", NULL}},
         {"--model text_of_several", {"cannot open text_of_several/config.json", NULL, NULL}},
     };
     CHECK_RAN(run("--output_dir several --max_steps 4 --save_steps 2"));
@@ -531,19 +531,20 @@ TEST(a_folder_of_a_run_is_no_model_and_its_newest_checkpoint_is_named)
 TEST(a_new_run_does_not_touch_a_folder_that_was_used_before)
 {
     static const Refusal cases[] = {
-        {"--output_dir used", {"used holds a run already; go on with it (--resume auto", "--output_dir used-3", NULL}},
+        {"--output_dir used", {"used already holds a run; continue it (--resume auto", "--output_dir used-3", NULL}},
         {"--output_dir used/", {"--output_dir used-3", "--overwrite_output_dir", NULL}},
-        {"--output_dir used --model elsewhere/checkpoint-1", {"used holds a run already", NULL, NULL}},
+        {"--output_dir used --model elsewhere/checkpoint-1", {"used already holds a run", NULL, NULL}},
         {"--output_dir used --resume elsewhere/checkpoint-1", {"which is not the one that is resumed", "used-3", NULL}},
         {"--output_dir notes", {"notes holds training_args.json", "move it away", "--output_dir notes-2"}},
         {"--output_dir notes --overwrite_output_dir",
          {"notes holds training_args.json, but no run", "move it away", NULL}},
         {"--output_dir used/checkpoint-3/deeper/still",
          {"lies in ", "used/checkpoint-3, which has a manifest.json", NULL}},
-        {"--output_dir other_way --resume used/checkpoint-3", {"another way of the one that is resumed", NULL, NULL}},
-        {"--output_dir used//", {"used// holds a run already", "(--output_dir used-3)", NULL}},
+        {"--output_dir other_way --resume used/checkpoint-3",
+         {"a different course of the one that is resumed", NULL, NULL}},
+        {"--output_dir used//", {"used// already holds a run", "(--output_dir used-3)", NULL}},
         {"--output_dir used --overwrite_output_dir --model ./used/checkpoint-3",
-         {"lies in used, which --overwrite_output_dir would clear", "another --output_dir", NULL}},
+         {"lies in used, which --overwrite_output_dir would empty", "another --output_dir", NULL}},
         {"--output_dir notes --resume auto", {"notes holds training_args.json", NULL, NULL}},
         {"--output_dir notes --resume elsewhere/checkpoint-1", {"notes holds training_args.json", NULL, NULL}},
     };
@@ -583,7 +584,7 @@ TEST(resume_auto_passes_over_checkpoints_of_other_runs)
     CHECK_RAN(run("--output_dir host --max_steps 2"));
     shell("cp -r guest/checkpoint-9 host");
     CHECK_RAN(run_plain("--output_dir host --resume auto --max_steps 3"));
-    CHECK(strstr(out(), "resumed from host/checkpoint-2") && strstr(err(), "checkpoint-9 is of another run"), "%s",
+    CHECK(strstr(out(), "resumed from host/checkpoint-2") && strstr(err(), "checkpoint-9 belongs to another run"), "%s",
           err());
 }
 
@@ -618,19 +619,18 @@ TEST(flags_that_change_nothing_are_said_to)
     static const struct {
         const char *flags, *words; // NULL: nothing is said
     } cases[] = {
-        {"--momentum 0.5", "--momentum changes nothing where --optimizer is \"adamw\"; leave it out\n"},
+        {"--momentum 0.5", "--momentum changes nothing with --optimizer \"adamw\"; leave it out\n"},
         {"--momentum 0.5 --optimizer sgd", NULL},
-        {"--adam_beta1 0.5 --optimizer sgd", "--adam_beta1 changes nothing where --optimizer is \"sgd\""},
+        {"--adam_beta1 0.5 --optimizer sgd", "--adam_beta1 changes nothing with --optimizer \"sgd\""},
         {"--adam_beta2 0.5", NULL},
-        {"--min_lr_ratio 0.5 --lr_scheduler_type constant",
-         "--min_lr_ratio changes nothing where --lr_scheduler_type is "},
+        {"--min_lr_ratio 0.5 --lr_scheduler_type constant", "--min_lr_ratio changes nothing with --lr_scheduler_type "},
         {"--min_lr_ratio 0.5 --lr_scheduler_type linear", NULL},
-        {"--lr_decay_steps 1", "--lr_decay_steps changes nothing where --lr_scheduler_type is \"cosine\""},
-        {"--temperature 0.5", "--temperature changes nothing where --sample_tokens is 0"},
+        {"--lr_decay_steps 1", "--lr_decay_steps changes nothing with --lr_scheduler_type \"cosine\""},
+        {"--temperature 0.5", "--temperature changes nothing with --sample_tokens 0"},
         {"--temperature 0.5 --sample_tokens 1", NULL},
-        {"--eval_steps 1 --validation_fraction 0", "--eval_steps changes nothing where --validation_fraction is 0.0"},
+        {"--eval_steps 1 --validation_fraction 0", "--eval_steps changes nothing with --validation_fraction 0.0"},
         {"--eval_windows 1", NULL},
-        {"--chat_template chatml", "--chat_template chatml changes nothing: what is learned from are texts"},
+        {"--chat_template chatml", "--chat_template chatml changes nothing: the training data are texts"},
         {"--config unused.json", NULL},
     };
     shell("sed 's/^{/{\"momentum\": 0.5, \"top_k\": 3, /' tiny.json > unused.json");
@@ -647,7 +647,8 @@ TEST(a_run_in_which_nothing_is_learned_is_an_error_and_a_step_in_which_nothing_i
           "> few.jsonl");
     start("--output_dir ones --max_steps 3 --train_data ones.jsonl --seq_len 4 --validation_fraction 0");
     finish();
-    CHECK(child.status == 1 && strstr(err(), "nothing is learned in step 1, since no label of its 8 samples counts") &&
+    CHECK(child.status == 1 &&
+              strstr(err(), "nothing is learned in step 1, because no label of its 8 samples counts") &&
               strstr(err(), "nothing was learned in the last 3 steps"),
           "status %d: %s", child.status, err());
     CHECK_RAN(run("--output_dir together --max_steps 3 --train_data ones.jsonl --seq_len 4 --validation_fraction 0 "
@@ -677,7 +678,7 @@ TEST(what_is_one_is_said_to_be_one)
     CHECK(strstr(out(), "; 1 document\n"), "%s", out());
     start("--output_dir single5 --max_steps 1 --train_data one.jsonl --train_data_weights 1,2 --validation_fraction 0");
     finish();
-    CHECK(strstr(err(), "there are 2 weights (1,2), and 1 source of data"), "%s", err());
+    CHECK(strstr(err(), "there are 2 weights (1,2), but 1 source of data"), "%s", err());
 }
 
 static double logged_rate(const char *output_dir, int step)
@@ -694,16 +695,15 @@ static double logged_rate(const char *output_dir, int step)
 // Each in one line, behind the start, with what to do.
 TEST(a_rate_that_goes_up_again_a_mode_of_one_rank_and_a_run_that_begins_anew_are_said_where_a_run_begins)
 {
-    static const char up[] = "goes up again";
+    static const char up[] = "rises again";
     CHECK_RAN(run("--output_dir cosine --max_steps 4 --warmup_steps 0 --learning_rate 0.01 --min_lr_ratio 0.1"));
     CHECK(!err()[0], "%s", err());
     shell("for i in constant form higher lower inside; do cp -r cosine cosine_$i; done");
     CHECK_RAN(run_plain("--output_dir cosine --resume auto --max_steps 8"));
     // 0.01 (0.1 + 0.9 (1 + cos(5/8 pi)) / 2)
-    CHECK(strstr(err(),
-                 "the learning rate goes up again, from 0.001 to 0.00378 in step 5: max_steps was 4 and is 8, over "
-                 "which cosine stretches; to go on at the last one, say --lr_scheduler_type constant "
-                 "--learning_rate 0.001\n"),
+    CHECK(strstr(err(), "the learning rate rises again, from 0.001 to 0.00378 in step 5: max_steps was 4 and is now 8, "
+                        "over which cosine stretches; to continue with the last one, say --lr_scheduler_type constant "
+                        "--learning_rate 0.001\n"),
           "%s", err());
     CHECK(fabs(logged_rate("cosine", 5) - 0.00378) < 5e-6, "step 5 has the rate %g", logged_rate("cosine", 5));
     CHECK_RAN(run_plain("--output_dir cosine_constant --resume auto --max_steps 8 --lr_scheduler_type constant "
@@ -711,7 +711,7 @@ TEST(a_rate_that_goes_up_again_a_mode_of_one_rank_and_a_run_that_begins_anew_are
     CHECK(!strstr(err(), up), "%s", err());
     CHECK(fabs(logged_rate("cosine_constant", 5) - 0.001) < 1e-9, "%g", logged_rate("cosine_constant", 5));
     CHECK_RAN(run_plain("--output_dir cosine_form --resume auto --max_steps 5 --lr_scheduler_type constant"));
-    CHECK(strstr(err(), "in step 5: lr_scheduler_type was cosine and is constant; to go on"), "%s", err());
+    CHECK(strstr(err(), "in step 5: lr_scheduler_type was cosine and is now constant; to continue"), "%s", err());
     CHECK_RAN(run_plain("--output_dir cosine_higher --resume auto --max_steps 8 --learning_rate 0.02"));
     CHECK(!strstr(err(), up), "it was asked for: %s", err());
     CHECK_RAN(run_plain("--output_dir cosine_lower --resume auto --max_steps 8 --learning_rate 0.01"));
@@ -723,43 +723,42 @@ TEST(a_rate_that_goes_up_again_a_mode_of_one_rank_and_a_run_that_begins_anew_are
     CHECK(!strstr(err(), up), "a rate that warms up does so: %s", err());
 
     CHECK_RAN(run("--output_dir alone --max_steps 1 --mode galaxy"));
-    CHECK(strstr(err(), "mode galaxy splits the model among ranks, and there is one: it is computed as without a mode; "
-                        "--ranks N"),
+    CHECK(strstr(err(), "mode galaxy splits the model among ranks, but there is only one, so it is computed as without "
+                        "a mode; --ranks N"),
           "%s", err());
     CHECK_RAN(run("--output_dir alone2 --max_steps 1 --mode tp --ranks 2 --tp 1"));
     CHECK(strstr(err(),
-                 "mode tp splits the model among the ranks of --tp, which is 1: each of the 2 ranks has all of it"),
+                 "mode tp splits the model among the ranks of --tp, which is 1, so each of the 2 ranks has all of it"),
           "%s", err());
     CHECK_RAN(run("--output_dir both --max_steps 1 --mode tp --ranks 2"));
     CHECK(!strstr(err(), "splits the model"), "%s", err());
 
     CHECK_RAN(run("--output_dir alone_ --max_steps 1 --resume auto"));
-    CHECK(strstr(err(),
-                 "there is nothing to resume in alone_; a new run begins, at step 1. If one was to be gone on with, "
-                 "stop this one and name its folder: --output_dir alone\n"),
+    CHECK(strstr(err(), "there is nothing to resume in alone_, so a new run starts at step 1. To continue another run, "
+                        "stop this one and name the other's folder: --output_dir alone\n"),
           "%s", err());
     run("--output_dir alone_2 --max_steps 1 --resume auto --evaluate");
     CHECK(strstr(err(), "nothing to resume in alone_2; there is a run in --output_dir alone"), "%s", err());
     CHECK_RAN(run("--output_dir alone/chekpoint-1 --max_steps 1 --resume auto")); // a checkpoint, mistyped
-    CHECK(strstr(err(), "name its folder: --output_dir alone\n"), "%s", err());
+    CHECK(strstr(err(), "name the other's folder: --output_dir alone\n"), "%s", err());
     CHECK_RAN(run("--output_dir many/one --max_steps 1"));
     CHECK_RAN(run("--output_dir many --max_steps 1 --resume auto"));
-    CHECK(strstr(err(), "name its folder: --output_dir many/one\n"), "%s", err());
+    CHECK(strstr(err(), "name the other's folder: --output_dir many/one\n"), "%s", err());
     CHECK_RAN(run("--output_dir quite/else --max_steps 1 --resume auto"));
-    CHECK(strstr(err(), "name its folder: --output_dir FOLDER\n"), "%s", err());
+    CHECK(strstr(err(), "name the other's folder: --output_dir FOLDER\n"), "%s", err());
 }
 
 TEST(a_mistyped_folder_has_nothing_to_resume_and_a_run_without_checkpoint_begins_again_as_itself)
 {
     CHECK_RAN(run("--output_dir mistipd --max_steps 2 --resume auto"));
-    CHECK(strstr(err(), "nothing to resume in mistipd; a new run begins") && !strstr(out(), "resumed"), "%s", err());
+    CHECK(strstr(err(), "nothing to resume in mistipd, so a new run starts") && !strstr(out(), "resumed"), "%s", err());
     run_plain("--output_dir mistopd --evaluate --resume auto");
     CHECK(child.status == 1 && strstr(err(), "no checkpoint in mistopd") && !strstr(err(), "begins"), "%s", err());
     check_whole("mistipd/checkpoint-2");
     CHECK_RAN(run("--output_dir early --max_steps 4 --learning_rate 0.1 --seed 3"));
     shell("cp -r early early_again; rm -r early_again/checkpoint-4");
     CHECK_RAN(run_plain("--output_dir early_again --resume auto"));
-    CHECK(strstr(err(), "begins again, with its options"), "%s", err());
+    CHECK(strstr(err(), "starts again, with its options"), "%s", err());
     check_same_checkpoint("early/checkpoint-4", "early_again/checkpoint-4");
     check_branch("early_again", 4, 4);
 }
@@ -812,7 +811,7 @@ TEST(a_checkpoint_may_be_named_by_a_link_or_a_dot_and_stays_whole)
     check_whole("named/checkpoint-4");
     check_log_steps("named", 5);
     static const Refusal cases[] = {
-        {"--resume named/abandoned/checkpoint-5", {"was set apart", "--output_dir", NULL}},
+        {"--resume named/abandoned/checkpoint-5", {"was set aside", "--output_dir", NULL}},
         {"--resume named", {"is the folder of a run", "--resume auto --output_dir named", NULL}},
         {"--resume named/checkpoint-4 --max_steps 3",
          {"is of step 4, and max_steps is 3", "an earlier checkpoint", NULL}},
@@ -879,7 +878,7 @@ TEST(a_terminal_that_is_closed_ends_a_run_behind_a_checkpoint)
         CHECK(wait_for(path, "\"step\": 2, "), "no second step came");
         for (int k = 0; k < 3; k++) kill(child.pid, SIGHUP), sleep_ms(1);
         const int status = finish(), step = saved_step(dir);
-        CHECK(status == 128 + SIGHUP && step >= 2 && strstr(err(), "go on with --resume auto"), "%s: status %d: %s",
+        CHECK(status == 128 + SIGHUP && step >= 2 && strstr(err(), "continue with --resume auto"), "%s: status %d: %s",
               ways[i], status, err());
         snprintf(path, sizeof path, "%s/checkpoint-%d", dir, step);
         check_whole(path);
@@ -914,7 +913,7 @@ TEST(sighup_to_one_rank_of_mpi_ends_all_behind_a_checkpoint)
     const int n = children_of(child.pid, rank, 8);
     if (CHECK(n >= 2, "mpirun has %d children", n)) kill(rank[n - 1], SIGHUP);
     finish();
-    CHECK(child.status > 0 && strstr(err(), "go on with --resume auto"), "status %d: %s", child.status, err());
+    CHECK(child.status > 0 && strstr(err(), "continue with --resume auto"), "status %d: %s", child.status, err());
     char path[80];
     snprintf(path, sizeof path, "hung_up_mpi/checkpoint-%d", saved_step("hung_up_mpi"));
     check_whole(path);
@@ -1152,11 +1151,11 @@ TEST(a_path_of_the_run_that_is_not_there_is_named_with_the_folder_that_it_was_lo
     } cases[] = {
         {"--resume ../moved/checkpoint-2",
          {"cannot open near.txt", "--train_data near.txt, which is relative to the current folder, now /",
-          "/working: change to the folder where it was started, or give --train_data"}},
-        {"--resume auto --output_dir ../moved --ranks 2", {"started with --train_data near.txt", "/working: ", NULL}},
+          "/working; change to the folder where it was started, or give --train_data"}},
+        {"--resume auto --output_dir ../moved --ranks 2", {"started with --train_data near.txt", "/working; ", NULL}},
         {"--resume auto --output_dir ../rebegun --train_data ../near.txt",
-         {"started with --model moved/checkpoint-2, which is relative to the current folder, now /",
-          "/working: ", "give --model again"}},
+         {"started with --model moved/checkpoint-2, which is relative to the current folder, now /", "/working; ",
+          "give --model again"}},
     };
     shell("cp text.txt near.txt; mkdir working");
     CHECK_RAN(run("--output_dir moved --max_steps 2 --train_data near.txt"));
@@ -1220,7 +1219,7 @@ TEST(what_stdout_does_not_take_is_an_error_at_the_end)
         const int status = status_of(lines[i], ">/dev/full");
         char *said = read_text("shell_err.txt");
         CHECK(status == 1 &&
-                  strstr(said, "error: not all of what was said could be written to the standard output: No space"),
+                  strstr(said, "error: part of the output could not be written to standard output: No space"),
               "%s: status %d: %s", lines[i], status, said);
         free(said);
     }

@@ -151,20 +151,21 @@ TEST(a_bert_is_tuned_for_vectors_saved_and_gone_on_with)
 TEST(what_cannot_have_a_side_network_is_refused)
 {
     static const Refusal cases[] = {
-        {"--tuning side", {"--tuning side adapts a model that has learned", "--model"}},
+        {"--tuning side", {"--tuning side needs a pretrained model to adapt", "--model"}},
         {"--side_mix gated --model base/checkpoint-8 --tuning lora",
-         {"--side_mix is about --tuning side, and this run has --tuning lora"}},
-        {"--add_bias_sampling --model base/checkpoint-8", {"--add_bias_sampling is about an adapter", "--tuning side"}},
+         {"--side_mix is an option of --tuning side, but this run has --tuning lora"}},
+        {"--add_bias_sampling --model base/checkpoint-8",
+         {"--add_bias_sampling is an option for adapters", "--tuning side"}},
         {BASE "--side_mix mixed", {"plain|gated"}},
-        {BASE "--lora_dim 4", {"--lora_dim is about --tuning lora, and this run has --tuning side"}},
-        {BASE "--adapter_reduction_dim 4", {"--adapter_reduction_dim is about --tuning adapter"}},
+        {BASE "--lora_dim 4", {"--lora_dim is an option of --tuning lora, but this run has --tuning side"}},
+        {BASE "--adapter_reduction_dim 4", {"--adapter_reduction_dim is an option of --tuning adapter"}},
         {"--model base/checkpoint-8 --tuning side --side_reduction_factor 5",
-         {"side_reduction_factor is 5; the model's width is 32"}},
+         {"side_reduction_factor is 5; it must divide the model's width (hidden_size), which is 32"}},
         {"--model base/checkpoint-8 --tuning side --side_reduction_factor 0", {"from 1 to 65536"}},
         {BASE "--trainable_modules input_layernorm",
-         {"model.layers.0.input_layernorm.weight is to be trained, but lies beside a side network"}},
+         {"model.layers.0.input_layernorm.weight cannot be trained beside a side network"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
-        {"--adapter refused/checkpoint-2 --side_mix gated", {"--side_mix is another than that of the adapter"}},
+        {"--adapter refused/checkpoint-2 --side_mix gated", {"--side_mix differs from that of the adapter"}},
         {"--resume refused/checkpoint-2 --side_reduction_factor 8 --max_steps 4",
          {"--side_reduction_factor 4", "says 8"}},
     };
@@ -177,17 +178,17 @@ TEST(what_cannot_have_a_side_network_is_refused)
 TEST(what_is_frozen_at_0_where_gradients_come_through_is_refused_whatever_the_method)
 {
     static const Refusal cases[] = {
-        {BASE "--freeze side.up.weight", {"side.up.weight is frozen at 0, so that side.down.0.weight", "--freeze"}},
+        {BASE "--freeze side.up.weight", {"side.up.weight is frozen at 0, so side.down.0.weight", "--freeze"}},
         {BASE "--add_bias_sampling --side_mix gated --freeze side.up.weight,side.down.0*",
-         {"side.up.weight is frozen at 0, so that side.model.layers.0."}},
+         {"side.up.weight is frozen at 0, so side.model.layers.0."}},
         {"--adapter young/checkpoint-1 --freeze side.up.weight", {"side.up.weight is frozen at 0"}},
         {LORA "--freeze *lora_B*", {"0.self_attn.q_proj.lora_B.weight is frozen at 0", "q_proj.lora_A.weight"}},
         {LORA "--ranks 2 --mode tp --precision bf16 --freeze *0.mlp.up_proj.lora_B*",
          {"up_proj.lora_B.weight is frozen at 0"}},
         {LORA "--target_modules embed_tokens --freeze *embedding_A --trainable_modules norm",
-         {"lora_embedding_A is frozen at 0, so that", "lora_embedding_B"}},
+         {"lora_embedding_A is frozen at 0, so", "lora_embedding_B"}},
         {"--model base/checkpoint-8 --tuning prompt --freeze *gate",
-         {"adaption_gate is frozen at 0, so that", "adaption_prompt"}},
+         {"adaption_gate is frozen at 0, so", "adaption_prompt"}},
     };
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir young --max_steps 1 --learning_rate 0"));
@@ -209,7 +210,8 @@ TEST(what_is_frozen_elsewhere_trains_the_rest)
         CHECK(!strstr(err(), "is frozen"), "%s: %s", ways[i], err());
     }
     CHECK_RAN(run("--model base/checkpoint-8 --tuning adapter --freeze *adapter_up* --output_dir small --max_steps 1"));
-    CHECK(strstr(err(), "0.self_attn.adapter_up.weight is frozen as small as it was drawn (at most 0.00"), "%s", err());
+    CHECK(strstr(err(), "0.self_attn.adapter_up.weight is frozen at its small random initial values (at most 0.00"),
+          "%s", err());
 }
 
 // A folder as PEFT's are, without a manifest, in which a tensor's elements are 0 from the first on: so many of n parts.
@@ -266,7 +268,7 @@ TEST(a_folder_of_another_side_network_is_refused)
     shell("cp -r file/checkpoint-2 key && rm key/manifest.json && sed -i 's/\"side_mix\"/\"scale\": 2, \"side_mix\"/' "
           "key/adapter_config.json");
     CHECK_RAN(run("--adapter key --output_dir x3 --max_steps 1"));
-    CHECK(strstr(err(), "key/adapter_config.json: scale is not known here and not read"), "%s", err());
+    CHECK(strstr(err(), "key/adapter_config.json: scale is not known and not read"), "%s", err());
 }
 
 int main(int argc, char **argv) { return program_main(argc, argv); }

@@ -194,7 +194,7 @@ TEST(a_resumed_run_finds_what_was_kept_and_computes_what_was_lost)
     share = share_behind("cut", "truncate -s -90000 rank-0.rows");
     CHECK(share < 100 && share > 0 && !strstr(err(), "damaged"), "%d%%: %s", share, err());
     share = share_behind("head", "printf x | dd of=rank-0.rows bs=1 seek=9 conv=notrunc status=none");
-    CHECK(share == 0 && strstr(err(), "rank-0.rows is about another model"), "%d%%: %s", share, err());
+    CHECK(share == 0 && strstr(err(), "rank-0.rows is for another model"), "%d%%: %s", share, err());
     // a byte of every record's values: each is found out, computed, and whole again in the next epoch
     share = share_behind("harmed", "for i in $(seq 0 35); do printf '\\333\\334' | dd of=rank-0.rows bs=1 "
                                    "seek=$((64 + 8224 * i + 4000)) conv=notrunc status=none; done");
@@ -240,7 +240,7 @@ TEST(other_ranks_than_before_read_what_they_can)
           share_of(3), out());
     shell("rm -r others/checkpoint-28");
     CHECK_RAN(run(TEXT "--resume others/checkpoint-14 --output_dir others --ranks 2 --mode tp --micro_batch_size 4"));
-    CHECK(share_of(2) == 0 && share_of(3) > 0 && strstr(err(), "about another model, or another part of it"),
+    CHECK(share_of(2) == 0 && share_of(3) > 0 && strstr(err(), "for another model, or another part of it"),
           "a part of the work: %d, %d%%: %s", share_of(2), share_of(3), err());
 }
 
@@ -256,10 +256,10 @@ TEST(a_folder_of_records_serves_further_runs_on_the_same_model_alone)
         CHECK_RAN(run(BASE EPOCHS "--model base2/checkpoint-8 --output_dir dir%d %s", 4 + i,
                       i ? "--side_cache_dir records" : "--side_cache none"));
     check_same_checkpoint("dir4/checkpoint-28", "dir5/checkpoint-28");
-    CHECK(strstr(err(), "records/rank-0.rows is about another model"), "%s", err());
+    CHECK(strstr(err(), "records/rank-0.rows is for another model"), "%s", err());
     check_shares("other weights", 0, 100);
     CHECK_RAN(run(BASE EPOCHS "--output_dir dir3 --side_cache_dir records --precision bf16"));
-    CHECK(strstr(err(), "records/rank-0.rows is about another model"), "%s", err());
+    CHECK(strstr(err(), "records/rank-0.rows is for another model"), "%s", err());
     check_shares("another type", 0, 100);
     CHECK_RAN(run(BASE EPOCHS "--output_dir dir6 --side_cache_dir records --precision bf16 --quantize nf4"));
     check_shares("other numbers of its matrices", 0, 100);
@@ -268,7 +268,7 @@ TEST(a_folder_of_records_serves_further_runs_on_the_same_model_alone)
           "no other configuration");
     CHECK_RAN(run(BASE EPOCHS "--output_dir dir7 --side_cache_dir records2"));
     CHECK_RAN(run(BASE EPOCHS "--model turned --output_dir dir8 --side_cache_dir records2"));
-    CHECK(strstr(err(), "records2/rank-0.rows is about another model"), "%s", err());
+    CHECK(strstr(err(), "records2/rank-0.rows is for another model"), "%s", err());
     check_shares("another configuration", 0, 100);
 }
 
@@ -374,7 +374,7 @@ TEST(a_bert_for_labels_or_vectors_reads_what_it_has_computed)
     }
     start("%s --task masked_lm --train_data text.txt --output_dir masked", common);
     finish();
-    CHECK(child.status > 0 && strstr(err(), "masks other tokens each time; take --tuning side"), "%s", err());
+    CHECK(child.status > 0 && strstr(err(), "masks other tokens each time; use --tuning side"), "%s", err());
     snprintf(program, sizeof program, "%s", train);
 }
 
@@ -406,18 +406,19 @@ TEST(a_cache_where_none_can_be_is_refused)
 {
     static const Refusal cases[] = {
         {SIDE "--tuning side --side_cache memory",
-         {"--side_cache is about --tuning side_only, and this run has --tuning side"}},
-        {"--side_cache_dir records", {"--side_cache_dir is about", "--tuning side_only"}},
+         {"--side_cache is an option of --tuning side_only, but this run has --tuning side"}},
+        {"--side_cache_dir records", {"--side_cache_dir is an option for", "--tuning side_only"}},
         {BASE "--side_cache ram", {"disk|memory|none"}},
-        {"--tuning side_only", {"--tuning side_only adapts a model that has learned", "--model"}},
-        {BASE "--trainable_modules input_layernorm", {"lies beside a side network"}},
+        {"--tuning side_only", {"--tuning side_only needs a pretrained model to adapt", "--model"}},
+        {BASE "--trainable_modules input_layernorm", {"cannot be trained beside a side network"}},
         {BASE "--side_cache_dir small.txt --output_dir in_the_way", {"small.txt"}},
-        {BASE "--side_cache memory --side_cache_dir records", {"--side_cache_dir is a folder for --side_cache disk"}},
-        {BASE "--output_dir placed --side_cache_dir placed/checkpoint-4 --max_steps 4", {"the place of a checkpoint"}},
+        {BASE "--side_cache memory --side_cache_dir records",
+         {"--side_cache_dir names a folder for --side_cache disk"}},
+        {BASE "--output_dir placed --side_cache_dir placed/checkpoint-4 --max_steps 4", {"the folder of a checkpoint"}},
         {BASE "--output_dir placed --side_cache_dir of_pipe", {"of_pipe/rank-0.rows is a pipe"}},
         {BASE "--output_dir placed --side_cache_dir of_folder", {"of_folder/rank-0.rows is a folder"}},
         {BASE "--output_dir placed --side_cache_dir of_device", {"of_device/rank-0.rows is a device"}},
-        {BASE "--output_dir placed --side_cache_dir of_text", {"of_text/rank-0.rows is no cache of records"}},
+        {BASE "--output_dir placed --side_cache_dir of_text", {"of_text/rank-0.rows is not a cache of records"}},
         {BASE "--output_dir placed --side_cache_dir of_one/ --ranks 2", {"of_one/rank-1.rows is a pipe"}},
         {BASE "--output_dir placed --side_cache_dir small.txt/deeper", {"of a side cache: small.txt is no folder"}},
         {BASE "--output_dir placed --side_cache_dir dangling/x", {"of a side cache: dangling is no folder"}},
@@ -429,7 +430,7 @@ TEST(a_cache_where_none_can_be_is_refused)
     CHECK_REFUSALS(cases);
     CHECK(!exists("placed"), "the output folder was made for a run that was refused");
     const Refusal staged = {BASE "--output_dir staged --ranks 4 --pp 2",
-                            {"--tuning side_only keeps the outputs of all layers", "take --tuning side"}};
+                            {"--tuning side_only keeps the outputs of all layers", "use --tuning side"}};
     check_refusals(&staged, 1);
     const char *first = strstr(err(), "error:");
     CHECK(first && !strstr(first + 1, "error:"), "more than one rank says so: %s", err());

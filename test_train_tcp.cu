@@ -101,7 +101,7 @@ TEST(a_signal_to_one_process_ends_a_long_validation_on_all)
     const double at = now() - child.started;
     const int status = finish_within(at + 10);
     CHECK(status == 2, "%d of 2 ranks ended by the signal, %.1f s after it", status, child.seconds - at);
-    says(0, "stopped by a signal after step 1 of 3; go on with --resume auto");
+    says(0, "stopped by a signal after step 1 of 3; continue with --resume auto");
     check_whole("stopped/checkpoint-1");
 }
 
@@ -111,7 +111,7 @@ TEST(processes_with_other_options_or_texts_end_all_with_their_number)
         {"--learning_rate 1e-4", "--learning_rate is 0.002 on rank 0 and 0.0001 on rank 1"},
         {"--num_attention_heads 2", "--num_attention_heads is 4 on rank 0 and 2 on rank 1"},
         {"--resume auto", "--resume is not given on rank 0 and \"auto\" on rank 1"},
-        {"--train_data other.txt", "rank 1: other.txt is another text"}};
+        {"--train_data other.txt", "rank 1: other.txt is a different text"}};
     shell("tr a-z A-Z < text.txt > other.txt");
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         start_ranks(BY_TORCHRUN, 3, "--config tiny.json --max_steps 2 --output_dir differ", pairs[i][0]);

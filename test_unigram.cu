@@ -208,7 +208,7 @@ TEST(a_character_that_is_no_piece_needs_one_for_unknown_ones)
     if (!open_document(&t, "", "\"unk_id\":null,\"vocab\":[[\"a\",-1]]")) return;
     CHECK(gx_tokenizer_encode(&t, "aa", 2, GX_SPECIAL_AS_TEXT, ids, &n, &err) == GX_OK && n == 2, "%s", err.message);
     refused(&err, gx_tokenizer_encode(&t, "ax", 2, GX_SPECIAL_AS_TEXT, ids, &n, &err), GX_ERR_FORMAT, "\"x\"",
-            "the vocabulary has none for unknown ones");
+            "the vocabulary has none for unknown text");
     CHECK(n == 0, "%ld", (long)n);
     gx_tokenizer_close(&t);
 }
@@ -327,9 +327,9 @@ TEST(files_that_are_wrong_are_refused_by_name)
         const char *message;
     } changes[] = {
         {"t5", "\"WhitespaceSplit\"", "\"Whitespace\"", GX_ERR_UNSUPPORTED,
-         "the pre_tokenizer is of the type \"Whitespace\"; what is built: ByteLevel, Split, WhitespaceSplit"},
+         "the pre_tokenizer is of the type \"Whitespace\"; supported: ByteLevel, Split, WhitespaceSplit"},
         {"t5", "\"type\":\"Precompiled\"", "\"type\":\"StripAccents\"", GX_ERR_UNSUPPORTED,
-         "the normalizer is of the type \"StripAccents\"; what is built: NFC, NFD, NFKC, NFKD, Lowercase, Precompiled"},
+         "the normalizer is of the type \"StripAccents\"; supported: NFC, NFD, NFKC, NFKD, Lowercase, Precompiled"},
         {"t5", "\"type\":\"TemplateProcessing\"", "\"type\":\"RobertaProcessing\"", GX_ERR_UNSUPPORTED,
          "the post_processor is of the type \"RobertaProcessing\""},
         {"t5", "\"unk_id\":2", "\"unk_id\":99999", GX_ERR_FORMAT, "the unk_id is 99999; expected 0 to"},
@@ -340,11 +340,11 @@ TEST(files_that_are_wrong_are_refused_by_name)
         {"t5", "[\"<pad>\",0.0]", "[\"<pad>\"]", GX_ERR_FORMAT, "piece 0 of the vocabulary is an array of 1;"},
         {"t5", "[\"<pad>\",0.0]", "7", GX_ERR_FORMAT, "piece 0 of the vocabulary is an integer"},
         {"t5", "[\"</s>\",0.0]", "[\"</s>\",0.0],[\"</s>\",0.0]", GX_ERR_FORMAT,
-         "piece 1 of the vocabulary, \"</s>\", stands there again"},
+         "piece 1 of the vocabulary, \"</s>\", is listed twice"},
         {"t5", "\"vocab\":[[", "\"vocab\":[],\"more\":[[", GX_ERR_FORMAT, "the vocabulary has 0 pieces"},
         {"t5", "\"vocab\":[[", "\"vocab\":{},\"more\":[[", GX_ERR_FORMAT, "\"vocab\" is an object"},
         {"nfkc", "\"strip_left\"", "\"left\"", GX_ERR_FORMAT, "\"strip_left\" is missing"},
-        {"xlm-r", " {2,}", "a*", GX_ERR_UNSUPPORTED, "can match nothing at all"},
+        {"xlm-r", " {2,}", "a*", GX_ERR_UNSUPPORTED, "can match the empty text"},
     };
     GxTokenizer t;
     GxError err = GX_ZERO;
@@ -383,13 +383,13 @@ TEST(a_charsmap_that_leads_beyond_its_end_is_refused)
     } cases[] = {{0, a, value, "xy\0", ""},
                  {0, a, value | 3, "xyz", ""}, // the 0 behind it: no text
                  {0, a, value | 4, "xyz", ""}, // its end
-                 {0, a, value | 5, "xyz", "leads beyond its end"},
-                 {0, a, value | 1, "\xC3\xA9z", "leads beyond its end"}, // within a character
+                 {0, a, value | 5, "xyz", "points beyond its end"},
+                 {0, a, value | 1, "\xC3\xA9z", "points beyond its end"}, // within a character
                  {0, a, value, "\xC3z ", "are not UTF-8"},
-                 {256u << 10, a, value, "xyz", "leads beyond its end"}, // its children do: 256 ^ 3 and on
-                 {1u << 10 | FAR, a, value, "xyz", "leads beyond its end"},
-                 {0, 97 | LEAF | 1000u << 10, value, "xyz", "leads beyond its end"},
-                 {0, 97 | 1000u << 10, value, "xyz", "leads beyond its end"},
+                 {256u << 10, a, value, "xyz", "points beyond its end"}, // its children do: 256 ^ 3 and on
+                 {1u << 10 | FAR, a, value, "xyz", "points beyond its end"},
+                 {0, 97 | LEAF | 1000u << 10, value, "xyz", "points beyond its end"},
+                 {0, 97 | 1000u << 10, value, "xyz", "points beyond its end"},
                  {0, 97 | 0u << 10, value, "xyz", ""}}; // around and around, to no key
     unsigned char base64[2000];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -119,10 +119,10 @@ TEST(a_folder_says_its_format_in_any_of_four_places)
         {"auto", NULL, NULL, NULL, NULL, NULL, NULL},
         {"llama2", "A", NULL, NULL, "", "llama2", NULL},
         {"chat/chat_template.jinja", "A", NULL, NULL, "A", "", NULL},
-        {"auto", NULL, tools, NULL, NULL, NULL, "has 1 template, and none with the name \"default\""},
+        {"auto", NULL, tools, NULL, NULL, NULL, "has 1 template, but none with the name \"default\""},
         {"auto", NULL, "{\"chat_template\": {\"default\": \"B\", \"x\": \"y\"}}", NULL, "B", "", NULL},
         {"chat/tokenizer_config.json", NULL, "{\"chat_template\": \"B\"}", NULL, NULL, NULL,
-         "is a JSON file; expected a template in Jinja"},
+         "is a JSON file; expected a Jinja template"},
         {"chat/chat_template.jinja", "{\"chat_template\": \"B\"}", NULL, NULL, NULL, NULL, "is a JSON file"},
         {"auto", NULL, "{\"chat_template\": 7}", NULL, NULL, NULL, "chat_template is an integer; expected a text"},
         {"llama5", "A", NULL, NULL, NULL, NULL, "is \"llama5\", which is neither the name of a format nor a file"}};
@@ -516,8 +516,8 @@ TEST(drawing_is_as_the_folder_says_and_as_flags_say_before_that)
     set_prompts(&x, 1);
     gx_file_write("model/generation_config.json", config, (int64_t)strlen(config), &e);
     CHECK_RAN(write_text("--max_new_tokens 24"));
-    CHECK(!strstr(out(), x.text[0]) && strstr(err(), "num_beams is 3, which is not honoured"), "it is greedy: %s%s",
-          out(), err());
+    CHECK(!strstr(out(), x.text[0]) && strstr(err(), "num_beams is 3, which is ignored"), "it is greedy: %s%s", out(),
+          err());
     char *drawn = strdup(out());
     CHECK_RAN(write_text("--max_new_tokens 24 --ranks 2"));
     CHECK(!strcmp(drawn, out()), "two ranks draw others: %s%s", drawn, out());
@@ -528,9 +528,8 @@ TEST(drawing_is_as_the_folder_says_and_as_flags_say_before_that)
     CHECK_RAN(write_text("--max_new_tokens 24 --temperature 0"));
     CHECK(strstr(out(), x.text[0]) && !strstr(err(), "changes nothing"), "temperature 0: %s%s", out(), err());
     CHECK_RAN(write_text("--max_new_tokens 3 --temperature 0 --top_k 3 --min_p 0.5 --mode tp"));
-    CHECK(strstr(err(), "--top_k changes nothing where --temperature is 0") &&
-              strstr(err(), "--min_p changes nothing") && !strstr(err(), "--top_p") &&
-              strstr(err(), "mode tp splits the model among ranks, and there is one"),
+    CHECK(strstr(err(), "--top_k changes nothing if --temperature is 0") && strstr(err(), "--min_p changes nothing") &&
+              !strstr(err(), "--top_p") && strstr(err(), "mode tp splits the model among ranks, but there is only one"),
           "%s", err());
     gx_file_write("model/generation_config.json", "{\"temperature\": 1.5}", 20, &e);
     CHECK_RAN(write_text("--max_new_tokens 24"));
@@ -547,25 +546,26 @@ TEST(what_cannot_be_written_is_refused)
     set_prompts(&x, 1);
     static const struct {
         const char *more, *says;
-    } list[] = {{"--mode sp --ranks 2", "--mode sp splits the sequence"},
-                {"--mode galaxy2", "--mode galaxy2 splits the sequence"},
-                {"--mode serial --ranks 2", "several copies of the model are not built"},
-                {"--ranks 2 --tp 1", "--tp 1 on 2 ranks: all ranks share one copy"},
-                {"--tp 2", "or start 2 of them (--ranks 2)"},
-                {"--prompt_file nowhere.txt", "nowhere.txt"},
-                {"--prompt_file long.txt", "and the model room for 64, of which one must be new (max_position"},
-                {"--prompt_file gz.txt", "gz.txt is compressed by gzip, by its first bytes; expected text in UTF-8"},
-                {"--prompt_file no_utf8.txt", "no_utf8.txt: byte 2 is no UTF-8 text"},
-                {"--prompt=", "prompt 1 is empty"},
-                {"--stop=", "--stop \"\" would end every text at once"},
-                {"--chat", "expected --prompt TEXT or --prompt_file FILE, or --chat, or --score FILE"},
-                {"--system x", "--system belongs to --chat"},
-                {"--chat_template auto", "--chat_template belongs to --chat"},
-                {"--thinking true", "--thinking belongs to --chat, which is not given; give it, or leave out"},
-                {"--context 4096", "--context belongs to --chat"},
-                {"--model nowhere", "there is no folder nowhere"},
-                {"--max_new_token 3", "did you mean --max_new_tokens?"},
-                {"--device cuda", "rebuild it with make DEVICE=cuda"}};
+    } list[] = {
+        {"--mode sp --ranks 2", "--mode sp splits the sequence"},
+        {"--mode galaxy2", "--mode galaxy2 splits the sequence"},
+        {"--mode serial --ranks 2", "several copies of the model, which is not supported"},
+        {"--ranks 2 --tp 1", "--tp 1 on 2 ranks: here all ranks share one copy"},
+        {"--tp 2", "or start 2 ranks (--ranks 2)"},
+        {"--prompt_file nowhere.txt", "nowhere.txt"},
+        {"--prompt_file long.txt", "but the model has room for 64 (max_position"},
+        {"--prompt_file gz.txt", "gz.txt is compressed with gzip, judging by its first bytes; expected text in UTF-8"},
+        {"--prompt_file no_utf8.txt", "no_utf8.txt: byte 2 is not UTF-8 text"},
+        {"--prompt=", "prompt 1 is empty"},
+        {"--stop=", "--stop \"\" would end every text at once"},
+        {"--chat", "expected one of --prompt TEXT or --prompt_file FILE, --chat, and --score FILE"},
+        {"--system x", "--system is an option of --chat"},
+        {"--chat_template auto", "--chat_template is an option of --chat"},
+        {"--thinking true", "--thinking is an option of --chat, which is not given; give it, or leave out"},
+        {"--context 4096", "--context is an option of --chat"},
+        {"--model nowhere", "there is no folder nowhere"},
+        {"--max_new_token 3", "did you mean --max_new_tokens?"},
+        {"--device cuda", "build it again with make DEVICE=cuda"}};
     shell("head -c 100 /dev/zero | tr '\\0' a > long.txt; printf 'ab\\377' > no_utf8.txt; printf '\\037\\213\\010ab' > "
           "gz.txt");
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -576,8 +576,8 @@ TEST(what_cannot_be_written_is_refused)
               out(), err());
     }
     shell("rm model/tokenizer.json");
-    CHECK(write_text("") == 1 && strstr(err(), "tokens are taken for bytes") &&
-              strstr(err(), "has 256 tokens, and the model's vocabulary 61"),
+    CHECK(write_text("") == 1 && strstr(err(), "each byte is a token") &&
+              strstr(err(), "has 256 tokens, but the model's vocabulary 61"),
           "%s", err());
     CHECK(write_text("--max_new_tokens 5") == 1, "%s", err());
 }
@@ -590,10 +590,11 @@ TEST(weights_that_do_not_match_are_drawn_where_that_is_asked_for_and_told)
     set_prompts(&x, 1);
     shell("sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 3/' model/config.json");
     CHECK(write_text("") == 1 && strstr(err(), "has no tensor model.layers.2.") &&
-              strstr(err(), "--strict false takes what matches, and draws the rest"),
+              strstr(err(), "--strict false loads what matches, and initialises the rest at random"),
           "%s", err());
     CHECK_RAN(write_text("--strict 0 --max_new_tokens 24"));
-    CHECK(strstr(err(), "drawn, not in model: model.layers.2.") && !strstr(err(), "not needed"), "%s", err());
+    CHECK(strstr(err(), "newly initialised, not in model: model.layers.2.") && !strstr(err(), "not needed"), "%s",
+          err());
     char *once = strdup(out());
     CHECK_RAN(write_text("--strict 0 --max_new_tokens 24 --ranks 2"));
     CHECK(!strcmp(once, out()), "on one rank: %s, on two: %s", once, out());
@@ -602,7 +603,7 @@ TEST(weights_that_do_not_match_are_drawn_where_that_is_asked_for_and_told)
     free(once);
     shell("sed -i 's/\"num_hidden_layers\": 3/\"num_hidden_layers\": 1/' model/config.json");
     CHECK_RAN(write_text("--strict 0 --max_new_tokens 24"));
-    CHECK(strstr(err(), "not needed of model: model.layers.1.") && !strstr(err(), "drawn"), "%s", err());
+    CHECK(strstr(err(), "not needed from model: model.layers.1.") && !strstr(err(), "drawn"), "%s", err());
 }
 
 // A model whose positions do not end soon, so that there is something to interrupt.
@@ -764,7 +765,7 @@ TEST(lines_are_answered_until_the_input_ends)
     // a line that cannot be answered is passed over
     talk("abc\\n\\377\\ndef\\n", "--max_new_tokens 12 --system be");
     CHECK_RAN(finish());
-    CHECK(!strcmp(once, out()) && strstr(err(), "what was said is no UTF-8 text"), "%s, without it: %s%s", out(), once,
+    CHECK(!strcmp(once, out()) && strstr(err(), "the input is not UTF-8 text"), "%s, without it: %s%s", out(), once,
           err());
     free(once);
     char lines[500] = "";
@@ -789,7 +790,7 @@ TEST(lines_are_answered_until_the_input_ends)
     gx_file_write("model/chat_template.jinja", drops, (int64_t)strlen(drops), &e);
     talk("abc\\ndef\\n", "--max_new_tokens 4 --system be");
     CHECK_RAN(finish());
-    const char *told = strstr(err(), "does not write what the system says as it stands");
+    const char *told = strstr(err(), "does not write all that the system says");
     CHECK(told && !strstr(told + 1, "does not write"), "%s%s", out(), err());
 }
 
@@ -828,7 +829,7 @@ TEST(an_adapter_talks_in_the_format_that_it_was_taught)
           "                                 \"base_model.model.score.weight\"/' "
           "taught/checkpoint-1/adapter_model.safetensors");
     talk("abc\\n", "--max_new_tokens 4 --adapter taught/checkpoint-1");
-    CHECK(finish() != 0 && strstr(err(), "score.weight: it is an adapter for classification"), "%s%s", out(), err());
+    CHECK(finish() != 0 && strstr(err(), "score.weight, so it is an adapter for classification"), "%s%s", out(), err());
     free(once);
 }
 
@@ -1042,17 +1043,19 @@ TEST(what_cannot_be_scored_is_an_error_with_its_line)
     refuses_to_score("{\"text\": \"a\"\n", "", "requests.jsonl:1:");
     refuses_to_score("{\"text\": \"a\"}\n\n{\"text\": \"a\"}", "", "requests.jsonl:2: the line is empty");
     refuses_to_score("{\"prompt\": \"a\", \"completion\": \"\"}\n", "", ":1: the completion has no token of its own");
-    refuses_to_score("{\"prompt\": \"a~\", \"completion\": \"~\"}\n", "", "the prompt has no more than its 2 tokens");
-    refuses_to_score("{\"prompt\": \" \", \"completion\": \"b\"}\n", "", ":1: the prompt is white space");
-    refuses_to_score("{\"prompt\": \"a\", \"completion\": \"bcd\"}\n", "--max_length 2", "the model sees 2 at once");
+    refuses_to_score("{\"prompt\": \"a~\", \"completion\": \"~\"}\n", "",
+                     "no more tokens than the prompt alone, 2 tokens");
+    refuses_to_score("{\"prompt\": \" \", \"completion\": \"b\"}\n", "", ":1: the prompt is only white space");
+    refuses_to_score("{\"prompt\": \"a\", \"completion\": \"bcd\"}\n", "--max_length 2",
+                     "the model sees only 2 at once");
     refuses_to_score(good, "--max_length 65", "more than the 64 positions");
-    refuses_to_score(good, "--output_file requests.jsonl", "is there already");
-    refuses_to_score(good, "--prompt x", "one of them; see --help");
-    refuses_to_score(good, "--temperature 1", "--temperature changes nothing where texts are scored");
-    refuses_to_score(good, "--json", "--json changes nothing where texts are scored");
-    refuses_to_score(good, "--system x", "--system changes nothing where texts are scored");
+    refuses_to_score(good, "--output_file requests.jsonl", "already exists");
+    refuses_to_score(good, "--prompt x", "and --score FILE; see --help");
+    refuses_to_score(good, "--temperature 1", "--temperature changes nothing with --score");
+    refuses_to_score(good, "--json", "--json changes nothing with --score");
+    refuses_to_score(good, "--system x", "--system changes nothing with --score");
     CHECK(run_score("--model scored --prompt x --max_length 3") == 1 &&
-              strstr(err(), "--max_length belongs to --score"),
+              strstr(err(), "--max_length is an option of --score"),
           "%s", err());
     shell("rm scored/tokenizer_config.json");
     refuses_to_score("{\"text\": \"a\"}\n", "", "neither a bos_token nor an eos_token");

@@ -34,51 +34,56 @@ typedef struct {
 #define AT(field) offsetof(Options, field)
 static const GxField training[] = {
     {"train", GX_FIELD_PATH, AT(train), "",
-     "texts to make a vocabulary from: A or A,B,...: text files, .jsonl, .csv or .tsv with a \"text\" in each record, "
-     "or "
-     "of conversations, or folders of .txt and .jsonl",
+     "texts to train a vocabulary on: A or A,B,...: text files; .jsonl, .csv or .tsv files with a \"text\" in each "
+     "record, or with conversations; or folders of .txt and .jsonl files",
      NULL},
-    {"type", GX_FIELD_STRING, AT(type), "wordpiece", "wordpiece: BERT's; bpe: GPT-2's, of bytes", "wordpiece|bpe"},
-    {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "the folder that the new tokenizer is written to", NULL},
+    {"type", GX_FIELD_STRING, AT(type), "wordpiece", "wordpiece: as BERT; bpe: on bytes, as GPT-2", "wordpiece|bpe"},
+    {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "folder to write the new tokenizer to", NULL},
     {"vocab_size", GX_FIELD_INT, AT(vocab_size), "30000",
-     "pieces, at least special tokens and characters (bpe: 258); fewer, if no pair is frequent enough", "6..16777216"},
-    {"min_frequency", GX_FIELD_INT, AT(min_frequency), "2", "of a pair that becomes a piece", "1.."},
+     "size of the vocabulary, at least special tokens and characters (bpe: 258); it becomes smaller if no pair is "
+     "frequent enough",
+     "6..16777216"},
+    {"min_frequency", GX_FIELD_INT, AT(min_frequency), "2", "how often a pair must occur to become a piece", "1.."},
 };
 static const GxField training_wordpiece[] = {
-    {"limit_alphabet", GX_FIELD_INT, AT(limit_alphabet), "1000", "characters, the most frequent ones; 0: all", "0.."},
-    {"lowercase", GX_FIELD_BOOL, AT(lowercase), "true", "letters become lower-case", NULL},
-    {"strip_accents", GX_FIELD_STRING, AT(strip_accents), "auto", "auto: where letters become lower-case",
-     "auto|true|false"},
-    {"handle_chinese_chars", GX_FIELD_BOOL, AT(handle_chinese_chars), "true", "each Chinese character is a word", NULL},
-    {"clean_text", GX_FIELD_BOOL, AT(clean_text), "true", "control characters are dropped", NULL},
+    {"limit_alphabet", GX_FIELD_INT, AT(limit_alphabet), "1000",
+     "how many different characters to keep, the most frequent ones; 0: all", "0.."},
+    {"lowercase", GX_FIELD_BOOL, AT(lowercase), "true", "make letters lower-case", NULL},
+    {"strip_accents", GX_FIELD_STRING, AT(strip_accents), "auto",
+     "remove accents; auto: if letters are made lower-case", "auto|true|false"},
+    {"handle_chinese_chars", GX_FIELD_BOOL, AT(handle_chinese_chars), "true", "make each Chinese character a word",
+     NULL},
+    {"clean_text", GX_FIELD_BOOL, AT(clean_text), "true", "remove control characters", NULL},
 };
 static const GxField files_of_tokens[] = {
-    {"tokenizer", GX_FIELD_PATH, AT(tokenizer), "", "a folder, tokenizer.json or vocab.txt, or bytes", NULL},
+    {"tokenizer", GX_FIELD_PATH, AT(tokenizer), "", "folder of a tokenizer, its tokenizer.json or vocab.txt, or bytes",
+     NULL},
     {"corpus", GX_FIELD_PATH, AT(corpus), "",
-     "texts to turn into tokens: a text file, .jsonl, .csv or .tsv with a \"text\" in each record, or a folder of .txt "
-     "and .jsonl; or a file of conversations, instructions or prompts, as train_llama's --train_data takes them",
+     "texts to turn into tokens: a text file; .jsonl, .csv or .tsv with a \"text\" in each record; a folder of .txt "
+     "and .jsonl files; or a file of conversations, instructions or prompts, as train_llama's --train_data",
      NULL},
     {"output_file", GX_FIELD_PATH, AT(output_file), "",
-     "the file of tokens; --train_data of the trainers takes it. A run that was killed is gone on with by the same "
-     "command",
+     "file of tokens to write, for the --train_data of the trainers; if the program is interrupted, the same command "
+     "continues",
      NULL},
     {"chat_template", GX_FIELD_LONG_TEXT, AT(chat_template), "auto",
-     "the format of conversations; auto: the chat template of the tokenizer's folder, which is executed, or for "
-     "instructions, where there is none, Alpaca's; a file: the template in it; or one of " GX_CHAT_NAMES,
+     "format of conversations. auto: the chat template of the tokenizer's folder (it is executed), or, for "
+     "instructions without one, Alpaca's format; a file: the template in it; or one of " GX_CHAT_NAMES,
      NULL},
     {"chat_date", GX_FIELD_STRING, AT(chat_date), "",
-     "the day, YYYY-MM-DD, that a chat template which says the date takes for today; nothing: today", NULL},
+     "the date, YYYY-MM-DD, for a chat template that writes today's date; empty: today", NULL},
     {"seq_len", GX_FIELD_INT, AT(seq_len), "256",
-     "of conversations: tokens in a sample, as train_llama will be told; what is longer loses its last turns",
+     "for conversations: tokens in a sample, the same as for train_llama; longer conversations lose their last turns",
      "1..16777216"},
-    {"threads", GX_FIELD_INT, AT(threads), "0", "0: as many as there are processors", "0..1024"},
+    {"threads", GX_FIELD_INT, AT(threads), "0", "CPU threads; 0: as many as there are processors", "0..1024"},
 };
 static const GxField showing[] = {
-    {"text", GX_FIELD_LONG_TEXT, AT(text), "", "what it is shown with", NULL},
-    {"file", GX_FIELD_PATH, AT(file), "", "or each line of this file or pipe, of up to 64 MB", NULL},
+    {"text", GX_FIELD_LONG_TEXT, AT(text), "", "text to show the tokens of", NULL},
+    {"file", GX_FIELD_PATH, AT(file), "", "file or pipe of up to 64 MB, to show the tokens of each of its lines", NULL},
     {"add_special_tokens", GX_FIELD_BOOL, AT(add_special_tokens), "false",
-     "with those around a text: [CLS] and [SEP], <s>", NULL},
-    {"max_length", GX_FIELD_INT, AT(max_length), "0", "tokens, those around it among them; 0: all", "0..1000000"},
+     "add the special tokens around a text, such as [CLS] and [SEP], or <s>", NULL},
+    {"max_length", GX_FIELD_INT, AT(max_length), "0", "most tokens of a text, special tokens included; 0: all",
+     "0..1000000"},
     GX_SPLIT_SPECIAL_TOKENS(AT(split_special_tokens)),
 };
 
@@ -116,7 +121,7 @@ static GxStatus train_wordpiece(GxTokenizer *t, const char *const *name, int n, 
     how.too_long = &too_long;
     GX_TRY(gx_wordpiece_train(t, name, n, &how, err));
     if (too_long)
-        fprintf(stderr, "tokenize: left out: %ld word%s of more than %ld characters, which become [UNK]\n",
+        fprintf(stderr, "tokenize: left out %ld word%s of more than %ld characters, which become [UNK]\n",
                 (long)too_long, gx_text_s(too_long), (long)how.max_word);
     return GX_OK;
 }
@@ -137,7 +142,7 @@ static GxStatus train_into(const Options *o, const char *folder, GxError *err)
     snprintf(list, sizeof list, "%s", o->train);
     const int n = split_names(list, name, MOST);
     if (n == 0)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--train is \"%s\"; expected names of files with commas between them",
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--train is \"%s\"; expected names of files separated by commas",
                        o->train);
     const double begun = gx_seconds();
     GX_TRY((!strcmp(o->type, "bpe") ? train_bpe : train_wordpiece)(&t, name, n, o, err));
@@ -156,8 +161,8 @@ static GxStatus check_type(const Options *o, const GxConfig *c, GxError *err)
     for (size_t i = 0; i < sizeof training_wordpiece / sizeof *training_wordpiece; i++) {
         const char *option = training_wordpiece[i].name;
         if (gx_config_is_set(c, option))
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s%s is for WordPiece alone; leave it out, or --type bpe", option,
-                           gx_config_source(c, option) == GX_FROM_FILE ? " (in the configuration file)" : "");
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s%s is only for WordPiece; leave it out, or --type bpe", option,
+                           gx_config_source(c, option) == GX_FROM_FILE ? " (in the --config file)" : "");
     }
     return GX_OK;
 }
@@ -167,7 +172,7 @@ static GxStatus train(const Options *o, const GxConfig *c, GxError *err)
     GxClaim claim;
     GX_TRY(check_type(o, c, err));
     if (!o->output_dir[0])
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder that the tokenizer is written to");
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder to write the tokenizer to");
     GX_TRY(gx_claim_folder(&claim, o->output_dir, err));
     return gx_claim_publish(&claim, train_into(o, claim.folder, err), err);
 }
@@ -227,7 +232,8 @@ static GxStatus open_chats(const Options *o, const GxTokenizer *t, Chats *c, GxE
     if (lacks != GX_OK && is_asked) return GX_FAIL(err, lacks, "%s", c->lacks.message);
     if (lacks != GX_OK) c->reading.lacks = c->lacks.message;
     if (o->chat_date[0] && !(c->reading.format && gx_chat_dates(c->reading.format)))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--chat_date changes nothing: %s has no date of today; leave it out",
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--chat_date changes nothing: %s does not write today's date; leave it out",
                        c->reading.format ? gx_chat_name(c->reading.format) : "what instructions become");
     if (!(c->reading.format && gx_chat_dates(c->reading.format))) c->date[0] = 0;
     return GX_OK;
@@ -255,14 +261,14 @@ static void say_chats(const Chats *c, const GxDatasetChat *chat)
 {
     const GxChatFormat *f = c->reading.format;
     say_count(chat->shortened, "conversation is", "conversations are",
-              "longer than a sample (--seq_len): last turns are left out");
+              "longer than a sample (--seq_len): their last turns are left out");
     say_count(chat->left_out, "answer is", "answers are",
               "left out: too long for a sample (--seq_len), together with what is answered");
     say_count(chat->unanswered, "conversation ends", "conversations end",
               "with a turn of the user's, which is left out");
     if (!f) return;
     if (!gx_chat_end(f)[0])
-        fprintf(stderr, "tokenize: %s writes nothing behind an answer: the model will not learn to end one\n",
+        fprintf(stderr, "tokenize: %s writes nothing after an answer, so the model will not learn to end one\n",
                 gx_chat_name(f));
     say_count(chat->lacks[GX_CHAT_LACKS_SYSTEM], "conversation lacks", "conversations lack",
               "what the system says: the chat template leaves it out");
@@ -275,12 +281,12 @@ static void say_chats(const Chats *c, const GxDatasetChat *chat)
 static GxStatus check_corpus(const Options *o, GxError *err)
 {
     if (!o->output_file[0])
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the file that the tokens are written to");
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the file to write the tokens to");
     if (strchr(o->corpus, ',') && access(o->corpus, F_OK) != 0)
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
-            "--corpus %s: it takes one file or folder, and there is none of this name; several texts are made "
-            "into a file of tokens each, which --train_data takes as a list, or put into one folder",
+            "--corpus %s: expected one file or folder, and there is none of this name; to use several texts, make a "
+            "file of tokens of each, which --train_data accepts as a list, or put them into one folder",
             o->corpus);
     return GX_OK;
 }
@@ -291,10 +297,10 @@ static GxStatus check_texts(const Options *o, const GxConfig *c, GxError *err)
     static const char *const names[] = {"chat_template", "chat_date", "seq_len"};
     for (int i = 0; i < 3; i++)
         if (gx_config_source(c, names[i]) == GX_FROM_FLAG)
-            return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "--%s is about conversations, and %s is of texts (or its first record has a \"text\"); "
-                           "leave it out",
-                           names[i], o->corpus);
+            return GX_FAIL(
+                err, GX_ERR_ARGUMENT,
+                "--%s is for conversations, but %s holds texts (or its first record has a \"text\"); leave it out",
+                names[i], o->corpus);
     return GX_OK;
 }
 
@@ -323,7 +329,7 @@ static GxStatus write_corpus(const Options *o, const GxConfig *c, const GxTokeni
     gx_claim_end(&claim);
     if (p.shown) fprintf(stderr, "\n");
     if (all.empty)
-        fprintf(stderr, "tokenize: left out: %ld text%s\n", (long)all.empty,
+        fprintf(stderr, "tokenize: left out %ld text%s\n", (long)all.empty,
                 all.empty == 1 ? " that is empty" : "s that are empty");
     if (status == GX_OK && is_chat) say_chats(&chats, &all.file.chats.counts);
     if (status == GX_OK)
@@ -455,8 +461,8 @@ static GxStatus check_use(const Options *o, const GxConfig *c, GxError *err)
             if (!strcmp(option, "tokenizer") || tables[k].uses >> use & 1 || !gx_config_is_set(c, option)) continue;
             while (!(tables[k].uses >> of & 1)) of++;
             if (!strcmp(option, "corpus") || !strcmp(option, "text") || !strcmp(option, "file"))
-                return GX_FAIL(err, GX_ERR_ARGUMENT, "expected %s or --%s, one of them; see --help", name[use], option);
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s belongs to %s, and this is %s; leave one of them out", option,
+                return GX_FAIL(err, GX_ERR_ARGUMENT, "expected one of %s and --%s; see --help", name[use], option);
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s belongs to %s, but this is %s; leave one of them out", option,
                            name[of], name[use]);
         }
     return GX_OK;
@@ -476,14 +482,13 @@ static GxStatus run(const Options *o, const GxConfig *c, GxError *err)
     const int has_text = gx_config_is_set(c, "text");
     GX_TRY(gx_check_one_process(err));
     if (!o->train[0] == !o->tokenizer[0])
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --train FILES or --tokenizer FOLDER, one of them; see --help");
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "expected one of --train FILES and --tokenizer FOLDER; see --help");
     if (o->train[0]) GX_TRY(check_use(o, c, err));
     if (o->train[0]) return train(o, c, err);
     if (o->corpus[0] && (has_text || o->file[0]))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "expected --corpus, --text or --file, one of them; see --help");
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "expected one of --corpus, --text and --file; see --help");
     if (!o->corpus[0] && has_text == (o->file[0] != 0))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "expected --corpus TEXTS, --text TEXT or --file FILE, one of them; see --help");
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "expected one of --corpus TEXTS, --text TEXT and --file FILE; see --help");
     GX_TRY(check_use(o, c, err));
     if (!strcmp(o->tokenizer, "bytes")) t = gx_tokenizer_bytes();
     else GX_TRY(open_tokenizer(&t, o->tokenizer, err));
@@ -516,8 +521,8 @@ int main(int argc, char **argv)
     GxError err = GX_ZERO;
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
     gx_config_open(&c);
-    gx_config_add(&c, "Making a vocabulary", GX_FIELDS(training), &o, &err);
-    gx_config_add(&c, "Making a vocabulary: WordPiece", GX_FIELDS(training_wordpiece), &o, &err);
+    gx_config_add(&c, "Training a vocabulary", GX_FIELDS(training), &o, &err);
+    gx_config_add(&c, "Training a vocabulary: WordPiece", GX_FIELDS(training_wordpiece), &o, &err);
     gx_config_add(&c, "Files of tokens", GX_FIELDS(files_of_tokens), &o, &err);
     gx_config_add(&c, "Showing tokens", GX_FIELDS(showing), &o, &err);
     gx_config_add_alias(&c, "plain_text", "split_special_tokens", &err);

@@ -43,7 +43,7 @@ loads_nccl() {
     local home=${nvcc%/bin/nvcc}
     LD_LIBRARY_PATH=$home/lib64:$home/lib:${LD_LIBRARY_PATH:-} "$tmp/nccl" libnccl.so.2 | tee "$tmp/said" | grep -q '^ 2[0-9]\{4\}$' &&
         "$tmp/nccl" libnone.so.2 | tee "$tmp/said" | grep -q '^libnone.so.2: cannot open' &&
-        "$tmp/nccl" libm.so.6 | tee "$tmp/said" | grep -q '^it has no ncclGetVersion: 2.14 is the oldest that does 0$' || { cat "$tmp/said"; return 1; }
+        "$tmp/nccl" libm.so.6 | tee "$tmp/said" | grep -q '^it has no ncclGetVersion; at least version 2.14 is needed 0$' || { cat "$tmp/said"; return 1; }
 }
 
 # The number of kernels of $tmp/code whose names have a word and whose code a pattern.

@@ -70,10 +70,9 @@ GxStatus gx_arena_open(GxArena *a, int64_t bytes, GxError *err)
     a->capacity = gx_round_up(gx_max(bytes, 1), GX_ALIGN);
     void *p = mmap(NULL, (size_t)a->capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        return GX_FAIL(
-            err, GX_ERR_MEMORY,
-            "the system refused %.1f MB for the arena: %s; make the model, the batch or the sequence smaller",
-            (double)bytes / 1e6, strerror(errno));
+        return GX_FAIL(err, GX_ERR_MEMORY,
+                       "the system refused %.1f MB for the arena: %s; use a smaller model, batch or sequence",
+                       (double)bytes / 1e6, strerror(errno));
 #ifdef MADV_HUGEPAGE
     madvise(p, (size_t)a->capacity, MADV_HUGEPAGE); // 3-6% of a step; refused: no harm
 #endif

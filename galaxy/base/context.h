@@ -99,8 +99,9 @@ void *gx_allocate_from(GxContext *g, GxArena *a, GxMemoryKind kind, int64_t byte
     }
     void *p = gx_arena_allocate(a, kind, bytes);
     if (!p)
-        GX_FAIL(&g->error, GX_ERR_MEMORY, "the arena of %ld bytes is full: %ld more for %s do not fit behind %ld",
-                (long)a->capacity, (long)bytes, gx_memory_kind_name(kind), (long)a->used);
+        GX_FAIL(&g->error, GX_ERR_MEMORY,
+                "the arena of %ld bytes is full: %ld more for %s do not fit after the %ld in use", (long)a->capacity,
+                (long)bytes, gx_memory_kind_name(kind), (long)a->used);
     return p;
 }
 #endif

@@ -114,10 +114,11 @@ static GxStatus gx__mesh_refuse(const int *dims, int world, GxError *err)
             err, GX_ERR_ARGUMENT, "the mesh %s = %ld ranks, but the world has %d; the nearest mesh that fits: %s",
             gx__mesh_equation(dims, found), (long)gx__mesh_product(dims), world, gx__mesh_equation(best, valid));
     counted[GX__MESH_DP_SHARD] = 1;
-    return GX_FAIL(
-        err, GX_ERR_ARGUMENT,
-        "the mesh %s: %ld ranks besides dp_shard do not divide the world of %d; the nearest mesh that fits: %s",
-        gx__mesh_equation(dims, found), (long)gx__mesh_product(counted), world, gx__mesh_equation(best, valid));
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "the mesh %s has %ld ranks besides dp_shard, which do not divide the world of %d; the nearest mesh "
+                   "that fits: %s",
+                   gx__mesh_equation(dims, found), (long)gx__mesh_product(counted), world,
+                   gx__mesh_equation(best, valid));
 }
 
 GxStatus gx_mesh_open(GxMesh *m, const int *dims, int rank, int world, GxError *err)

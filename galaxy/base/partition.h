@@ -123,8 +123,8 @@ GxStatus gx_split_list(GxSplit *s, const char *what, const int64_t *list, int n_
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: a group of %d ranks; 1 to %d are possible", what, n, GX_MAX_PARTS);
     if (total < n)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s: %ld cannot be split among %d ranks, each takes at least 1; use at most %ld rank%s", what,
-                       (long)total, n, (long)gx_max(total, 1), total > 1 ? "s" : "");
+                       "%s: %ld cannot be split among %d ranks, since each needs at least 1; use at most %ld rank%s",
+                       what, (long)total, n, (long)gx_max(total, 1), total > 1 ? "s" : "");
     GxSplit even = gx_split_even(total, n);
     if (!list) {
         *s = even;

@@ -125,9 +125,8 @@ static GxStatus gx__table_parts_check(const GxTensor *t, GxError *err)
     }
     if (covered && is_mine) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "tensor %s: the %d parts of dimension %d do not go up from 0 to %ld without a gap, overlap "
-                   "(possible in dimension 0 alone), or "
-                   "do not contain this rank's [%ld, %ld)",
+                   "tensor %s: the %d parts of dimension %d must cover 0 to %ld in ascending order without gaps, "
+                   "without overlaps (except in dimension 0), and include this rank's part [%ld, %ld)",
                    t->name, t->n_parts, d, (long)t->global_shape[d], (long)t->begin[d], (long)t->end[d]);
 }
 
@@ -150,8 +149,9 @@ static GxStatus gx__table_check(const GxTable *t, const GxTensor *row, GxError *
         return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s cannot be packed: the row before is of another unit",
                        row->name);
     if (row->unit < 0 || (row->unit != t->units && row->unit != t->units - 1 && !row->has_alias))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s is of unit %d after unit %d; units are added in order",
-                       row->name, row->unit, t->units - 1);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "tensor %s of unit %d comes after unit %d; units are added in ascending order", row->name,
+                       row->unit, t->units - 1);
     return GX_OK;
 }
 

@@ -69,11 +69,9 @@ GxStatus gx_mpi_check_start(GxError *err)
     int n = gx_mpi_started();
     if (n <= 1) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "an MPI launcher started %d ranks, but this binary was built without MPI and would run %d copies "
-                   "that know nothing of each other; "
-                   "build it with GX_WITH_MPI, or start it without the launcher and let the ranks be threads, or say "
-                   "on each process which rank it is "
-                   "(RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)",
+                   "an MPI launcher started %d ranks, but this binary was built without MPI and would run %d "
+                   "independent copies; build it with GX_WITH_MPI, or start it without the launcher and let the ranks "
+                   "be threads, or tell each process which rank it is (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)",
                    n, n);
 #endif
 }

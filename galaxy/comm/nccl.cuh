@@ -63,7 +63,7 @@ static void gx__nccl_load(GxNcclCalls *c, const char *library)
 static void *gx__nccl_find(GxNcclCalls *c, void *library, const char *name)
 {
     void *call = dlsym(library, name);
-    if (!call) snprintf(c->why, sizeof c->why, "it has no %s: 2.14 is the oldest that does", name);
+    if (!call) snprintf(c->why, sizeof c->why, "it has no %s; at least version 2.14 is needed", name);
     return call;
 }
 
@@ -95,8 +95,8 @@ static const GxNcclCalls *gx__nccl_calls(GxError *err) // NULL: it is not there
     static const GxNcclCalls calls = gx__nccl_loaded(); // once, whichever thread comes first
     if (!calls.why[0]) return &calls;
     GX_FAIL(err, GX_ERR_DEVICE,
-            "NCCL, which moves buffers between cards, cannot be loaded: %s; install it (libnccl2, or nvidia-nccl of "
-            "pip with its folder in LD_LIBRARY_PATH), or take --device_comm host",
+            "NCCL, which moves buffers between cards, cannot be loaded: %s; install it (libnccl2, or pip's nvidia-nccl "
+            "with its folder in LD_LIBRARY_PATH), or say --device_comm host",
             calls.why);
     return NULL;
 }

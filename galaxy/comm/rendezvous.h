@@ -80,7 +80,7 @@ static GxStatus gx__meet_environment_count(const char *name, const char *other, 
     const char *text = getenv(name);
     char *end = NULL, cut[44];
     if (!text || !text[0])
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is set (%s), but %s is not: set it, too, or unset %s", other,
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is set (%s), but %s is not; set both, or unset %s", other,
                        gx_text_cut(getenv(other), cut, sizeof cut), name, other);
     const long n = strtol(text, &end, 10);
     if (*end || n < least || n > most)
@@ -255,17 +255,17 @@ static void gx__meet_judge(const GxMeeting *m, const GxHello *h, int first, char
 {
     why[0] = 0;
     if (h->version != GX__MEET_VERSION)
-        snprintf(why, n, "it speaks version %d of this protocol, rank %d version %d", h->version, m->r->rank,
+        snprintf(why, n, "it speaks version %d of this protocol, but rank %d speaks version %d", h->version, m->r->rank,
                  GX__MEET_VERSION);
     else if (h->world != m->r->world)
-        snprintf(why, n, "it is of a world of %d ranks, and this one has %d", h->world, m->r->world);
+        snprintf(why, n, "it belongs to a world of %d ranks, and this one has %d", h->world, m->r->world);
     else if (strcmp(h->job, m->hello.job))
-        snprintf(why, n, "it is of job \"%s\", and this is \"%s\"", h->job, m->hello.job);
-    else if (h->run != (first == 1 ? 0 : m->hello.run)) snprintf(why, n, "it is of another run");
+        snprintf(why, n, "it belongs to job \"%s\", and this is \"%s\"", h->job, m->hello.job);
+    else if (h->run != (first == 1 ? 0 : m->hello.run)) snprintf(why, n, "it belongs to another run");
     else if (h->rank < first || h->rank >= m->r->world)
         snprintf(why, n, "rank %d does not connect to rank %d", h->rank, m->r->rank);
     else if (m->link[h->rank] >= 0 && !gx__meet_has_gone(m->link[h->rank]))
-        snprintf(why, n, "rank %d is here already: is it started twice?", h->rank);
+        snprintf(why, n, "rank %d is here already; was it started twice?", h->rank);
     else if (h->port < 1 || h->port > 65535) snprintf(why, n, "it listens at port %d", h->port);
 }
 
@@ -387,7 +387,7 @@ static GxStatus gx__meet_admit(GxMeeting *m, int first, GxError *err)
     if (!goes_on) return gx__meet_hear_first(m, err);
     if (!gx__meet_missing(m, first, missing, sizeof missing)) return GX_OK;
     return GX_FAIL(err, GX_ERR_COMM,
-                   "rank %d waited %g s for rank %s of %d to connect%s%s%s: are they started, with the same address?",
+                   "rank %d waited %g s for rank %s of %d to connect%s%s%s: were they started, with the same address?",
                    m->r->rank, gx__meet_timeout(m->r), missing, m->r->world, m->refused[0] ? " (refused: " : "",
                    m->refused, m->refused[0] ? ")" : "");
 }
@@ -404,7 +404,7 @@ static GxStatus gx__meet_listen_as_first(GxMeeting *m, GxError *err)
     if (!is_number || (m->listener < 0 && errno == EADDRNOTAVAIL)) m->listener = gx_socket_listen_everywhere(r->port);
     if (m->listener >= 0) return GX_OK;
     return GX_FAIL(err, GX_ERR_COMM,
-                   "rank 0 cannot listen at %s, port %d: %s; take another port (MASTER_PORT, or --init) on all ranks",
+                   "rank 0 cannot listen at %s, port %d: %s; choose another port (MASTER_PORT, or --init) on all ranks",
                    r->host, r->port, strerror(errno));
 }
 
@@ -476,7 +476,7 @@ static GxAsked gx__meet_ask(GxMeeting *m, int fd, GxAnswer *a, char *why, size_t
     memset(a, 0, sizeof *a);
     if (!gx_socket_write(fd, &m->hello, sizeof m->hello, m->deadline) ||
         !gx_socket_read(fd, a, sizeof *a, m->deadline)) {
-        snprintf(why, n, errno == ETIMEDOUT ? "somebody listens there, but has not answered" : "%s", strerror(errno));
+        snprintf(why, n, errno == ETIMEDOUT ? "something listens there, but has not answered" : "%s", strerror(errno));
         return GX__MEET_ASK_AGAIN;
     }
     if (a->magic != gx__meet_magic) {
@@ -527,7 +527,7 @@ static GxStatus gx__meet_join_ranks(GxMeeting *m, GxError *err)
                            r->port, why);
         if (gx_seconds() + pause > m->deadline)
             return GX_FAIL(err, GX_ERR_COMM,
-                           "rank %d waited %g s for rank 0 at %s, port %d: %s; is it started, with the same address?",
+                           "rank %d waited %g s for rank 0 at %s, port %d: %s; was it started, with the same address?",
                            r->rank, gx__meet_timeout(r), r->host, r->port, why);
         const struct timespec t = {(time_t)pause, (long)((pause - (double)(time_t)pause) * 1e9)};
         nanosleep(&t, NULL);

@@ -287,13 +287,13 @@ static int gx__tcp_read(GxTcp *tcp, int rank)
     const ssize_t n = recv(p->fd, to, (size_t)(end - in->moved), 0);
     if (n <= 0) {
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return errno == EINTR;
-        gx__tcp_lose(tcp, rank, n == 0 ? "its connection ended without a goodbye" : strerror(errno));
+        gx__tcp_lose(tcp, rank, n == 0 ? "its connection ended without notice" : strerror(errno));
         return 0;
     }
     const int whole_head = in->moved < head && in->moved + n == head, all = in->moved + n == end;
     in->moved += n;
     if (whole_head && !gx__tcp_place(tcp, p)) {
-        gx__tcp_lose(tcp, rank, "it sent what no rank of this program sends");
+        gx__tcp_lose(tcp, rank, "it sent what no rank of this program would send");
         return 0;
     }
     if (all && in->moved == head + in->frame.bytes) gx__tcp_frame_came(tcp, p);

@@ -146,7 +146,7 @@ void gx_cuda_describe(char *text, size_t size)
     const cudaError_t e =
         cudaGetDevice(&card) == cudaSuccess ? cudaGetDeviceProperties(&p, card) : cudaErrorInvalidDevice;
     if (e != cudaSuccess) {
-        snprintf(text, size, "card %d does not answer: %s", card, cudaGetErrorString(e));
+        snprintf(text, size, "the card %d does not answer: %s", card, cudaGetErrorString(e));
         return;
     }
     cudaDriverGetVersion(&driver);

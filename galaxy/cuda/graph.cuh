@@ -90,8 +90,8 @@ void gx_cuda_graph_compare(GxContext *g, const GxGraph *kept, const GxGraph *now
     const std::string what =
         emu::difference(kept->exec ? kept->exec->nodes : none, now->exec ? now->exec->nodes : none);
     if (!what.empty())
-        GX_FAIL(&g->error, GX_ERR_DEVICE, "a graph that is kept is not what would be launched without it: %s",
-                what.c_str());
+        GX_FAIL(&g->error, GX_ERR_DEVICE,
+                "a CUDA graph that was kept differs from what would be launched without it: %s", what.c_str());
 }
 #endif
 #endif

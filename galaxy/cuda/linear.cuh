@@ -360,7 +360,8 @@ void gx_cuda_tune(GxContext *g, int on)
     all->times = on;
     if (on && !all->scratch && cudaMalloc(&all->scratch, GX__CUDA_TUNING_SCRATCH) != cudaSuccess) {
         cudaGetLastError();
-        GX_FAIL(&g->error, GX_ERR_MEMORY, "the card has no %d MB left to time products in; leave out --autotune",
+        GX_FAIL(&g->error, GX_ERR_MEMORY,
+                "the card has no %d MB left in which products could be timed; leave out --autotune",
                 GX__CUDA_TUNING_SCRATCH >> 20);
     }
     if (on) return;
@@ -479,8 +480,9 @@ static void gx__cuda_product(GxContext *g, const char *what, const GxCudaProduct
             (long)p->M, (long)p->K, gx_dtype_name(p->type), p->trans_a ? ", transposed" : "", (long)p->K, (long)p->N,
             gx_dtype_name(p->type), p->trans_b ? ", transposed" : "", gx_dtype_name(p->type_c),
             p->bias ? " with bias" : "", cublasLtGetStatusName(status), (int)status,
-            gx_cuda(g)->products->n_tuned ? "; algorithms are --autotune's: remove its file, and they are timed anew"
-                                          : "");
+            gx_cuda(g)->products->n_tuned
+                ? "; its algorithms come from --autotune: remove that file, and they are timed anew"
+                : "");
 }
 
 // y[r,c] = bias[c]

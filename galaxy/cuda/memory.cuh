@@ -97,7 +97,7 @@ int gx__cuda_cards(char *why, size_t size)
     cudaRuntimeGetVersion(&runtime);
     if (driver == 0) snprintf(why, size, "there is no NVIDIA driver on this machine");
     else if (driver < runtime)
-        snprintf(why, size, "the driver runs CUDA %d.%d, this program is built for %d.%d; update the driver",
+        snprintf(why, size, "the driver runs CUDA %d.%d, but this program is built for %d.%d; update the driver",
                  driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     else snprintf(why, size, "the driver shows no card (%s); CUDA_VISIBLE_DEVICES may hide it", cudaGetErrorString(e));
     return 0;
@@ -203,8 +203,8 @@ GxStatus gx_cuda_arena_open(GxContext *g, GxArena *a, int64_t bytes)
         cudaGetLastError();
         cudaMemGetInfo(&free_bytes, &all_bytes);
         return GX_FAIL(&g->error, GX_ERR_MEMORY,
-                       "the card has %.1f of its %.1f MB free, the arena needs %.1f MB (%ld bytes); make the model, "
-                       "the batch or the sequence smaller",
+                       "the card has %.1f of its %.1f MB free, but the arena needs %.1f MB (%ld bytes); use a smaller "
+                       "model, batch or sequence",
                        (double)free_bytes / 1e6, (double)all_bytes / 1e6, (double)capacity / 1e6, (long)capacity);
     }
     a->capacity = capacity;
@@ -247,7 +247,7 @@ int gx__cuda_is_captured(GxContext *g, const char *what)
 {
     if (!gx_cuda(g)->is_capturing) return 0;
     GX_FAIL(&g->error, GX_ERR_DEVICE,
-            "%s (unit %d, %s) while operations are captured for a CUDA graph: there the host can neither pass bytes "
+            "%s (unit %d, %s) while operations are captured for a CUDA graph, in which the host can neither copy bytes "
             "nor wait; train with --cuda_graphs false",
             what, g->unit, g->site ? g->site : "-");
     return 1;

@@ -89,7 +89,7 @@ GxStatus gx_bad_lines_fail(const GxBadLines *b, int64_t first, GxError *err)
         const size_t n = strlen(lines);
         snprintf(lines + n, sizeof lines - n, "%s%ld", i ? ", " : "", (long)b->line[i]);
     }
-    return GX_FAIL(err, (GxStatus)b->first.code, "%s (wrong are %ld of the records in lines %ld to %ld: lines %s%s)",
+    return GX_FAIL(err, (GxStatus)b->first.code, "%s (%ld of the records in lines %ld to %ld are wrong: lines %s%s)",
                    b->first.message, (long)b->n, (long)first, (long)b->last, lines,
                    b->n > GX_BAD_LINES ? " and others" : "");
 }
@@ -97,9 +97,9 @@ GxStatus gx_bad_lines_fail(const GxBadLines *b, int64_t first, GxError *err)
 void gx_bad_records_warn(const GxBadRecords *b, const GxLogger *log)
 {
     if (!b || !b->n || !log) return;
-    gx_log(log, GX_LOG_WARNING, "%ld record%s left out (--skip_bad_records), since %s wrong%s:", (long)b->n,
+    gx_log(log, GX_LOG_WARNING, "%ld record%s left out (--skip_bad_records), because %s wrong%s:", (long)b->n,
            b->n == 1 ? " is" : "s are", b->n == 1 ? "it is" : "they are",
-           b->n > GX_BAD_RECORDS ? "; the first ones are" : "");
+           b->n > GX_BAD_RECORDS ? "; the first ones:" : "");
     for (int i = 0; i < GX_BAD_RECORDS && i < b->n; i++) gx_log(log, GX_LOG_WARNING, "  %s", b->why[i]);
 }
 #endif

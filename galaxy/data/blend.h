@@ -165,7 +165,7 @@ static GxStatus gx__blend_read_weights(const char *weights, double *weight, int 
     if (count != n)
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
-            "--train_data_weights: there %s %d weight%s (%s), and %d source%s of data: each source needs one",
+            "--train_data_weights: there %s %d weight%s (%s), but %d source%s of data; give one for each source",
             count == 1 ? "is" : "are", count, gx_text_s(count), gx_text_cut(weights, cut, sizeof cut), n, gx_text_s(n));
     for (int s = 0; s < n; s++) {
         char *end = NULL;
@@ -173,9 +173,8 @@ static GxStatus gx__blend_read_weights(const char *weights, double *weight, int 
         weight[s] = is_number ? strtod(p, &end) : 0;
         if (!end || end == p || (*end && *end != ',') || !(weight[s] >= 1e-9 && weight[s] <= 1e9))
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "--train_data_weights: weight %d of %s is no number from 1e-9 to 1e9; a source that is not "
-                           "wanted is left out "
-                           "of the list",
+                           "--train_data_weights: weight %d of %s is not a number from 1e-9 to 1e9; to leave a source "
+                           "out, remove it from --train_data",
                            s + 1, gx_text_cut(weights, cut, sizeof cut));
         p = end + 1;
     }
@@ -227,8 +226,9 @@ static GxStatus gx__blend_add(gx__BlendOpening *x, int name, const char *path)
     GxBlend *b = x->b;
     for (int s = 0; s < b->n; s++)
         if (gx__blend_is_same(b->source[s].path, path))
-            return GX_FAIL(x->err, GX_ERR_ARGUMENT, "%s is named twice%s%s; a larger weight takes more samples from it",
-                           path, strcmp(b->source[s].path, path) ? ", also as " : "",
+            return GX_FAIL(x->err, GX_ERR_ARGUMENT,
+                           "%s is named twice%s%s; to take more samples from it, give it a larger weight", path,
+                           strcmp(b->source[s].path, path) ? ", also as " : "",
                            strcmp(b->source[s].path, path) ? b->source[s].path : "");
     GX_TRY(gx__blend_grow(x));
     GxDataset *d = &b->source[b->n];
@@ -254,24 +254,26 @@ static GxStatus gx__blend_add_shards(gx__BlendOpening *x, int name, const char *
     for (int i = 0; i < folder->n; i++) {
         const char *file = folder->entry[i].name;
         if (gx_path_has_end(file, ".txt") || gx_path_has_end(file, ".jsonl") || gx_path_has_end(file, ".ndjson"))
-            return GX_FAIL(x->err, GX_ERR_ARGUMENT,
-                           "the folder %s has .bin files and texts (%s) in it; put them into folders of their own, and "
-                           "name both",
-                           path, file);
+            return GX_FAIL(
+                x->err, GX_ERR_ARGUMENT,
+                "the folder %s has both .bin files and texts (%s); put them into different folders, and name both",
+                path, file);
         GX_TRY(gx_path_join(shard, path, file, x->err));
         if (!gx_path_has_end(file, ".bin")) continue;
         if (!gx_path_is_file(shard) && x->log)
-            gx_log(x->log, GX_LOG_WARNING, "passed over: %s, which is %s", shard, gx_path_kind(shard));
+            gx_log(x->log, GX_LOG_WARNING, "skipped: %s, which is %s", shard, gx_path_kind(shard));
         if (!gx_path_is_file(shard)) continue;
-        if (strstr(file, "_val_") && x->log) gx_log(x->log, GX_LOG_INFO, "passed over: %s, by its name", shard);
+        if (strstr(file, "_val_") && x->log) gx_log(x->log, GX_LOG_INFO, "skipped because of its name: %s", shard);
         if (strstr(file, "_val_")) continue;
         GX_TRY(gx__blend_add(x, name, shard));
         if (!x->b->source[x->b->n - 1].file.is_bin)
-            return GX_FAIL(x->err, GX_ERR_FORMAT, "%s is no .bin file of llm.c's, which those of a folder have to be",
-                           shard);
+            return GX_FAIL(x->err, GX_ERR_FORMAT,
+                           "%s is not a .bin file of llm.c, as all files of such a folder have to be", shard);
         taken++;
     }
-    return taken ? GX_OK : GX_FAIL(x->err, GX_ERR_FORMAT, "all .bin files in %s have _val_ in their names", path);
+    return taken ? GX_OK
+                 : GX_FAIL(x->err, GX_ERR_FORMAT,
+                           "all .bin files in %s have _val_ in their names, so none is left to train on", path);
 }
 
 static GxStatus gx__blend_add_name(gx__BlendOpening *x, int name, const char *path)
@@ -311,12 +313,12 @@ static GxStatus gx__blend_open(gx__BlendOpening *x, const char *list, const char
     GxBlend *b = x->b;
     char name[GX_PATH], cut[GX_TEXT_VALUE];
     if (gx_blend_count_names(list) == 0)
-        return GX_FAIL(x->err, GX_ERR_ARGUMENT, "the list of data is \"%s\"; expected paths with commas between them",
+        return GX_FAIL(x->err, GX_ERR_ARGUMENT, "the list of data is \"%s\"; expected paths separated by commas",
                        gx_text_cut(list, cut, sizeof cut));
     for (int i = 0; gx__blend_name(list, i, name); i++) GX_TRY(gx__blend_add_name(x, i, name));
     if (b->n > 1 && gx_blend_eval_samples(b) > GX_BLEND_PARTS)
         return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
-                       "%ld windows of %ld tokens are held out of %d sources; at most %d can be",
+                       "%ld windows of %ld tokens are held out from %d sources; at most %d are possible",
                        (long)gx_blend_eval_samples(b), (long)x->T, b->n, GX_BLEND_PARTS);
     return gx__blend_weigh(b, list, weights, x->T, x->err);
 }

@@ -218,9 +218,10 @@ static GxStatus gx__bpe_train_all(gx__BpeTraining *x, const char *const *files, 
     for (int i = 0; i < n; i++) GX_TRY(gx_train_texts_read(&text, files[i], x->how->log, x->err));
     GX_TRY(gx_train_merge(&x->m));
     if (x->merges > 0) return GX_OK;
-    return GX_FAIL(x->err, GX_ERR_FORMAT,
-                   "no two bytes stand beside each other in the words of %s%s at least %ld time%s: nothing to merge",
-                   files[0], n > 1 ? ", …" : "", (long)x->how->min_frequency, gx_text_s(x->how->min_frequency));
+    return GX_FAIL(
+        x->err, GX_ERR_FORMAT,
+        "no two bytes stand next to each other in the words of %s%s at least %ld time%s, so there is nothing to merge",
+        files[0], n > 1 ? ", …" : "", (long)x->how->min_frequency, gx_text_s(x->how->min_frequency));
 }
 
 GxStatus gx_bpe_train(GxTokenizer *t, const char *const *files, int n, const GxBpeTraining *how, GxError *err)

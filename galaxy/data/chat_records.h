@@ -122,10 +122,10 @@ static GxStatus gx__chat_refuse_others(const gx__ChatReader *x, const GxJson *ob
     for (; *member; member++)
         if (gx__chat_has(object, *member))
             return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
-                           "%s:%ld: %s has \"%s\", which is not built, and without it something else would be learned; "
-                           "remove it, or the record%s",
+                           "%s:%ld: %s has \"%s\", which is not supported, and without which something else would be "
+                           "learned; remove it, or the record%s",
                            x->path, (long)x->number, where, *member,
-                           strcmp(*member, "system") ? "" : "; a system's text is the first turn");
+                           strcmp(*member, "system") ? "" : "; the text for the system is the first turn");
     return GX_OK;
 }
 
@@ -142,8 +142,8 @@ static GxStatus gx__chat_join(const gx__ChatReader *x, const GxJson *parts, cons
         const char *type = gx_json_string(gx_json_get(part, "type"));
         if (strcmp(type, "text") || gx_json_type(value) != GX_JSON_STRING)
             status = GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
-                             "%s:%ld: part %ld of %s is of the type \"%s\"; only texts are built: {\"type\": \"text\", "
-                             "\"text\": \"...\"}",
+                             "%s:%ld: part %ld of %s is of the type \"%s\"; only texts are supported: {\"type\": "
+                             "\"text\", \"text\": \"...\"}",
                              x->path, (long)x->number, (long)i, where, gx_text_cut(type, cut, sizeof cut));
         else fputs(gx_json_string(value), out);
     }
@@ -193,8 +193,8 @@ static GxStatus gx__chat_check_role(const gx__ChatReader *x, int shape, int i, G
                      expected = before == GX_CHAT_USER ? GX_CHAT_ASSISTANT : GX_CHAT_USER;
     if (role == expected || (i == 0 && role == GX_CHAT_SYSTEM)) return GX_OK;
     return GX_FAIL(x->err, GX_ERR_FORMAT,
-                   "%s:%ld: %s[%d] is of the %s, where the %s's turn is; expected %s and %s in turn, and before them "
-                   "one of the %s, if any",
+                   "%s:%ld: %s[%d] is a turn of the %s, but it is the %s's turn; %s and %s must alternate, after at "
+                   "most one turn of the %s",
                    x->path, (long)x->number, list, i - x->first, name[role], name[expected], name[GX_CHAT_USER],
                    name[GX_CHAT_ASSISTANT], name[GX_CHAT_SYSTEM]);
 }
@@ -241,7 +241,7 @@ static GxStatus gx__chat_end_turns(gx__ChatReader *x, int shape)
     r->leaves_out_last = r->turn[r->n - 1].role == GX_CHAT_USER;
     if (r->leaves_out_last) free((char *)(uintptr_t)r->turn[--r->n].text);
     if (r->n > 0 && r->turn[r->n - 1].role == GX_CHAT_ASSISTANT) return GX_OK;
-    return GX_FAIL(x->err, GX_ERR_FORMAT, "%s:%ld: \"%s\" has no turn of the %s: nothing would be learned from it",
+    return GX_FAIL(x->err, GX_ERR_FORMAT, "%s:%ld: \"%s\" has no turn of the %s, so nothing would be learned from it",
                    x->path, (long)x->number, x->list, gx__chat_shapes[shape].role[GX_CHAT_ASSISTANT]);
 }
 
@@ -308,7 +308,7 @@ static GxStatus gx__chat_lacks_member(const gx__ChatReader *x, const GxJson *rec
 {
     char names[GX_TEXT_VALUE] = "";
     gx__chat_list(record, names);
-    return GX_FAIL(x->err, GX_ERR_FORMAT, "%s:%ld: there is no \"%s\"; the line has: %s; --%s NAME takes another",
+    return GX_FAIL(x->err, GX_ERR_FORMAT, "%s:%ld: there is no \"%s\"; the line has: %s; --%s NAME names another one",
                    x->path, (long)x->number, name, names, option);
 }
 
@@ -323,7 +323,7 @@ static GxStatus gx__chat_read_completion(gx__ChatReader *x, const GxJson *record
     if (!completion) return gx__chat_lacks_member(x, record, name[1], "completion_column");
     if (type != gx_json_type(completion) || (type != GX_JSON_STRING && type != GX_JSON_ARRAY))
         return GX_FAIL(x->err, GX_ERR_FORMAT,
-                       "%s:%ld: \"%s\" is %s, and \"%s\" is %s; expected two strings, or two lists of messages",
+                       "%s:%ld: \"%s\" is %s, but \"%s\" is %s; expected two strings, or two lists of messages",
                        x->path, (long)x->number, name[0], gx_json_type_name(prompt), name[1],
                        gx_json_type_name(completion));
     if (type == GX_JSON_STRING) return gx__chat_read_texts(x, prompt, completion);
@@ -332,7 +332,7 @@ static GxStatus gx__chat_read_completion(gx__ChatReader *x, const GxJson *record
     r->prompt = r->n, x->list = name[1];
     if (r->turn[r->n - 1].role != GX_CHAT_USER)
         return GX_FAIL(x->err, GX_ERR_FORMAT,
-                       "%s:%ld: \"%s\" ends with a turn of the %s; expected one of the user, to which \"%s\" answers",
+                       "%s:%ld: \"%s\" ends with a turn of the %s; expected a turn of the user, which \"%s\" answers",
                        x->path, (long)x->number, name[0], gx__chat_shapes[0].role[r->turn[r->n - 1].role], name[1]);
     GX_TRY(gx__chat_add_turns(x, completion, 0));
     return gx__chat_end_turns(x, 0);

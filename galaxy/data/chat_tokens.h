@@ -141,8 +141,8 @@ static GxStatus gx__chat_find_learned(const GxTokenizer *t, gx__ChatDocument *x,
         GX_TRY(gx__chat_shared(t, x, at, text, s->end - from, special, &shared, &n, err));
         if (shared < n)
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "the tokenizer %s makes other tokens of the end of an answer where more follows; what would "
-                           "be learned is not known",
+                           "the tokenizer %s encodes the end of an answer differently if more text follows, so what "
+                           "would be learned is not known",
                            t->identity);
         x->learned[k].end = at + n;
         if (!s->end_bytes) continue;
@@ -223,10 +223,9 @@ static GxStatus gx__chat_unformatted_open(gx__ChatDocument *x, const GxTokenizer
 {
     memset(x, 0, sizeof *x);
     if (t->end < 0)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "the tokenizer %s has no eos_token, which ends %s%s", t->identity,
-                       r->is_text
-                           ? "a completion; take another tokenizer, or lists of messages as prompt and completion"
-                           : "the answer to an instruction; --chat_template NAME takes one of ",
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "the tokenizer %s has no eos_token to end %s%s", t->identity,
+                       r->is_text ? "a completion; use another tokenizer, or lists of messages as prompt and completion"
+                                  : "the answer to an instruction; --chat_template NAME names one of ",
                        r->is_text ? "" : GX_CHAT_NAMES);
     x->said.spans = 1, x->said.span = (GxChatSpan *)calloc(1, sizeof *x->said.span);
     if (!x->said.span) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for an instruction");
@@ -337,8 +336,8 @@ static GxStatus gx__chat_line_check_end(const gx__ChatTokens *a, gx__ChatLine *l
     if (!gx_chat_end(f)[0] || a->t->kind == &gx_byte_tokens || gx_tokenizer_find(a->t, gx_chat_end(f)) >= 0)
         return GX_OK;
     return GX_FAIL(&line->err, GX_ERR_ARGUMENT,
-                   "the tokenizer %s has no %s, with which answers of the format %s end, so the model would not learn "
-                   "to end one; --chat_template NAME or FILE takes another: %s",
+                   "the tokenizer %s has no token %s, which ends the answers of the format %s, so the model would not "
+                   "learn to end one; --chat_template NAME or FILE names another format: %s",
                    a->t->identity, gx_chat_end(f), gx_chat_name(f), GX_CHAT_NAMES);
 }
 
@@ -351,10 +350,11 @@ static GxStatus gx__chat_line_take(const gx__ChatTokens *a, gx__ChatLine *line, 
     line->unanswered = r->leaves_out_last, line->is_text = r->is_text;
     if (r->is_text || (!f && r->instruction && !a->how->lacks)) return gx__chat_line_unformatted(a, line, r);
     if (!f)
-        return GX_FAIL(&line->err, GX_ERR_ARGUMENT,
-                       "the record is a conversation, and %s; --chat_template takes a template's file, or one of %s",
-                       a->how->lacks ? a->how->lacks : "neither the model's folder nor the tokenizer's has a template",
-                       GX_CHAT_NAMES);
+        return GX_FAIL(
+            &line->err, GX_ERR_ARGUMENT,
+            "the record is a conversation, and %s; --chat_template accepts the file of a template, or one of %s",
+            a->how->lacks ? a->how->lacks : "neither the model's folder nor the tokenizer's has a chat template",
+            GX_CHAT_NAMES);
     GX_TRY(gx__chat_line_check_end(a, line));
     GX_TRY(gx__chat_line_whole(a, line, r, &rewrites));
     return rewrites ? gx__chat_line_by_answer(a, line, r) : GX_OK;
@@ -468,8 +468,8 @@ static GxStatus gx__chat_tokens_read(gx__ChatTokens *a, gx__ChatLine *line, GxCh
         if (!text[strspn(text, "\r")] && text + strspn(text, "\r") == end) {
             if (next[strspn(next, "\r\n")])
                 status = GX_FAIL(&e, GX_ERR_FORMAT,
-                                 "%s:%ld: the line is empty, and others follow; expected a record: remove it", a->path,
-                                 (long)number);
+                                 "%s:%ld: the line is empty, but others follow; remove it, or make it a record",
+                                 a->path, (long)number);
             lines->empty_line = number;
             next = text_end;
         } else {
@@ -555,10 +555,10 @@ GxStatus gx_chat_tokens_check_some(const char *path, const GxChatReading *how, i
     char none[60] = "its only conversation has no";
     if (documents > 0) return GX_OK;
     if (conversations == 0 && names->skip && names->skip->n > 0)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: all of its records are wrong, and left out; the first that is: %s",
-                       path, names->skip->why[0]);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: all of its records are wrong, so none is left; the first one: %s", path,
+                       names->skip->why[0]);
     if (conversations != 1) snprintf(none, sizeof none, "none of its %ld conversations has an", (long)conversations);
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s answer that ends within %ld tokens: take a larger seq_len", path, none,
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s answer that ends within %ld tokens; use a larger seq_len", path, none,
                    (long)most);
 }
 
@@ -569,11 +569,10 @@ static GxStatus gx__chat_tokens_check_size(const char *path, GxError *err)
     GX_TRY(gx_file_open(path, &fd, &bytes, err));
     close(fd);
     if (bytes <= GX__CHAT_TOKENS_CAP) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_UNSUPPORTED,
-        "%s has %ld bytes; conversations of at most %d are read at once: ./tokenize --corpus makes a file of "
-        "tokens of any number of them, which --train_data takes",
-        path, (long)bytes, GX__CHAT_TOKENS_CAP);
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s has %ld bytes; only files of conversations of at most %d bytes are read directly: make a file "
+                   "of tokens of it with ./tokenize --corpus, and name that in --train_data",
+                   path, (long)bytes, GX__CHAT_TOKENS_CAP);
 }
 
 static GxStatus gx__chat_tokens_open_lines(GxChatTokens *c, const char *path, const GxTokenizer *t,

@@ -232,7 +232,7 @@ static GxStatus gx__corpus_read_lines(const GxCorpusReader *r, int fd, char **te
     *n = 0, *text = NULL;
     for (int64_t some = gx_min(r->piece, rest); *n == 0; some = gx_min(rest - have, have)) {
         if (some > GX_RECORDS_CAP - have)
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the line has more than %ld bytes; at most so many are read",
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the line has more than %ld bytes, the most that are read",
                            f->path, (long)r->place.line + 1, (long)have);
         char *grown = (char *)realloc(*text, (size_t)(have + some + 1));
         if (!grown) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld bytes of %s", (long)(have + some), f->path);
@@ -254,8 +254,8 @@ static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
     const GxBadRecords *skip = r->how->skip;
     const char *path = r->file[at->file].path;
     if (at->records == 0 && skip && skip->n)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: all of its records are wrong, and left out; the first that is: %s",
-                       path, skip->why[0]);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: all of its records are wrong, so none is left; the first one: %s", path,
+                       skip->why[0]);
     if (at->records == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s holds no records", path);
     if (at->has_text) {
         if (r->how->used && !r->taker) r->how->used->text = 1;
@@ -266,18 +266,17 @@ static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
     int has_text;
     const char *member = gx_chat_records_detect(path, r->how, &has_text, names);
     if (member)
-        return GX_FAIL(
-            err, GX_ERR_UNSUPPORTED,
-            "%s: its records are conversations (\"%s\"), of which no texts are made; name the file itself: in "
-            "train_llama's --train_data, or ./tokenize's --corpus or --train",
-            path, member);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: its records are conversations (\"%s\"), which are not read as texts; name the file itself "
+                       "in train_llama's --train_data, or in ./tokenize's --corpus or --train",
+                       path, member);
     return GX_FAIL(
         err, GX_ERR_FORMAT,
-        "%s: no record has a \"%s\" with something in it; the first one has: %s; %s; expected " GX_FILE_CORPORA, path,
+        "%s: no record has a \"%s\" that is not empty; the first record has: %s; %s; expected " GX_FILE_CORPORA, path,
         r->how->text, names[0] ? names : "nothing",
-        r->how->used ? "--text_column NAME takes another, and --prompt_column and --completion_column those that are "
-                       "learned as pairs (\"chosen\" and \"rejected\" are for --task dpo)"
-                     : "rename what is the text to that");
+        r->how->used ? "--text_column NAME names another column, and --prompt_column and --completion_column those of "
+                       "prompts and completions (\"chosen\" and \"rejected\" are for --task dpo)"
+                     : "rename the column with the text to that");
 }
 
 static GxStatus gx__corpus_hand_lines(GxCorpusReader *r, GxTextPlace *place, char *lines, int64_t n, GxError *err)
@@ -297,8 +296,9 @@ static GxStatus gx__corpus_take_lines(GxCorpusReader *r, GxCorpus *c, char *line
     GxTextPlace place = {r->file[at->file].path, at->line + 1, at->at};
     GxRecords records;
     if (at->empty_line && lines[strspn(lines, "\r\n")])
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the line is empty, and others follow; expected a record: remove it",
-                       place.path, (long)at->empty_line);
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s:%ld: the line is empty, but others follow; remove it, or make it a record", place.path,
+                       (long)at->empty_line);
     if (r->taker && r->taker->lines) return gx__corpus_hand_lines(r, &place, lines, n, err);
     GX_TRY(gx_records_open_lines(&records, &place, lines, n, &column, 1, r->how->skip, err));
     GxStatus status = GX_OK;
@@ -326,8 +326,8 @@ static GxStatus gx__corpus_check_file(const GxCorpusFile *f, GxError *err)
     if (stat(f->path, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", f->path, strerror(errno));
     if ((int64_t)st.st_size == f->bytes && gx__corpus_time(&st) == f->mtime_ns) return GX_OK;
     return GX_FAIL(err, GX_ERR_IO,
-                   "%s was changed while it was read: it has %ld byte%s, and had %ld when this began; begin again once "
-                   "nobody writes into it",
+                   "%s was changed while it was read: it has %ld byte%s now, and had %ld at the start; start again "
+                   "when nothing writes to it",
                    f->path, (long)st.st_size, gx_text_s((int64_t)st.st_size), (long)f->bytes);
 }
 
@@ -340,7 +340,7 @@ static GxStatus gx__corpus_next_lines(GxCorpusReader *r, GxCorpus *c, GxError *e
     GX_TRY(gx_file_open(f->path, &fd, &bytes, err));
     GxStatus status = GX_OK;
     if (bytes != f->bytes)
-        status = GX_FAIL(err, GX_ERR_IO, "%s has %ld bytes, and had %ld: it was changed while it was read", f->path,
+        status = GX_FAIL(err, GX_ERR_IO, "%s has %ld bytes now, and had %ld: it was changed while it was read", f->path,
                          (long)bytes, (long)f->bytes);
     else if (bytes == 0) status = GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; expected records", f->path);
     if (status == GX_OK) status = gx__corpus_read_lines(r, fd, &lines, &n, err);
@@ -452,7 +452,7 @@ static GxStatus gx__corpus_list_file(GxCorpusReader *r, const char *path, GxErro
 static int gx__corpus_is_run(GxCorpusReader *r, const char *folder)
 {
     if (!gx_folder_has(folder, "run.json")) return 0;
-    if (r->log) gx_log(r->log, GX_LOG_INFO, "passed over: %s, which holds a run", folder);
+    if (r->log) gx_log(r->log, GX_LOG_INFO, "skipped: %s, which holds a run", folder);
     return 1;
 }
 
@@ -474,8 +474,8 @@ static void gx__corpus_say_passed(const GxCorpusReader *r, const char *folder, c
 {
     if (!p->n || !r->log) return;
     gx_log(r->log, p->others ? GX_LOG_WARNING : GX_LOG_INFO,
-           "passed over in %s: %ld file%s whose name%s in neither .txt nor .jsonl: %s", folder, (long)p->n,
-           gx_text_s(p->n), p->n == 1 ? " ends" : "s end", p->names);
+           "skipped in %s: %ld file%s whose name%s in neither .txt nor .jsonl: %s", folder, (long)p->n, gx_text_s(p->n),
+           p->n == 1 ? " ends" : "s end", p->names);
 }
 
 static GxStatus gx__corpus_list_folder(GxCorpusReader *r, const char *path, int depth, GxError *err)
@@ -496,7 +496,7 @@ static GxStatus gx__corpus_list_folder(GxCorpusReader *r, const char *path, int 
         if (status == GX_OK && is_folder) status = gx__corpus_list_folder(r, inside, depth + 1, err);
         else if (status == GX_OK && is_read && gx_path_is_file(inside)) status = gx__corpus_list_file(r, inside, err);
         else if (status == GX_OK && is_read && r->log)
-            gx_log(r->log, GX_LOG_WARNING, "passed over: %s, which is %s", inside, gx_path_kind(inside));
+            gx_log(r->log, GX_LOG_WARNING, "skipped: %s, which is %s", inside, gx_path_kind(inside));
         else if (status == GX_OK && !is_read && e->is_file && e->name[0] != '.') gx__corpus_pass(&passed, e->name);
     }
     gx__corpus_say_passed(r, path, &passed);
@@ -557,14 +557,14 @@ GxStatus gx_corpus_open(GxCorpus *c, const char *path, const GxRecordReading *ho
         status = gx_corpus_reader_next(&r, c, err);
         if (!log || gx_seconds() - said < GX_CORPUS_PATIENCE) continue;
         said = gx_seconds();
-        gx_log(log, GX_LOG_INFO, "%.1f MB of text are %.1f million tokens so far", (double)c->file.bytes / 1e6,
+        gx_log(log, GX_LOG_INFO, "%.1f MB of text so far, %.1f million tokens", (double)c->file.bytes / 1e6,
                (double)c->file.tokens / 1e6);
     }
     if (status == GX_OK) status = gx_corpus_check_some(c->file.tokens, path, err);
     if (status == GX_OK) gx_corpus_reader_warn(&r, path, c->file.documents);
     if (status == GX_OK && c->empty)
-        gx_log(log, GX_LOG_WARNING, "%s: %ld of %ld texts %s empty, or of records without a \"%s\", and left out", path,
-               (long)c->empty, (long)(c->empty + c->file.documents), c->empty == 1 ? "is" : "are",
+        gx_log(log, GX_LOG_WARNING, "%s: %ld of %ld texts %s empty, or from records without a \"%s\", and left out",
+               path, (long)c->empty, (long)(c->empty + c->file.documents), c->empty == 1 ? "is" : "are",
                how ? how->text : gx_record_reading.text);
     gx_corpus_reader_close(&r);
     if (status != GX_OK) gx_corpus_close(c);

@@ -196,8 +196,8 @@ static GxStatus gx__corpus_check_ours(const char *path, GxError *err)
     gx_folder_close(&folder);
     if (!other) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "the folder %s, for parts of the file, has something else in it (%s); remove it, or choose another "
-                   "name for the file",
+                   "the folder %s, in which parts of the file are collected, contains something else (%s); remove it, "
+                   "or choose another name for the file",
                    path, other);
 }
 
@@ -209,22 +209,21 @@ static GxStatus gx__corpus_check_progress(const gx__CorpusWriter *x, const gx__C
     const GxCorpusPlace *p = &then->place;
     char cut[GX_TEXT_VALUE];
     const char *what =
-        then->version != 1                        ? "another version of this program wrote it"
-        : strcmp(then->tokenizer, now->tokenizer) ? "the tokenizer was another one: "
+        then->version != 1                        ? "it was written by another version of this program"
+        : strcmp(then->tokenizer, now->tokenizer) ? "it was written with another tokenizer: "
         : then->around != now->around
-            ? "the tokenizer put other tokens around a text, or the chat template, its date or seq_len was another"
+            ? "it was written with other tokens around a text, or another chat template, --chat_date or --seq_len"
         : then->texts != now->texts                      ? "the texts have changed since"
         : p->file > x->r.files                           ? "it was damaged"
         : p->file == x->r.files && p->at > 0             ? "it was damaged"
         : p->at > 0 && p->at >= x->r.file[p->file].bytes ? "it was damaged"
                                                          : NULL;
     if (!what) return GX_OK;
-    return GX_FAIL(x->err, GX_ERR_ARGUMENT,
-                   "%s is of a run that was not finished, and this one cannot go on with it: %s%s; remove %s to begin "
-                   "again",
-                   path, what,
-                   strcmp(then->tokenizer, now->tokenizer) ? gx_text_cut(then->tokenizer, cut, sizeof cut) : "",
-                   x->folder);
+    return GX_FAIL(
+        x->err, GX_ERR_ARGUMENT,
+        "%s belongs to a run that was not finished, and this run cannot continue it: %s%s; remove %s to start again",
+        path, what, strcmp(then->tokenizer, now->tokenizer) ? gx_text_cut(then->tokenizer, cut, sizeof cut) : "",
+        x->folder);
 }
 
 static GxStatus gx__corpus_go_on(gx__CorpusWriter *x)
@@ -239,7 +238,7 @@ static GxStatus gx__corpus_go_on(gx__CorpusWriter *x)
     GX_TRY(gx__corpus_check_progress(x, &then, path));
     x->so_far = then, x->r.place = then.place;
     if (x->how->log)
-        gx_log(x->how->log, GX_LOG_INFO, "goes on with %s: %.1f of %.1f MB are done", x->folder,
+        gx_log(x->how->log, GX_LOG_INFO, "continuing %s: %.1f of %.1f MB are done", x->folder,
                (double)gx_corpus_reader_done(&x->r) / 1e6, (double)x->r.bytes / 1e6);
     return GX_OK;
 }
@@ -347,8 +346,8 @@ static GxStatus gx__corpus_join_paths(gx__CorpusWriter *x, char **part, const ch
         !strcmp(all.tokenizer, x->r.t->identity))
         return GX_OK;
     return GX_FAIL(x->err, GX_ERR_FORMAT,
-                   "the parts in %s have %ld token%s in %ld document%s; %ld in %ld were expected: they were changed; "
-                   "remove the folder to begin again",
+                   "the parts in %s have %ld token%s in %ld document%s, but %ld in %ld were expected: they were "
+                   "changed; remove the folder to start again",
                    x->folder, (long)all.tokens, gx_text_s(all.tokens), (long)all.documents, gx_text_s(all.documents),
                    (long)p->tokens, (long)p->documents);
 }
@@ -383,7 +382,7 @@ static GxStatus gx__corpus_read_all(gx__CorpusWriter *x)
         if (how->progress) how->progress(how->user, done, x->r.bytes, tokens);
         else if (how->log && gx_seconds() - said > GX_CORPUS_PATIENCE) {
             said = gx_seconds();
-            gx_log(how->log, GX_LOG_INFO, "%.1f of %.1f MB are done: %.1f million tokens so far", (double)done / 1e6,
+            gx_log(how->log, GX_LOG_INFO, "%.1f of %.1f MB done, %.1f million tokens so far", (double)done / 1e6,
                    (double)x->r.bytes / 1e6, (double)tokens / 1e6);
         }
     }

@@ -109,21 +109,20 @@ static GxStatus gx__csv_scan_quoted(const GxCsv *c, char **p, GxCsvField *f, GxE
     char *close = gx__csv_closing(*p, c->end);
     if (!close)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s:%ld: the quotation mark with which column %d begins is never closed; expected one behind "
-                       "the field, and those in it doubled",
+                       "%s:%ld: the quotation mark at the beginning of column %d is never closed; expected one at the "
+                       "end of the field, and quotation marks inside it doubled",
                        c->path, (long)c->number, c->fields);
     f->text = *p + 1, f->end = close, *p = close + 1;
     if (gx__csv_is_line_end(*p, c->end) || **p == c->separator) return GX_OK;
     int64_t lines = 0;
     for (const char *q = c->next; q < close; q++) lines += *q == '\n';
-    return GX_FAIL(
-        err, GX_ERR_FORMAT,
-        "%s:%ld: there is text behind the quotation mark that closes column %d (in line %ld); expected %s or "
-        "the end of the line, and quotation marks in a field doubled",
-        c->path, (long)c->number, c->fields, (long)(c->line + lines),
-        c->separator == ','   ? "a comma"
-        : c->separator == ';' ? "a semicolon"
-                              : "a tab");
+    return GX_FAIL(err, GX_ERR_FORMAT,
+                   "%s:%ld: there is text after the quotation mark that closes column %d (in line %ld); expected %s or "
+                   "the end of the line, and quotation marks inside a field doubled",
+                   c->path, (long)c->number, c->fields, (long)(c->line + lines),
+                   c->separator == ','   ? "a comma"
+                   : c->separator == ';' ? "a semicolon"
+                                         : "a tab");
 }
 
 // Moves on to its end.
@@ -133,13 +132,13 @@ static GxStatus gx__csv_scan_bare(const GxCsv *c, char **p, GxCsvField *f, GxErr
     while (*p < c->end && **p != c->separator && !gx__csv_is_line_end(*p, c->end)) {
         if (c->has_quotes && **p == '"')
             return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s:%ld: column %d has a quotation mark in it, and does not begin with one; expected "
-                           "quotation marks around the field, and those in it doubled",
+                           "%s:%ld: column %d contains a quotation mark, but does not begin with one; expected "
+                           "quotation marks around the field, and those inside it doubled",
                            c->path, (long)c->number, c->fields);
         if (c->has_quotes && **p == '\r')
             return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s:%ld: column %d has a carriage return in it, without quotation marks around it; expected "
-                           "lines that end with \\n or \\r\\n",
+                           "%s:%ld: column %d contains a carriage return without quotation marks around the field; "
+                           "expected lines that end with \\n or \\r\\n",
                            c->path, (long)c->number, c->fields);
         ++*p;
     }
@@ -304,8 +303,8 @@ static int gx__csv_names_are_quoted(char *p, char *end)
 static GxStatus gx__csv_choose_quotes(GxCsv *c, GxError *err)
 {
     static const char how[] =
-        "to have them taken off, write the names in the first line in quotation marks, too, and double those inside a "
-        "field (pandas: quoting=csv.QUOTE_ALL); to keep them, write it as .jsonl";
+        "to have them removed, put the names in the first line in quotation marks, too, and double those inside a "
+        "field (pandas: quoting=csv.QUOTE_ALL); to keep them, write the data as .jsonl";
     gx__CsvMarks m = GX_ZERO;
     char *line_end = gx__csv_line_end(c->next, c->end);
     c->has_quotes = 0;
@@ -316,18 +315,18 @@ static GxStatus gx__csv_choose_quotes(GxCsv *c, GxError *err)
     gx__csv_detect(&m, c->next, c->end, c->line);
     if (m.quoted && m.bare)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: a field in line %ld stands in quotes as programs write them, and one in line %ld has "
-                       "quotation marks as they stand: which of the two they are is not known; %s",
+                       "%s: a field in line %ld is quoted as programs do it, but one in line %ld has plain quotation "
+                       "marks, so it is not known which of the two they are; %s",
                        c->path, (long)m.quoted, (long)m.bare, how);
     if (!m.quoted && !m.bare && m.over_lines)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s:%ld: from here to a later line all could be one field in quotation marks, or each line one "
-                       "with a mark in it; %s",
+                       "%s:%ld: from here on several lines could be one quoted field, or each line a field with a "
+                       "quotation mark in it; %s",
                        c->path, (long)m.over_lines, how);
     if (!m.quoted && !m.bare && m.with_comma && !m.needless && !m.plain_comma)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s:%ld: all fields with a comma, and no others, stand in quotation marks, as Excel writes "
-                       "them, or as a part of the texts; %s",
+                       "%s:%ld: exactly those fields that contain a comma stand in quotation marks: either Excel wrote "
+                       "them, or they are part of the texts; %s",
                        c->path, (long)m.with_comma, how);
     c->has_quotes = m.quoted != 0;
     return GX_OK;

@@ -130,8 +130,8 @@ GxStatus gx_dataset_read(const GxDataset *d, int64_t at, int64_t n, unsigned cha
     if (fstat(d->fd, &st) != 0 || (int64_t)st.st_size >= d->bytes)
         return GX_FAIL(err, gx_error_code(&failed), "%s", failed.message);
     return GX_FAIL(err, GX_ERR_IO,
-                   "%s ends at byte %ld; %ld were expected: it was shortened while it was trained on; bring back the "
-                   "text that it was, and resume",
+                   "%s ends at byte %ld, but %ld were expected: it was shortened during the training; restore the "
+                   "text, and resume",
                    d->path, (long)st.st_size, (long)d->bytes);
 }
 
@@ -165,7 +165,7 @@ GxStatus gx_dataset_check(const GxDataset *d, int64_t T, GxError *err)
     const char *unit = d->ids || d->file.tokens ? "token" : "byte", *many = gx_text_s(T);
     if (d->train.n <= T)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: %ld %s%s left for training; one sample of %ld token%s needs %lu: take more text or a "
+                       "%s: %ld %s%s left for training; one sample of %ld token%s needs %lu; give more text or use a "
                        "smaller seq_len",
                        d->path, (long)d->train.n, unit, d->train.n == 1 ? " is" : "s are", (long)T, many,
                        (unsigned long)T + 1);
@@ -174,7 +174,7 @@ GxStatus gx_dataset_check(const GxDataset *d, int64_t T, GxError *err)
                        "%s: %ld %s%s held out for validation; one sample of %ld token%s needs %lu: %s", d->path,
                        (long)d->held_out.n, unit, d->held_out.n == 1 ? " is" : "s are", (long)T, many,
                        (unsigned long)T + 1,
-                       "take more text, a smaller seq_len or a larger validation_fraction (0: no validation)");
+                       "give more text, a smaller seq_len or a larger validation_fraction (0: no validation)");
     return GX_OK;
 }
 
@@ -248,22 +248,21 @@ GxStatus gx_dataset_check_learned(const GxDataset *d, int64_t T, const GxLogger 
     int64_t learned;
     GX_TRY(gx__dataset_count_learned(d, &d->train, T, windows, &learned, err));
     if (learned == 0)
-        return GX_FAIL(
-            err, GX_ERR_FORMAT,
-            "%s: by its mask none of the %ld token%s for training is learned, and nothing would be; expected "
-            "ones where the model is to learn: make the file again",
-            d->path, (long)d->train.n, gx_text_s(d->train.n));
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: its mask excludes all of the %ld token%s for training, so nothing would be learned; make "
+                       "the file again with ones in the mask where the model is to learn",
+                       d->path, (long)d->train.n, gx_text_s(d->train.n));
     if (learned < windows)
         gx_log(log, GX_LOG_WARNING,
-               "%s: %ld of %ld sample%s of %ld token%s %s nothing that is learned, by its mask, and %s computed for "
-               "nothing: leave out what has no answers, or take a larger --seq_len",
+               "%s: in %ld of %ld sample%s of %ld token%s %s nothing to learn, because of the mask, and %s computed "
+               "for nothing; leave out documents without answers, or use a larger --seq_len",
                d->path, (long)(windows - learned), (long)windows, gx_text_s(windows), (long)T, gx_text_s(T),
                windows - learned == 1 ? "has" : "have", windows - learned == 1 ? "is" : "are");
     if (held_out == 0) return GX_OK;
     GX_TRY(gx__dataset_count_learned(d, &d->held_out, T, held_out, &learned, err));
     if (learned == 0)
         gx_log(log, GX_LOG_WARNING,
-               "%s: by its mask nothing of what is held out is learned, so that a validation has no loss; take another "
+               "%s: its mask excludes all that is held out, so a validation would have no loss; use another "
                "--validation_fraction",
                d->path);
     return GX_OK;
@@ -272,8 +271,9 @@ GxStatus gx_dataset_check_learned(const GxDataset *d, int64_t T, const GxLogger 
 static GxStatus gx__dataset_divide(GxDataset *d, int64_t T, GxError *err)
 {
     struct stat st;
-    if (d->bytes == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; give a file with text to train on", d->path);
-    if (fstat(d->fd, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s: %s", d->path, strerror(errno));
+    if (d->bytes == 0)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; expected a file with text to train on", d->path);
+    if (fstat(d->fd, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot access %s: %s", d->path, strerror(errno));
     d->mtime_ns = gx_nanoseconds(st.st_mtim);
     if (gx_token_file_is_one(d->fd)) {
         GX_TRY(gx_token_file_open(&d->file, d->fd, d->path, d->bytes, err));

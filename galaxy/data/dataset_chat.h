@@ -63,8 +63,8 @@ int gx_dataset_is_chat(const char *path, const GxRecordReading *names, const GxL
     if (member && !has_text && names->used) names->used->prompts |= !strcmp(member, "prompt");
     if (member && has_text && log)
         gx_log(log, GX_LOG_WARNING,
-               "%s: its first record has \"%s\" and \"%s\"; the texts are taken, and all of them is learned: %s to "
-               "train on what the assistant says alone",
+               "%s: its first record has both \"%s\" and \"%s\"; the texts are used, and all of them are learned; %s "
+               "to train only on what the assistant says",
                path, names->text, member,
                strcmp(names->text, gx_record_reading.text) ? "leave --text_column out" : "remove \"text\"");
     return member && !has_text;
@@ -105,7 +105,8 @@ static GxStatus gx__dataset_chat_divide(GxDataset *d, int64_t T, GxError *err)
     if (d->validation_fraction > 0 && cut == f->documents)
         return GX_FAIL(
             err, GX_ERR_FORMAT,
-            "%s: it has one conversation, of which none can be held out: take more, or validation_fraction 0", d->path);
+            "%s has only one conversation, of which none can be held out; give more, or say --validation_fraction 0",
+            d->path);
     for (int64_t i = 0; i < cut; i++) d->train_text.n += f->document[i].bytes;
     d->train.n = d->held_out.begin = f->document[cut].begin, d->held_out.n = f->tokens - d->train.n;
     d->held_out_text.begin = d->train_text.n, d->held_out_text.n = f->bytes - d->train_text.n;
@@ -139,10 +140,10 @@ static GxStatus gx__dataset_chat_check_format(const GxDataset *d, const GxTokeni
     const GxTokenChats *made = &d->file.chats;
     if (how && (int64_t)gx_chat_reading_hash(how, t) == made->format_hash) return GX_OK;
     if (how && made->counts.texts > 0 && made->counts.texts == made->counts.n) return GX_OK; // which have no format
-    if (!how) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is of conversations, and texts are read here", d->path);
+    if (!how) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s holds conversations, but texts are expected here", d->path);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s was made with the chat template %s, and this one, %s, is another: name the same one "
-                   "(--chat_template), or make the file again with this one (./tokenize --corpus)%s%s",
+                   "%s was made with the chat template %s, but this run has %s; name the same one (--chat_template), "
+                   "or make the file again with this one (./tokenize --corpus)%s%s",
                    d->path, made->format,
                    how->format  ? gx_chat_name(how->format)
                    : how->lacks ? "none"
@@ -159,14 +160,15 @@ static GxStatus gx__dataset_chat_check_length(const GxDataset *d, int64_t T, con
     for (int64_t i = 0; i < f->documents; i++)
         longest = gx_max(longest, f->document[i + 1].begin - f->document[i].begin);
     if (longest > T)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s was made with --seq_len %ld and has a conversation of %ld tokens, which is longer than this "
-                       "run's --seq_len %ld: take that one, or make the file again (./tokenize --corpus --seq_len %ld)",
-                       d->path, (long)made->seq_len, (long)longest, (long)T, (long)T);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "%s was made with --seq_len %ld and has a conversation of %ld tokens, which is longer than this run's "
+            "--seq_len %ld; use that --seq_len, or make the file again (./tokenize --corpus --seq_len %ld)",
+            d->path, (long)made->seq_len, (long)longest, (long)T, (long)T);
     if (log && lost > 0 && T > made->seq_len)
         gx_log(log, GX_LOG_WARNING,
-               "%s was made with --seq_len %ld: %ld conversation%s, and %ld answer%s left out, though this run's "
-               "--seq_len %ld has more room: ./tokenize --corpus --seq_len %ld makes it again",
+               "%s was made with --seq_len %ld: %ld conversation%s, and %ld answer%s left out, although this run's "
+               "--seq_len %ld has more room; ./tokenize --corpus --seq_len %ld makes it again",
                d->path, (long)made->seq_len, (long)made->counts.shortened,
                made->counts.shortened == 1 ? " is shortened" : "s are shortened", (long)made->counts.left_out,
                made->counts.left_out == 1 ? " is" : "s are", (long)T, (long)T);

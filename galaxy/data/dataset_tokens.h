@@ -131,15 +131,14 @@ static GxStatus gx__dataset_check_tokenizer(const GxDataset *d, const GxTokenize
 {
     if (d->file.is_bin && t->kind == &gx_byte_tokens)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s is a .bin file of llm.c's, which does not say which tokenizer its tokens are of: name it "
+                       "%s is a .bin file of llm.c, which does not say which tokenizer made it; name that tokenizer "
                        "(--tokenizer), or the model that has it (--model)",
                        d->path);
     if (d->file.is_bin || !d->file.documents || !strcmp(d->file.tokenizer, t->identity)) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_ARGUMENT,
-        "%s was made with the tokenizer %s, and this one is %s: name the same one (--tokenizer), or make the "
-        "file again with this one (./tokenize)",
-        d->path, d->file.tokenizer, t->identity);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "%s was made with the tokenizer %s, but this run's is %s; name the same one (--tokenizer), or make "
+                   "the file again with this one (./tokenize)",
+                   d->path, d->file.tokenizer, t->identity);
 }
 
 // Where documents begin and end follows from the tokenizer; then also what is held out.
@@ -177,8 +176,8 @@ static void gx__dataset_note_checksums(const GxDataset *d, const GxLogger *log)
 {
     if (!d->file.tokens || d->file.is_bin || d->file.hash) return;
     gx_log(log, GX_LOG_INFO,
-           "%s is of version %d of files of tokens, which have no checksums: damage to it would not be noticed; "
-           "./tokenize --corpus makes it again, with them",
+           "%s is a file of tokens of version %d, which has no checksums, so damage to it would not be noticed; "
+           "./tokenize --corpus makes it again, with checksums",
            d->path, d->file.version);
 }
 

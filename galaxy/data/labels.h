@@ -197,13 +197,14 @@ static GxStatus gx__labels_check(const GxLabels *l, gx__Label x, const char *whe
     char cut[GX__LABELS_QUOTE];
     if (x.n == 0)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: a label is empty; expected a name%s", where,
-                       l->kind == GX_LABEL_SEVERAL ? " before and behind every comma" : "");
+                       l->kind == GX_LABEL_SEVERAL ? " before and after every comma" : "");
     if (x.n > GX_LABEL_BYTES)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the label \"%s\" has %ld bytes; expected at most %d: is it a text?",
-                       where, gx__labels_quote(x, cut), (long)x.n, GX_LABEL_BYTES);
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: the label \"%s\" has %ld bytes, but at most %d are possible; is it a text?", where,
+                       gx__labels_quote(x, cut), (long)x.n, GX_LABEL_BYTES);
     if (l->n == GX_LABELS_MOST)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: the label \"%s\" is one more than %d different ones, the most that there may be: are they "
+                       "%s: the label \"%s\" is one too many: there may be at most %d different labels; are they "
                        "numbers to predict, or is another column meant?",
                        where, gx__labels_quote(x, cut), GX_LABELS_MOST);
     return GX_OK;
@@ -258,11 +259,10 @@ static GxStatus gx__labels_check_spaces(const GxLabels *l, const GxRecords *r, i
         const gx__Label whole = {l->name[i], (int64_t)strlen(l->name[i])};
         for (x.n = (int64_t)strlen(x.text); x.n > 0 && x.text[x.n - 1] == ' ';) x.n--;
         if (x.n == whole.n || gx__labels_find(l, x) < 0) continue;
-        return GX_FAIL(
-            err, GX_ERR_FORMAT,
-            "%s: the labels \"%s\" and \"%s\" of the column \"%s\" differ by spaces alone, and would be two: "
-            "write them alike",
-            r->path, gx__labels_quote(whole, cut), gx__labels_quote(x, other), r->column[column].name);
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: the labels \"%s\" and \"%s\" of the column \"%s\" differ only by spaces, and would be two "
+                       "labels; write them alike",
+                       r->path, gx__labels_quote(whole, cut), gx__labels_quote(x, other), r->column[column].name);
     }
     return GX_OK;
 }
@@ -305,7 +305,7 @@ static GxStatus gx__labels_check_record(const GxRecords *r, int column, int kind
         for (int has = gx__labels_first(field, kind, &rest, &other); has && before-- > 0;
              has = gx__labels_next(&rest, &other))
             if (x.n == other.n && !memcmp(x.text, other.text, (size_t)x.n))
-                return GX_FAIL(err, GX_ERR_FORMAT, "%s: the label \"%s\" stands there twice", where,
+                return GX_FAIL(err, GX_ERR_FORMAT, "%s: the label \"%s\" is listed twice", where,
                                gx__labels_quote(x, cut));
     }
     return GX_OK;
@@ -325,7 +325,7 @@ GxStatus gx_labels_leave_out(GxRecords *r, int column, GxLabelKind kind, GxBadRe
         else gx_bad_lines_add(&bad, r->line[r->n], &e);
     }
     if (r->n > 0) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s: all labels are wrong, and their records left out; the first: %s", r->path,
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: all labels are wrong, so no record is left; the first one: %s", r->path,
                    skip->why[gx_min(skipped, GX_BAD_RECORDS - 1)]);
 }
 
@@ -333,14 +333,13 @@ static GxStatus gx__labels_set_one(GxLabels *l, gx__Label x, const char *where, 
 {
     char cut[GX__LABELS_QUOTE];
     if (gx__labels_find(l, x) < 0) return gx__labels_meet(l, x, where, err);
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s: the label \"%s\" stands twice in the list", where,
-                   gx__labels_quote(x, cut));
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: the label \"%s\" is listed twice", where, gx__labels_quote(x, cut));
 }
 
 GxStatus gx_labels_set(GxLabels *l, const char *const *name, int n, GxLabelKind kind, const char *where, GxError *err)
 {
     GX_TRY(gx__labels_new(l, kind, err));
-    GxStatus status = n > 0 ? GX_OK : GX_FAIL(err, GX_ERR_FORMAT, "%s: a list without labels", where);
+    GxStatus status = n > 0 ? GX_OK : GX_FAIL(err, GX_ERR_FORMAT, "%s: the list has no labels", where);
     for (int i = 0; i < n && status == GX_OK; i++) {
         const gx__Label x = {name[i], (int64_t)strlen(name[i])};
         status = gx__labels_set_one(l, x, where, err);
@@ -371,7 +370,7 @@ static GxStatus gx__labels_unknown(const GxLabels *l, const GxRecords *r, int64_
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s%s%s", c ? ", " : "", gx_label_mark(l->name[c]),
                                l->name[c], gx_label_mark(l->name[c]));
     if (at >= sizeof list) gx_text_mark_cut(list, sizeof list);
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the label \"%s\" is not one of the %d that are known: %s", r->path,
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the label \"%s\" is not one of the %d known labels: %s", r->path,
                    (long)gx_record_line(r, i), gx__labels_quote(x, cut), l->n, list);
 }
 
@@ -395,7 +394,7 @@ GxStatus gx_label_classes(const GxLabels *l, const GxRecords *r, int64_t i, int 
         const int class_ = gx__labels_find(l, x);
         if (class_ < 0) return gx__labels_unknown(l, r, i, x, err);
         if (has[class_])
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the label \"%s\" stands there twice", r->path,
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the label \"%s\" is listed twice", r->path,
                            (long)gx_record_line(r, i), gx__labels_quote(x, cut));
         has[class_] = 1;
     }

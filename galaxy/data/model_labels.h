@@ -54,8 +54,9 @@ static GxStatus gx__model_labels_names(const GxJson *id2label, const char **name
         const long i = strtol(m.key, &end, 10);
         const int is_number = m.key[0] >= '0' && m.key[0] <= '9' && !*end;
         if (!is_number || i >= n || name[i])
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s: id2label has the number \"%s\"; expected each of 0 to %d once",
-                           path, gx_text_cut(m.key, cut, sizeof cut), n - 1);
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s: id2label has the number \"%s\"; expected each number from 0 to %d once", path,
+                           gx_text_cut(m.key, cut, sizeof cut), n - 1);
         if (gx_json_type(m.value) != GX_JSON_STRING)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: label %ld of id2label is %s; expected a string", path, i,
                            gx_json_type_name(m.value));
@@ -74,7 +75,7 @@ static GxStatus gx__model_labels_compare(const GxJson *json, const char *const *
         for (int i = 0; i < n && gx_json_type(m.value) == GX_JSON_INT; i++)
             if (!strcmp(m.key, name[i]) && gx_json_int(m.value) != i)
                 return GX_FAIL(err, GX_ERR_FORMAT,
-                               "%s: label2id has \"%s\" as number %ld, and id2label as number %d; make them the same",
+                               "%s: label2id gives \"%s\" the number %ld, but id2label gives it %d; make them the same",
                                path, gx_text_cut(m.key, cut, sizeof cut), (long)gx_json_int(m.value), i);
     return GX_OK;
 }
@@ -107,8 +108,8 @@ static GxStatus gx__model_labels_set(GxModelLabels *m, const GxJson *json, const
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s %ld labels; 1 to %d are possible", path,
                        id2label ? "id2label has" : "num_labels says", (long)n, GX_LABELS_MOST);
     if (number != n)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: num_labels is %ld, and id2label has %ld; make them the same", path,
-                       (long)number, (long)n);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: num_labels is %ld, but id2label has %ld labels; make them the same",
+                       path, (long)number, (long)n);
     if (!id2label) return gx__model_labels_numbered(m, n, kind, path, err);
     const char **name = (const char **)calloc((size_t)n, sizeof *name);
     if (!name) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld labels", (long)n);

@@ -95,7 +95,7 @@ static GxStatus gx__pair_read_texts(const gx__Pairs *a, gx__Pair *x, const char 
     for (int k = 0; k < 2; k++) {
         if (!completion[k][common + (int64_t)strspn(completion[k] + common, " \t\r\n")])
             return GX_FAIL(&x->err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is empty%s; expected text", a->path, (long)x->number,
-                           gx__pair_name[k], common ? " behind what it has in common with the other" : "");
+                           gx__pair_name[k], common ? " after what it shares with the other one" : "");
         const size_t bytes = strlen(prompt) + strlen(completion[k]) + 1;
         if (!(x->text[k] = (char *)malloc(bytes)))
             return GX_FAIL(&x->err, GX_ERR_MEMORY, "no memory for a pair of %ld bytes", (long)bytes);
@@ -120,11 +120,10 @@ static int gx__pair_common_turns(const GxChatRecord *a, const GxChatRecord *b)
 static GxStatus gx__pair_check_turns(const gx__Pairs *a, gx__Pair *x, const GxChatRecord *r, int k, int prompt)
 {
     if (r->n == prompt + 1 && prompt > 0 && r->turn[prompt].role == GX_CHAT_ASSISTANT) return GX_OK;
-    return GX_FAIL(
-        &x->err, GX_ERR_FORMAT,
-        "%s:%ld: \"%s\" has %d turn%s behind a prompt of %d; expected one, of the assistant, behind a prompt "
-        "that ends with the user's turn",
-        a->path, (long)x->number, gx__pair_name[k], r->n - prompt, gx_text_s(r->n - prompt), prompt);
+    return GX_FAIL(&x->err, GX_ERR_FORMAT,
+                   "%s:%ld: \"%s\" has %d turn%s after a prompt of %d; expected one turn of the assistant, after a "
+                   "prompt that ends with the user's turn",
+                   a->path, (long)x->number, gx__pair_name[k], r->n - prompt, gx_text_s(r->n - prompt), prompt);
 }
 
 static GxStatus gx__pair_take_text(const gx__Pairs *a, gx__Pair *x, const GxChatRecord *r, int k)
@@ -155,9 +154,11 @@ static GxStatus gx__pair_take_turns(const gx__Pairs *a, gx__Pair *x, GxChatRecor
     for (int k = 0; k < 2; k++) GX_TRY(gx__pair_check_turns(a, x, &r[k], k, prompt));
     if (!a->how->format)
         return GX_FAIL(&x->err, GX_ERR_ARGUMENT,
-                       "%s:%ld: the pair is of messages, and %s; --chat_template takes a template's file, or one of %s",
+                       "%s:%ld: the pair consists of messages, and %s; --chat_template accepts the file of a template, "
+                       "or one of %s",
                        a->path, (long)x->number,
-                       a->how->lacks ? a->how->lacks : "neither the model's folder nor the tokenizer's has a template",
+                       a->how->lacks ? a->how->lacks
+                                     : "neither the model's folder nor the tokenizer's has a chat template",
                        GX_CHAT_NAMES);
     for (int k = 0; k < 2; k++) GX_TRY(gx__pair_take_text(a, x, &r[k], k));
     return GX_OK;
@@ -191,18 +192,18 @@ static GxStatus gx__pair_take_record(const gx__Pairs *a, gx__Pair *x, const GxJs
                            a->path, (long)x->number, member[i],
                            gx_json_get(record, "messages") || gx_json_get(record, "conversations") ||
                                    gx_json_get(record, "instruction")
-                               ? "; conversations are learned without --task dpo"
+                               ? "; to learn conversations, leave out --task dpo"
                                : "");
         if (type != GX_JSON_STRING && type != GX_JSON_ARRAY)
             return GX_FAIL(&x->err, GX_ERR_FORMAT, "%s:%ld: \"chosen\" is %s; expected a string, or a list of messages",
                            a->path, (long)x->number, gx_json_type_name(value));
         if (gx_json_type(value) != type)
             return GX_FAIL(&x->err, GX_ERR_FORMAT,
-                           "%s:%ld: \"%s\" is %s, and \"chosen\" is %s; expected strings, or lists of messages, of all "
-                           "of them%s",
+                           "%s:%ld: \"%s\" is %s, but \"chosen\" is %s; expected all of them to be strings, or all to "
+                           "be lists of messages%s",
                            a->path, (long)x->number, member[i], gx_json_type_name(value),
                            gx_json_type_name(gx_json_get(record, "chosen")),
-                           i == 2 ? " (\"prompt\" may be left out where the others begin with it)" : "");
+                           i == 2 ? " (\"prompt\" may be left out if the others begin with it)" : "");
     }
     GX_TRY(gx_chat_record_check(record, a->path, x->number, &x->err));
     if (type != GX_JSON_STRING) return gx__pair_read_turns(a, x, record);
@@ -246,13 +247,13 @@ static GxStatus gx__pair_tokenize(const gx__Pairs *a, gx__Pair *x)
     GX_TRY(status);
     x->learned_from = gx_max(shared, 1);
     if (x->n[0] == x->n[1] && !memcmp(x->ids[0], x->ids[1], (size_t)x->n[0] * sizeof **x->ids))
-        return GX_FAIL(&x->err, GX_ERR_FORMAT,
-                       "%s:%ld: \"chosen\" and \"rejected\" have the same tokens: nothing is to be preferred; remove "
-                       "the record",
-                       a->path, (long)x->number);
+        return GX_FAIL(
+            &x->err, GX_ERR_FORMAT,
+            "%s:%ld: \"chosen\" and \"rejected\" have the same tokens, so neither can be preferred; remove the record",
+            a->path, (long)x->number);
     for (int k = 0; k < 2; k++)
         if (x->n[k] <= x->learned_from)
-            return GX_FAIL(&x->err, GX_ERR_FORMAT, "%s:%ld: nothing of \"%s\" would be learned: it has %ld token%s",
+            return GX_FAIL(&x->err, GX_ERR_FORMAT, "%s:%ld: nothing in \"%s\" would be learned: it has %ld token%s",
                            a->path, (long)x->number, gx__pair_name[k], (long)x->n[k], gx_text_s(x->n[k]));
     return GX_OK;
 }
@@ -262,14 +263,14 @@ static GxStatus gx__pair_check_tokenizer(const gx__Pairs *a, gx__Pair *x)
     const GxChatFormat *f = a->how->format;
     if (!x->is_conversation && a->t->end < 0)
         return GX_FAIL(&x->err, GX_ERR_ARGUMENT,
-                       "%s:%ld: the pair is of texts, and the tokenizer %s has no eos_token, which ends a completion; "
-                       "take another tokenizer, or messages",
+                       "%s:%ld: the pair consists of texts, but the tokenizer %s has no eos_token to end a completion; "
+                       "use another tokenizer, or messages",
                        a->path, (long)x->number, a->t->identity);
     if (x->is_conversation && gx_chat_end(f)[0] && a->t->kind != &gx_byte_tokens &&
         gx_tokenizer_find(a->t, gx_chat_end(f)) < 0)
         return GX_FAIL(&x->err, GX_ERR_ARGUMENT,
-                       "%s:%ld: the tokenizer %s has no %s, with which answers of the format %s end; --chat_template "
-                       "NAME or FILE takes another: %s",
+                       "%s:%ld: the tokenizer %s has no token %s, which ends the answers of the format %s; "
+                       "--chat_template NAME or FILE names another format: %s",
                        a->path, (long)x->number, a->t->identity, gx_chat_end(f), gx_chat_name(f), GX_CHAT_NAMES);
     return GX_OK;
 }
@@ -384,9 +385,9 @@ static GxStatus gx__pairs_read(const gx__Pairs *a, GxPairs *p, char *text, int64
             x[n].line = text, x[n].line_bytes = end - text, x[n].row = byte + (text - begin);
             x[n++].number = number;
         } else if (next[strspn(next, "\r\n")])
-            status =
-                GX_FAIL(&e, GX_ERR_FORMAT, "%s:%ld: the line is empty, and others follow; expected a record: remove it",
-                        a->path, (long)number);
+            status = GX_FAIL(&e, GX_ERR_FORMAT,
+                             "%s:%ld: the line is empty, but others follow; remove it, or make it a record", a->path,
+                             (long)number);
         text = next;
         if (status == GX_OK && n < GX__PAIRS_LINES && text < text_end) continue;
         const GxStatus lines = gx__pairs_lines(a, p, x, n, threads, &bad, &e); // also what is before an empty line
@@ -449,14 +450,14 @@ GxStatus gx_pairs_open(GxPairs *p, const char *path, const GxTokenizer *t, const
                                                 : gx__pairs_read_lines(&a, p, x, threads, err);
     free(x);
     if (status == GX_OK && p->records == 0 && skip && skip->n)
-        status = GX_FAIL(err, GX_ERR_FORMAT, "%s: all of its pairs are wrong, and left out; the first: %s", path,
+        status = GX_FAIL(err, GX_ERR_FORMAT, "%s: all of its pairs are wrong, so none is left; the first one: %s", path,
                          skip->why[0]);
     if (status == GX_OK && p->records == 0)
-        status = GX_FAIL(err, GX_ERR_FORMAT, "%s has no pair: expected a record of JSON in each line", path);
+        status = GX_FAIL(err, GX_ERR_FORMAT, "%s has no pairs; expected a JSON record in each line", path);
     char none[60] = "its only pair has not";
     if (p->records != 1) snprintf(none, sizeof none, "none of its %ld pairs has", (long)p->records);
     if (status == GX_OK && p->n == 0)
-        status = GX_FAIL(err, GX_ERR_FORMAT, "%s: %s both texts within %ld tokens: take a larger seq_len", path, none,
+        status = GX_FAIL(err, GX_ERR_FORMAT, "%s: %s both texts within %ld tokens; use a larger seq_len", path, none,
                          (long)most);
     if (status != GX_OK) gx_pairs_close(p);
     return status;

@@ -228,7 +228,7 @@ static GxStatus gx__record_check_kind(const GxRecordFile *f, int64_t size, GxErr
     GX_TRY(gx_file_read_at(f->fd, f->path, found, n, 0, err));
     if (!memcmp(found, name, (size_t)n)) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s is no cache of records, and is left as it is; move it, or take another folder", f->path);
+                   "%s is not a cache of records, and is left as it is; move it, or choose another folder", f->path);
 }
 
 GxStatus gx_record_cache_check(const char *path, GxError *err)
@@ -238,7 +238,7 @@ GxStatus gx_record_cache_check(const char *path, GxError *err)
     int64_t size = 0;
     GX_TRY(gx_file_check_output(path, err));
     if (stat(path, &st) != 0 && errno == ENOENT) return GX_OK;
-    if (stat(path, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s: %s", path, strerror(errno));
+    if (stat(path, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot access %s: %s", path, strerror(errno));
     if (access(path, R_OK | W_OK) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     snprintf(f.path, sizeof f.path, "%s", path);
     GX_TRY(gx_file_open(path, &f.fd, &size, err));
@@ -290,7 +290,7 @@ static GxStatus gx__record_open(GxRecordCache *c, const char *path, GxRecordsFou
     if (f->fd < 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     c->files = 1;
     snprintf(f->path, sizeof f->path, "%s", path);
-    if (fstat(f->fd, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s: %s", path, strerror(errno));
+    if (fstat(f->fd, &st) != 0) return GX_FAIL(err, GX_ERR_IO, "cannot access %s: %s", path, strerror(errno));
     GX_TRY(gx__record_check_kind(f, (int64_t)st.st_size, err));
     const int is_in_use = flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK,
               is_same = gx__record_is_same(c, f->fd);

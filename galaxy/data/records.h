@@ -128,11 +128,11 @@ GxStatus gx_record_reading_check(const GxRecordReading *r, const char *data, GxE
     const GxRecordReading *usual = &gx_record_reading;
     if (strcmp(r->text, usual->text) && !r->used->text)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--text_column %s: nothing of %s was read by that name; check it, or leave the option out",
+                       "--text_column %s: nothing was read from %s by that name; check it, or leave the option out",
                        r->text, data);
     if ((strcmp(r->prompt, usual->prompt) || strcmp(r->completion, usual->completion)) && !r->used->prompts)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--prompt_column, --completion_column: nothing of %s has \"%s\" and \"%s\"; check the names, or "
+                       "--prompt_column, --completion_column: nothing in %s has \"%s\" and \"%s\"; check the names, or "
                        "leave the options out",
                        data, r->prompt, r->completion);
     return GX_OK;
@@ -158,8 +158,9 @@ static GxStatus gx__records_end(const GxRecords *r, const char *rest, const char
 {
     while (rest < end && (*rest == '\r' || *rest == '\n')) rest++;
     if (rest < end)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the line is empty, and others follow; expected a record: remove it",
-                       r->path, (long)line);
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s:%ld: the line is empty, but others follow; remove it, or make it a record", r->path,
+                       (long)line);
     return GX_OK;
 }
 
@@ -200,8 +201,8 @@ static GxStatus gx__records_check_last(const GxRecords *r, int64_t line, GxError
         const int need = r->column[j].need, is_there = gx__records_has(r, r->n - 1, j);
         if (need >= GX_COLUMN_SPARSE || is_there == r->has[j]) continue;
         return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" %s; expected %s", r->path, (long)line, r->column[j].name,
-                       is_there ? "is there, but not in the records above" : "is empty",
-                       need == GX_COLUMN_REQUIRED ? "text" : "it in every record or in none");
+                       is_there ? "is here, but not in the records above" : "is empty",
+                       need == GX_COLUMN_REQUIRED ? "text" : "it in every record, or in none");
     }
     return GX_OK;
 }
@@ -226,7 +227,7 @@ static void gx__records_list(char list[GX__RECORDS_NAMES], const char *name)
 static const char *gx__records_option(const GxRecordColumn *c, char say[80])
 {
     say[0] = 0;
-    if (c->option) snprintf(say, 80, "; --%s NAME takes another", c->option);
+    if (c->option) snprintf(say, 80, "; --%s NAME names another one", c->option);
     return say;
 }
 
@@ -257,7 +258,7 @@ static GxStatus gx__records_header(GxRecords *r, const GxCsv *c, gx__RecordsHead
     for (int j = 0; j < r->columns; j++)
         if (!r->has[j] && gx__records_is_needed(r, j))
             return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s:%ld: there is no column \"%s\"; the first line names, between %s: %s%s", r->path,
+                           "%s:%ld: there is no column \"%s\"; the first line names, separated by %s: %s%s", r->path,
                            (long)c->number, r->column[j].name, gx_csv_separators(c), h->names,
                            gx__records_option(&r->column[j], say));
     return GX_OK;
@@ -269,11 +270,11 @@ static GxStatus gx__records_row(GxRecords *r, const GxCsv *c, const gx__RecordsH
         r->at[(r->n - 1) * r->columns + j] =
             h->column[j] >= 0 && h->column[j] < c->fields ? c->field[h->column[j]].text - r->text : r->bytes;
     if (c->fields != h->fields)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: %d column%s; expected %d (%s) between %s%s", r->path,
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: %d column%s; expected %d (%s) separated by %s%s", r->path,
                        (long)c->number, c->fields, gx_text_s(c->fields), h->fields, h->names, gx_csv_separators(c),
                        c->fields <= h->fields ? ""
-                       : c->has_quotes        ? ": a field that holds one stands in quotation marks"
-                                              : ": a text may hold no tab");
+                       : c->has_quotes        ? ": a field that contains one must stand in quotation marks"
+                                              : ": a text cannot contain a tab");
     return gx__records_check_last(r, c->number, err);
 }
 
@@ -284,7 +285,7 @@ static GxStatus gx__records_rows(GxRecords *r, GxCsv *c, GxBadLines *bad, GxErro
     int64_t capacity = 0;
     GX_TRY(gx_csv_next(c, err));
     if (c->is_empty)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the line is empty; expected names of columns", r->path,
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the line is empty; expected the names of the columns", r->path,
                        (long)c->number);
     GX_TRY(gx__records_header(r, c, &h, err));
     r->first_line = c->line;
@@ -325,12 +326,11 @@ static GxStatus gx__records_check_quotes(const GxRecords *r, GxError *err)
             fields += n > 0, quoted += n > 1 && field[0] == '"' && field[n - 1] == '"';
         }
         if (quoted < 2 || quoted < fields) continue;
-        return GX_FAIL(
-            err, GX_ERR_FORMAT,
-            "%s: all %ld fields of the column \"%s\" stand in quotation marks, and the names in the first line do not: "
-            "they would be a part of the texts; write it without (pandas: quoting=csv.QUOTE_NONE), with all names in "
-            "quotation marks, too, or as .jsonl",
-            r->path, (long)quoted, r->column[j].name);
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: all %ld fields of the column \"%s\" stand in quotation marks, but the names in the first "
+                       "line do not, so the marks would be part of the texts; write the file without them (pandas: "
+                       "quoting=csv.QUOTE_NONE), with all names in quotation marks, too, or as .jsonl",
+                       r->path, (long)quoted, r->column[j].name);
     }
     return GX_OK;
 }
@@ -363,7 +363,7 @@ static GxStatus gx__records_missing(const GxRecords *r, const GxJson *object, in
     if (gx_json_get(object, c->name))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is null, which is no %s: it is missing; expected a string%s",
                        r->path, (long)number, c->name, c->is_label ? "label" : "text",
-                       c->is_label == GX_COLUMN_SEVERAL ? ", or a list; [] where there is none"
+                       c->is_label == GX_COLUMN_SEVERAL ? ", or a list (if there are no labels: [])"
                        : c->is_label                    ? " or a number"
                                                         : "");
     for (GxJsonMember m = GX_ZERO; gx_json_next(object, &m);) gx__records_list(names, m.key);
@@ -426,7 +426,7 @@ static GxStatus gx__records_member(GxRecords *r, const GxJson *object, int64_t n
     return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is %s; expected a string%s%s", r->path, (long)number, c->name,
                    gx_json_type_name(value), c->is_label ? " or a number" : "",
                    type == GX_JSON_ARRAY && c->is_label
-                       ? ": several labels of a text are learned with --problem_type multi_label_classification"
+                       ? "; to give a text several labels, use --problem_type multi_label_classification"
                        : "");
 }
 
@@ -512,9 +512,10 @@ static GxStatus gx__records_format(const char *path, GxRecordsFormat *format, Gx
     for (size_t i = 0; *format == GX_RECORDS_BY_NAME && dot && i < sizeof known / sizeof *known; i++)
         if (!strcasecmp(dot, known[i].ending)) *format = known[i].format;
     if (*format == GX_RECORDS_BY_NAME)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s: its name does not say what is in it; expected one that ends with .csv, .tsv or .jsonl",
-                       path);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "%s: its name does not say what kind of file it is; expected a name that ends with .csv, .tsv or .jsonl",
+            path);
     return GX_OK;
 }
 
@@ -563,10 +564,11 @@ static GxStatus gx__records_read(GxRecords *r, GxRecordsFormat format, char *tex
     GX_TRY(gx__records_lines(r, format, text, begin, &first, is_sound, skip, err));
     if (r->n > 0) return GX_OK;
     if (skip && skip->n > skipped)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: all of its %ld records are wrong, and left out; the first: %s", r->path,
-                       (long)(skip->n - skipped), skipped < GX_BAD_RECORDS ? skip->why[skipped] : skip->why[0]);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: all of its %ld records are wrong, so none is left; the first one: %s",
+                       r->path, (long)(skip->n - skipped),
+                       skipped < GX_BAD_RECORDS ? skip->why[skipped] : skip->why[0]);
     return GX_FAIL(err, GX_ERR_FORMAT, "%s holds no records%s", r->path,
-                   is_table ? "; expected lines below the one that names the columns" : "");
+                   is_table ? "; expected lines below the one with the names of the columns" : "");
 }
 
 static GxStatus gx__records_begin(GxRecords *r, const char *path, const GxRecordColumn *column, int columns,
@@ -574,7 +576,7 @@ static GxStatus gx__records_begin(GxRecords *r, const char *path, const GxRecord
 {
     memset(r, 0, sizeof *r);
     if (columns < 1 || columns > GX_RECORD_COLUMNS)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%d columns are wanted; expected 1 to %d", columns, GX_RECORD_COLUMNS);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%d columns are requested; expected 1 to %d", columns, GX_RECORD_COLUMNS);
     if (snprintf(r->path, GX_PATH, "%s", path) >= GX_PATH)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
     memcpy(r->column, column, (size_t)columns * sizeof *column);

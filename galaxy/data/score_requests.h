@@ -100,11 +100,11 @@ static GxStatus gx__score_add_pair(gx__ScoreReader *x, const int32_t *given, int
     const int64_t kept = gx_min(n_given, x->most + 1 - n), at = x->r->tokens;
     if (n < 1)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s:%ld: the completion has no token of its own: with it the prompt has no more than its %ld "
-                       "token%s",
+                       "%s:%ld: the completion has no token of its own: prompt and completion together have no more "
+                       "tokens than the prompt alone, %ld token%s",
                        x->path, (long)x->number, (long)n_given, gx_text_s(n_given));
     if (n > x->most)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the completion has %ld tokens, and the model sees %ld at once",
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the completion has %ld tokens, but the model sees only %ld at once",
                        x->path, (long)x->number, (long)n, (long)x->most);
     x->r->cut += kept < n_given;
     GX_TRY(gx__score_grow((void **)&x->r->ids, at + kept + n, &x->r->token_room, sizeof *x->r->ids, err));
@@ -131,10 +131,10 @@ static GxStatus gx__score_add_all(gx__ScoreReader *x, const int32_t *ids, int64_
 static GxStatus gx__score_need_prefix(const gx__ScoreReader *x, const char *what, GxError *err)
 {
     if (x->prefix >= 0) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s:%ld: %s, and the tokenizer %s has neither a bos_token nor an eos_token, which its first token "
-                   "could be given",
-                   x->path, (long)x->number, what, x->t->identity);
+    return GX_FAIL(
+        err, GX_ERR_FORMAT,
+        "%s:%ld: %s, and the tokenizer %s has neither a bos_token nor an eos_token for the first token to follow",
+        x->path, (long)x->number, what, x->t->identity);
 }
 
 // free(*ids); after an error it is NULL.
@@ -184,8 +184,8 @@ static GxStatus gx__score_pair(gx__ScoreReader *x, const char *prompt, const cha
     if (status == GX_OK) status = gx__score_encode(x, text, 1, &given, &n_given, err);
     if (status == GX_OK && n_given == 0)
         status = GX_FAIL(err, GX_ERR_FORMAT,
-                         "%s:%ld: the prompt is white space, which moves to the completion, and the tokenizer puts "
-                         "nothing before it: the first token is given none; \"\" is an empty prompt",
+                         "%s:%ld: the prompt is only white space, which moves to the completion, and the tokenizer "
+                         "puts nothing before it, so the first token would follow nothing; \"\" is an empty prompt",
                          x->path, (long)x->number);
     const int64_t own = status == GX_OK ? gx_max(0, n - n_given) : 0;
     if (status == GX_OK) status = gx__score_add_pair(x, given, n_given, ids + n - own, own, err);
@@ -227,7 +227,7 @@ static GxStatus gx__score_record(gx__ScoreReader *x, const GxJson *record, GxErr
     if (has[0] + has[1] + is_text != 1)
         return GX_FAIL(err, GX_ERR_FORMAT,
                        "%s:%ld: the record has %s; expected \"prompt\" and \"completion\", or \"context\" and "
-                       "\"continuation\", or \"text\" alone",
+                       "\"continuation\", or only \"text\"",
                        x->path, (long)x->number, has[0] + has[1] + is_text ? "several of them" : "none of them");
     if (is_text) {
         GX_TRY(gx__score_string(x, record, "text", &before, err));
@@ -265,7 +265,7 @@ static GxStatus gx__score_lines(gx__ScoreReader *x, char *text, GxError *err)
             if (gx__score_line(x, text, &e) != GX_OK && !gx_bad_lines_add(&bad, x->number, &e)) break;
             x->r->lines = x->number;
         } else if (next[strspn(next, "\r\n")]) {
-            GX_FAIL(&e, GX_ERR_FORMAT, "%s:%ld: the line is empty, and others follow; expected a record: remove it",
+            GX_FAIL(&e, GX_ERR_FORMAT, "%s:%ld: the line is empty, but others follow; remove it, or make it a record",
                     x->path, (long)x->number);
             if (!gx_bad_lines_add(&bad, x->number, &e)) break;
         }

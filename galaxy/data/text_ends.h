@@ -75,11 +75,10 @@ void gx_text_ends_warn(const GxTextEnds *e, const char *path, const GxLogger *lo
 {
     for (int k = 0; k < 2; k++)
         if (e->count[k] >= GX_TEXT_END_MANY)
-            gx_log(
-                log, GX_LOG_WARNING,
-                "%s has %s written in it, %ld times: these are learned as plain characters, and divide no documents; "
-                "write each document as a record {\"text\": \"...\"} of a .jsonl, without them",
-                path, e->written[k], (long)e->count[k]);
+            gx_log(log, GX_LOG_WARNING,
+                   "%s contains %s as text, %ld times: it is learned as plain characters and does not separate "
+                   "documents; make each document a record {\"text\": \"...\"} of a .jsonl file, without it",
+                   path, e->written[k], (long)e->count[k]);
 }
 
 void gx_text_ends_warn_of_none(const GxTokenizer *t, const char *path, int64_t documents, const GxLogger *log)
@@ -89,8 +88,8 @@ void gx_text_ends_warn_of_none(const GxTokenizer *t, const char *path, int64_t d
         gx_tokenizer_frame_tokens(t, 1) > 0 && (frame->n == 0 || frame->part[frame->n - 1].id >= 0);
     if (documents < 2 || t->end >= 0 || is_framed) return;
     gx_log(log, GX_LOG_WARNING,
-           "%s: its %ld documents have no end that is learned, since the tokenizer %s has no eos_token: the model will "
-           "not end a text; take a --tokenizer with one (eos_token in tokenizer_config.json)",
+           "%s: the model will not learn to end its %ld documents, because the tokenizer %s has no eos_token; use a "
+           "--tokenizer that has one (eos_token in tokenizer_config.json)",
            path, (long)documents, t->identity);
 }
 
@@ -143,23 +142,21 @@ GxStatus gx_text_ends_warn_of_bin(const GxTokenFile *f, int fd, const char *path
     for (int k = 1; k < ENDS; k++)
         if (end[k].count > end[most].count) most = k;
     if (most > 0)
-        gx_log(
-            log, GX_LOG_WARNING,
-            "%s: its documents are taken to be between tokens %s%s, of which there are %ld in the first %ld, and %ld "
-            "%s: they are divided in the wrong places; name a --tokenizer whose eos_token is %s",
-            path, own, gx__text_ends_a_turn(own) ? ", the tokenizer's eos_token and the end of a turn" : "",
-            (long)end[0].count, (long)n, (long)end[most].count, end[most].name, end[most].name);
+        gx_log(log, GX_LOG_WARNING,
+               "%s: its documents are assumed to stand between tokens %s%s, of which there are %ld in the first %ld, "
+               "but %ld %s: they are separated in the wrong places; name a --tokenizer whose eos_token is %s",
+               path, own, gx__text_ends_a_turn(own) ? ", the tokenizer's eos_token and the end of a turn" : "",
+               (long)end[0].count, (long)n, (long)end[most].count, end[most].name, end[most].name);
     else if (gx__text_ends_a_turn(own))
-        gx_log(
-            log, GX_LOG_WARNING,
-            "%s: its documents are taken to end with %s, the tokenizer's eos_token, which is also the end of a turn "
-            "(%ld of the first %ld tokens): turns would be documents of their own; if it has conversations, train on "
-            "them as .jsonl",
-            path, own, (long)end[0].count, (long)n);
+        gx_log(log, GX_LOG_WARNING,
+               "%s: its documents are assumed to end with %s, the tokenizer's eos_token, which is also the end of a "
+               "turn (%ld of the first %ld tokens), so that each turn would be a document; if these are conversations, "
+               "train on them as .jsonl",
+               path, own, (long)end[0].count, (long)n);
     else if (end[0].count == 0 && n > 0)
         gx_log(log, GX_LOG_WARNING,
-               "%s: none of its first %ld tokens is %s, between which its documents are taken to be: all of them are "
-               "one text; if it was made with another tokenizer, name that (--tokenizer)",
+               "%s: none of its first %ld tokens is %s, which is assumed to separate documents, so that all of them "
+               "are one text; if the file was made with another tokenizer, name that (--tokenizer)",
                path, (long)n, own);
     return GX_OK;
 }

@@ -176,11 +176,11 @@ static GxStatus gx__token_file_compare(uint64_t found, uint64_t written, const c
                                        GxError *err)
 {
     if (found == written) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s is damaged, or was changed: bytes %ld to %ld are not those that were written (their checksum is "
-                   "%016lx; expected %016lx); copy it again from where it is whole, or make it again (./tokenize "
-                   "--corpus)",
-                   path, (long)at, (long)(at + n - 1), (unsigned long)found, (unsigned long)written);
+    return GX_FAIL(
+        err, GX_ERR_FORMAT,
+        "%s is damaged, or was changed: bytes %ld to %ld are not those that were written (their checksum is %016lx; "
+        "expected %016lx); copy it again from an intact copy, or make it again (./tokenize --corpus)",
+        path, (long)at, (long)(at + n - 1), (unsigned long)found, (unsigned long)written);
 }
 
 // Compares the blocks that `bytes` of the file from `offset` on are in, each once. data: these bytes.
@@ -226,8 +226,8 @@ static GxStatus gx__token_file_header(GxTokenFile *f, const unsigned char *heade
     for (int i = 104; i < GX_TOKEN_FILE_HEADER && version < 3; i++)
         if (header[i])
             return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s: a file of tokens of version %lu, whose bytes 104 to 127 are zeros; byte %d is %d: it "
-                           "was changed",
+                           "%s: a file of tokens of version %lu, in which bytes 104 to 127 must be 0, but byte %d is "
+                           "%d: it was changed",
                            path, (unsigned long)version, i, header[i]);
     f->version = (int)version, f->has_mask = version == 2 || (version >= 3 && has_mask);
     f->chats_bytes = version < 4 ? 0 : (int64_t)chats;
@@ -241,8 +241,8 @@ static GxStatus gx__token_file_header(GxTokenFile *f, const unsigned char *heade
     if (f->tokens < 1 || f->documents < 1 || f->bytes < 0 || f->tokens > bytes / f->width ||
         f->documents > bytes / 16 || gx__token_file_end(f) != bytes)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s has %ld bytes, which do not hold the %ld token%s of %d bytes and %ld document%s that it "
-                       "promises: it was cut off, or changed",
+                       "%s has %ld bytes, which is not the size for the %ld token%s of %d bytes and %ld document%s "
+                       "that its header announces: it was cut off, or changed",
                        path, (long)bytes, (long)f->tokens, gx_text_s(f->tokens), f->width, (long)f->documents,
                        gx_text_s(f->documents));
     return GX_OK;
@@ -267,15 +267,15 @@ static GxStatus gx__token_file_check_documents(const GxTokenFile *f, const char 
         const GxTokenDocument *d = &f->document[i];
         const int is_first = i > 0 || d->begin == 0;
         if (!is_first || d->begin >= d[1].begin || d->bytes < 0 || d->bytes > left)
-            return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s: document %ld begins with token %ld and the next one with %ld, %ld bytes: they do not "
-                           "follow one another",
-                           path, (long)i, (long)d->begin, (long)d[1].begin, (long)d->bytes);
+            return GX_FAIL(
+                err, GX_ERR_FORMAT,
+                "%s: document %ld begins with token %ld and the next one with %ld and %ld bytes: they are not in order",
+                path, (long)i, (long)d->begin, (long)d[1].begin, (long)d->bytes);
         left -= d->bytes;
     }
     if (left == 0) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s: its documents have %ld bytes less than the %ld that it promises", path,
-                   (long)left, (long)f->bytes);
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: its documents have %ld bytes fewer than the %ld that its header announces",
+                   path, (long)left, (long)f->bytes);
 }
 
 // ---- conversations -------------------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ static GxStatus gx__token_file_open_bin(GxTokenFile *f, int fd, const char *path
 {
     uint32_t header[3];
     if (bytes < GX_TOKEN_FILE_BIN_HEADER)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld byte%s; a .bin file of llm.c's has a header of %d", path,
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld byte%s, but a .bin file of llm.c has a header of %d", path,
                        (long)bytes, gx_text_s(bytes), GX_TOKEN_FILE_BIN_HEADER);
     GX_TRY(gx_file_read_at(fd, path, header, sizeof header, 0, err));
     f->is_bin = 1, f->begins = f->ends = -1;
@@ -346,19 +346,18 @@ static GxStatus gx__token_file_open_bin(GxTokenFile *f, int fd, const char *path
             f->width = gx__token_file_bins[i].width;
     if (!f->width)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: a .bin file of llm.c's with the magic number %lu and version %lu; expected 20240520 and 1, "
+                       "%s: a .bin file of llm.c with the magic number %lu and version %lu; expected 20240520 and 1, "
                        "or 20240801 and 7",
                        path, (unsigned long)header[0], (unsigned long)header[1]);
     f->tokens = (int64_t)header[2];
     if (f->tokens == 0)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: a .bin file of llm.c's whose header promises no tokens", path);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: a .bin file of llm.c whose header announces no tokens", path);
     if (f->tokens < 1 || GX_TOKEN_FILE_BIN_HEADER + f->tokens * f->width != bytes)
-        return GX_FAIL(
-            err, GX_ERR_FORMAT,
-            "%s has %ld bytes; a header of %d and the %ld tokens of %d bytes that it promises are %ld: it was "
-            "cut off, or changed",
-            path, (long)bytes, GX_TOKEN_FILE_BIN_HEADER, (long)f->tokens, f->width,
-            (long)(GX_TOKEN_FILE_BIN_HEADER + f->tokens * f->width));
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s has %ld bytes, but its header of %d bytes and the %ld tokens of %d bytes that it announces "
+                       "take %ld: it was cut off, or changed",
+                       path, (long)bytes, GX_TOKEN_FILE_BIN_HEADER, (long)f->tokens, f->width,
+                       (long)(GX_TOKEN_FILE_BIN_HEADER + f->tokens * f->width));
     return GX_OK;
 }
 
@@ -370,7 +369,7 @@ static GxStatus gx__token_file_open(GxTokenFile *f, int fd, const char *path, in
     if (bytes >= 4) GX_TRY(gx_file_read_at(fd, path, &magic, 4, 0, err));
     if (gx__token_file_is_bin(magic)) return gx__token_file_open_bin(f, fd, path, bytes, err);
     if (bytes < GX_TOKEN_FILE_HEADER)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes; a file of tokens has %d at least", path, (long)bytes,
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has %ld bytes, but a file of tokens has at least %d", path, (long)bytes,
                        GX_TOKEN_FILE_HEADER);
     GX_TRY(gx_file_read_at(fd, path, header, sizeof header, 0, err));
     GX_TRY(gx__token_file_header(f, header, path, bytes, err));
@@ -418,9 +417,9 @@ GxStatus gx_token_file_read(const GxTokenFile *f, int fd, const char *path, int6
     GX_TRY(gx__token_file_read(f, fd, path, at, n, out, err));
     for (int64_t i = 0; f->vocab > 0 && i < n; i++)
         if (out[i] < 0 || out[i] >= f->vocab)
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s: token %ld is %ld; the tokenizer's are 0 to %d: %s", path,
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: token %ld is %ld, but the tokenizer's ids are 0 to %d: %s", path,
                            (long)(at + i), (long)out[i], f->vocab - 1,
-                           f->is_bin ? "it was made with another one, which --tokenizer has to name"
+                           f->is_bin ? "it was made with another tokenizer; name that with --tokenizer"
                                      : "the file was changed");
     return GX_OK;
 }
@@ -639,8 +638,8 @@ static GxStatus gx__token_file_count_part(gx__TokenFileJoin *j, GxTokenFile *f, 
     if (f->is_bin || f->has_mask != all->has_mask || (f->joins != NULL) != (all->version == 4) ||
         strcmp(f->tokenizer, all->tokenizer))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s cannot be joined to files of %s: it has another tokenizer, or is of conversations where "
-                       "others are of texts",
+                       "%s cannot be joined to the files of %s: it has another tokenizer, or holds conversations where "
+                       "they hold texts (or the reverse)",
                        path, all->tokenizer);
     all->width = f->width > all->width ? f->width : all->width;
     all->tokens += f->tokens, all->documents += f->documents, all->bytes += f->bytes;

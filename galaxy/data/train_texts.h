@@ -65,8 +65,9 @@ static GxStatus gx__train_texts_lines(void *user, GxTextPlace *place, char *line
         *end = 0;
         if (!text[strspn(text, "\r")]) {
             if (next[strspn(next, "\r\n")])
-                GX_FAIL(&e, GX_ERR_FORMAT, "%s:%ld: the line is empty, and others follow; expected a record: remove it",
-                        at.path, (long)at.line);
+                GX_FAIL(&e, GX_ERR_FORMAT,
+                        "%s:%ld: the line is empty, but others follow; remove it, or make it a record", at.path,
+                        (long)at.line);
             *empty_line = at.line;
         } else if (bad.n == 0) gx__train_texts_record(x, text, &at, &e);
         ++*records;

@@ -205,12 +205,13 @@ static GxStatus gx__train_all(gx__Training *x, const char *const *files, int n)
         GX_TRY(gx_wordpiece_add(&x->v, i, gx_wordpiece_roles[i].name, (int64_t)strlen(gx_wordpiece_roles[i].name),
                                 GX_PIECE_MODEL, x->err));
     for (int i = 0; i < n; i++) GX_TRY(gx_train_texts_read(&text, files[i], x->how->log, x->err));
-    if (x->m.words == 0) return GX_FAIL(x->err, GX_ERR_FORMAT, "there is no word in %s: nothing to train on", files[0]);
+    if (x->m.words == 0)
+        return GX_FAIL(x->err, GX_ERR_FORMAT, "%s has no words, so there is nothing to train on", files[0]);
     GX_TRY(gx__train_alphabet(x));
     if (x->v.p.size > x->how->vocab_size)
         return GX_FAIL(x->err, GX_ERR_ARGUMENT,
-                       "vocab_size is %ld; special tokens and the characters of the texts alone are %ld pieces, so it "
-                       "must be at least that, or limit_alphabet smaller than %ld",
+                       "vocab_size is %ld, but the special tokens and the characters of the texts alone are %ld "
+                       "pieces; make it at least that, or limit_alphabet smaller than %ld",
                        (long)x->how->vocab_size, (long)x->v.p.size, (long)x->letters);
     GX_TRY(gx_pieces_index(&x->v.p, x->err));
     return gx_train_merge(&x->m);

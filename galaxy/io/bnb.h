@@ -128,11 +128,10 @@ static GxStatus gx__bnb_state_take(const GxJson *json, const char *where, GxBnbM
     GX_TRY(gx_json_get_string(json, "nested_dtype", 0, &nested, where, err));
     GX_TRY(gx_json_get_double(json, "nested_offset", m->kind == GX_NF4_DOUBLED, &offset, where, err));
     if (strcmp(type, "nf4") || block != GX_NF4_BLOCK || group != GX_SCALE_BLOCK || strcmp(nested, "float32"))
-        return GX_FAIL(
-            err, GX_ERR_UNSUPPORTED,
-            "%s: quant_type %.20s in blocks of %ld, scales in groups of %ld of %.20s; nf4 in blocks of 64 and "
-            "groups of 256 of float32 is read",
-            where, type, (long)block, (long)group, nested);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: quant_type %.20s in blocks of %ld, scales in groups of %ld of %.20s; only nf4 in blocks of "
+                       "64 and groups of 256 of float32 is supported",
+                       where, type, (long)block, (long)group, nested);
     if (gx__bnb_type_named(dtype) < 0)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: dtype is \"%.20s\"; expected float32, bfloat16 or float16", where,
                        dtype);
@@ -141,11 +140,11 @@ static GxStatus gx__bnb_state_take(const GxJson *json, const char *where, GxBnbM
     if (gx_json_size(shape) != 2 || m->rows < 1 || m->cols < 1 || m->rows > INT64_MAX / 8 / m->cols)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: shape is not that of a matrix", where);
     if (!isfinite((float)offset))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: nested_offset is %g, which is no fp32 number", where, offset);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: nested_offset is %g, which is not an fp32 number", where, offset);
     for (GxJsonMember k = GX_ZERO; gx_json_next(json, &k);)
         if (!gx_json_find_key(GX_KEYS(gx__bnb_state_keys), k.key))
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "%s has \"%.60s\", which is not known, and without which weights might be others", where,
+                           "%s has \"%.60s\", which is not known, and without which the weights might be wrong", where,
                            k.key);
     m->offset = (float)offset;
     return GX_OK;
@@ -171,12 +170,13 @@ GxStatus gx_bnb_find(const GxSafetensors *s, const char *name, GxBnbMatrix *m, G
     const GxSafetensorsEntry *state = gx__bnb_part(s, name, GX__BNB_STATE_NAME), *w = gx_safetensors_find(s, name);
     memset(m, 0, sizeof *m);
     if (gx__bnb_part(s, name, ".quant_state.bitsandbytes__fp4"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s is quantised to fp4, which is not built; nf4 and int8 are", name);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s is quantised to fp4, which is not supported; nf4 and int8 are",
+                       name);
     m->is_quantized = w && (state || gx__bnb_part(s, name, ".SCB"));
     if (!m->is_quantized) return GX_OK;
     if (state) return gx__bnb_state_read(s, state, m, err);
     if (w->dtype != GX_I8 || w->ndim != 2 || w->shape[0] < 1 || w->shape[1] < 1)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s is no matrix of type I8, which its SCB stands for", name);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s is not a matrix of type I8, as its SCB requires", name);
     m->kind = GX_INT8, m->rows = w->shape[0], m->cols = w->shape[1];
     return GX_OK;
 }
@@ -201,8 +201,8 @@ static GxStatus gx__bnb_same_table(const GxSafetensors *s, const char *name, con
     GX_TRY(gx__bnb_take(s, name, part, GX_F32, 4 * n, theirs, err));
     for (int64_t i = 0; i < n; i++)
         if (theirs[i] != table[i])
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s%s: code %ld stands for %.9g; %.9g is read", name, part, (long)i,
-                           (double)theirs[i], (double)table[i]);
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s%s: code %ld stands for %.9g; only %.9g is supported", name,
+                           part, (long)i, (double)theirs[i], (double)table[i]);
     return GX_OK;
 }
 
@@ -230,8 +230,8 @@ static GxStatus gx__bnb_read_int8(const GxSafetensors *s, const char *name, cons
     if (gx__bnb_part(s, name, ".weight_format"))
         GX_TRY(gx__bnb_take(s, name, ".weight_format", GX_U8, 1, &format, err));
     if (format != 0)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s has weight_format %d; 0, rows behind each other, is read", name,
-                       format);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s has weight_format %d; only 0, rows one after another, is supported",
+                       name, format);
     GX_TRY(gx__bnb_check_codes(gx_safetensors_find(s, name), name, w, err));
     return gx__bnb_take(s, name, ".SCB", GX_F32, 4 * w->rows, w->scales, err);
 }
@@ -323,17 +323,17 @@ GxStatus gx_bnb_check_config(const GxJson *config, const char *path, const GxLog
     }
     if (gx_json_type(config) != GX_JSON_OBJECT || (strcmp(method, "bitsandbytes") && (method[0] || (!is_4 && !is_8))))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: quantization_config has the quant_method \"%.40s\"; only that of bitsandbytes is read",
+                       "%s: quantization_config has the quant_method \"%.40s\"; only that of bitsandbytes is supported",
                        path, method);
     if (is_4 && strcmp(type, "nf4"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: quantization_config has the bnb_4bit_quant_type \"%.40s\"; only nf4 is read", path,
+                       "%s: quantization_config has the bnb_4bit_quant_type \"%.40s\"; only nf4 is supported", path,
                        type[0] ? type : "fp4");
     if (is_4 && is_8)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s has load_in_4bit and load_in_8bit; expected one of them", where);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has both load_in_4bit and load_in_8bit; expected one of them", where);
     if (is_4 || is_8) return gx_json_check_keys(config, GX_KEYS(gx__bnb_config_keys), where, log, err);
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s: quantization_config says neither load_in_4bit nor load_in_8bit, which are read", path);
+                   "%s: quantization_config has neither load_in_4bit nor load_in_8bit; expected one of them", path);
 }
 
 // ---- out -----------------------------------------------------------------------------------------------------------

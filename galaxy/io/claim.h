@@ -52,7 +52,7 @@ static GxStatus gx__claim_need_no_file(const char *path, GxError *err)
     struct stat st;
     if (lstat(path, &st) != 0) return GX_OK;
     GX_TRY(gx_file_check_output(path, err));
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is there already; choose another --output_file, or remove it", path);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s already exists; choose another --output_file, or remove it", path);
 }
 
 // "process 1234 on node1", as the holder has written it.

@@ -87,12 +87,12 @@ GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err)
         if (c->version) return GX_OK;
         if (strncmp(arg, "--", 2) || !arg[2])
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "\"%s\" is not a flag: options are written --name value; --help lists them",
+                           "\"%s\" is not an option: options are written --name value; --help lists them",
                            gx_text_cut(arg, cut, sizeof cut));
         snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - arg - 2) : GX_FIELD_TEXT, arg + 2);
         int number = gx_config_find(c, name, &o, &target), is_config = !strcmp(name, "config");
         if (gx_config_is_reserved(name) && !is_config)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: --%s takes no value; leave \"%s\" out",
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: --%s takes no value; leave out \"%s\"",
                            gx_text_cut(arg, cut, sizeof cut), name, equals);
         if (number < 0 && !is_config) return gx_config_refuse_unknown(c, "", "--", name, err);
         if (!value && gx__config_takes(o, i + 1 < argc ? argv[i + 1] : NULL)) value = argv[++i];

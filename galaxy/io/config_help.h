@@ -88,8 +88,10 @@ static void gx__config_help_common(const GxConfig *c, const GxHelpLine *common, 
         title = NULL;
     }
     fprintf(out, "\n");
-    gx__config_help_line(out, "--config FILE", at, width, "options from a JSON file; flags win over it", "");
-    gx__config_help_line(out, "--help all", at, width, "every option; --help WORD: those with WORD in their names", "");
+    gx__config_help_line(out, "--config FILE", at, width,
+                         "read options from a JSON file; options on the command line win over it", "");
+    gx__config_help_line(out, "--help all", at, width, "show every option; --help WORD: those with WORD in their names",
+                         "");
 }
 
 void gx_config_help(const GxConfig *c, const GxHelpLine *common, int n, FILE *out, int width)
@@ -101,10 +103,12 @@ void gx_config_help(const GxConfig *c, const GxHelpLine *common, int n, FILE *ou
         return;
     }
     if (is_whole) {
-        gx__config_help_line(out, "--config FILE", at, width,
-                             "options from a JSON file with the same names; flags win over it", "");
-        gx__config_help_line(out, "--help WORD", at, width, "options with WORD in their names; all: every option", "");
-        gx__config_help_line(out, "--version", at, width, "what this program is, and what it was built with", "");
+        gx__config_help_line(
+            out, "--config FILE", at, width,
+            "read options from a JSON file with the same names; options on the command line win over it", "");
+        gx__config_help_line(out, "--help WORD", at, width,
+                             "show the options with WORD in their names; all: every option", "");
+        gx__config_help_line(out, "--version", at, width, "show what this program is, and what it was built with", "");
     }
     static const char *const nothing[] = {"0", "0", "false", "none", "none", "none", "none", "none", "none", "none"};
     const char *title = NULL;

@@ -88,7 +88,7 @@ static GxStatus gx__config_explain(const GxConfig *c, const char *where, const c
                            colon, why);
         memcpy(of, " of ", 4);
     }
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s; here it is %s%s%s%s%s", where, dashes, cut, dashes,
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s; use %s%s%s%s%s", where, dashes, cut, dashes,
                    h->use, of, colon, why);
 }
 
@@ -99,9 +99,10 @@ GxStatus gx_config_refuse_unknown(const GxConfig *c, const char *where, const ch
     char cut[GX_TEXT_VALUE], all[300];
     if (programs && programs[0] == '-') {
         gx__config_all_programs(c, name, all, sizeof all);
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%sthere is no option %s%s of this task; it is one of %s: choose that, or leave it out", where,
-                       dashes, name, all);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "%sthere is no option %s%s for this task; it belongs to %s: choose that, or leave the option out", where,
+            dashes, name, all);
     }
     if (programs)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%sthere is no option %s%s in this program; use %s, or leave it out",

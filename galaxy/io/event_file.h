@@ -325,7 +325,7 @@ GxStatus gx_event_file_open(GxEventFile *f, const char *runs, GxError *err)
              (long long)gx_max((int64_t)now, newest + 1), host, (long)getpid());
     GX_TRY(gx_path_join(f->path, folder, name, err));
     f->fd = open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (f->fd < 0) return GX_FAIL(err, GX_ERR_IO, "cannot make %s: %s", f->path, strerror(errno));
+    if (f->fd < 0) return GX_FAIL(err, GX_ERR_IO, "cannot create %s: %s", f->path, strerror(errno));
     f->is_open = 1;
     gx__event_put(&version, "brain.Event:2", 13);
     const GxStatus status = gx__event_add(f, 0, 3, &version, err);

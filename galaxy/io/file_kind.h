@@ -26,8 +26,9 @@ enum { GX_FILE_HEAD = 512 }; // bytes by which a file is known
 
 // What is learned from, for messages: GX_FILE_AS_CORPUS, and the members that records have.
 #define GX_FILE_CORPORA                                                                                                \
-    ".txt, or another text; .jsonl, .csv or .tsv, whose records have text, prompt and completion, or instruction and " \
-    "output, and of .jsonl also messages or conversations; a folder of .txt and .jsonl; or a file of tokens"
+    ".txt, or another text file; .jsonl, .csv or .tsv, whose records have text, prompt and completion, or "            \
+    "instruction and output, in .jsonl also messages or conversations; a folder of .txt and .jsonl files; or a file "  \
+    "of tokens"
 
 // GX_ERR_UNSUPPORTED where the file is something else than its use asks for. What is no regular file, or cannot be
 // read, passes: who reads it says why.
@@ -58,8 +59,8 @@ enum { GX__FILE_PACKED = 1 << 8 }; // of no use: other files are in it
 
 #define GX__FILE_JSON_LINES(read)                                                                                      \
     "write it as JSON lines, in Python: pandas." read "(FILE).to_json(NEW.jsonl, orient=\"records\", lines=True)"
-static const char gx__file_only_text[] = "text alone is read";
-static const char gx__file_page[] = "take the text out of it, or write it into a record of JSON to learn its tags, too";
+static const char gx__file_only_text[] = "only text is read";
+static const char gx__file_page[] = "extract the text from it, or put it into a JSON record to learn its tags, too";
 
 // The first row that fits says it. bytes: what stands at `at`; words: 1: a text could begin so, too; taken: where it is
 // read after all, and GX__FILE_PACKED.
@@ -69,71 +70,71 @@ static const struct {
     const char *to_do;
 } gx__file_kinds[] = {
     // names that say more than the bytes
-    {"an archive of NumPy's", "npz", NULL, 0, 0, 0, 0, "write its texts as a .txt or .jsonl"},
-    {"a document of a word processor", "docx|odt|rtf|doc|epub", NULL, 0, 0, 0, 0, "save its text as UTF-8"},
+    {"a NumPy archive", "npz", NULL, 0, 0, 0, 0, "write its texts as a .txt or .jsonl"},
+    {"a word processor document", "docx|odt|rtf|doc|epub", NULL, 0, 0, 0, 0, "save its text as UTF-8"},
     {"a spreadsheet", "xlsx|xls|ods", NULL, 0, 0, 0, 0, GX__FILE_JSON_LINES("read_excel")},
-    {"a model of PyTorch's", "pt|pth|ckpt", NULL, 0, 0, 0, 0, gx__file_only_text},
+    {"a PyTorch model", "pt|pth|ckpt", NULL, 0, 0, 0, 0, gx__file_only_text},
     // compressed
-    {"compressed by gzip", "gz|tgz", "\x1F\x8B\x08", 3, 0, 0, GX__FILE_PACKED, "unpack it with gzip -d"},
-    {"compressed by bzip2", "bz2|tbz2", "1AY&SY", 6, 4, 0, GX__FILE_PACKED, "unpack it with bzip2 -d"},
-    {"compressed by xz", "xz|txz|lzma",
+    {"compressed with gzip", "gz|tgz", "\x1F\x8B\x08", 3, 0, 0, GX__FILE_PACKED, "unpack it with gzip -d"},
+    {"compressed with bzip2", "bz2|tbz2", "1AY&SY", 6, 4, 0, GX__FILE_PACKED, "unpack it with bzip2 -d"},
+    {"compressed with xz", "xz|txz|lzma",
      "\xFD"
      "7zXZ\0",
      6, 0, 0, GX__FILE_PACKED, "unpack it with xz -d"},
-    {"compressed by Zstandard", "zst|zstd", "\x28\xB5\x2F\xFD", 4, 0, 0, GX__FILE_PACKED, "unpack it with zstd -d"},
-    {"compressed by LZ4", "lz4", "\x04\x22\x4D\x18", 4, 0, 0, GX__FILE_PACKED, "unpack it with lz4 -d"},
+    {"compressed with Zstandard", "zst|zstd", "\x28\xB5\x2F\xFD", 4, 0, 0, GX__FILE_PACKED, "unpack it with zstd -d"},
+    {"compressed with LZ4", "lz4", "\x04\x22\x4D\x18", 4, 0, 0, GX__FILE_PACKED, "unpack it with lz4 -d"},
     {"a ZIP archive", "zip", "PK\x03\x04", 4, 0, 0, GX__FILE_PACKED, "unpack it with unzip"},
     {"a 7z archive", "7z", "7z\xBC\xAF\x27\x1C", 6, 0, 0, GX__FILE_PACKED, "unpack it with 7z x"},
     {"a RAR archive", "rar", "Rar!\x1A\x07", 6, 0, 0, GX__FILE_PACKED, "unpack it with unrar x"},
     {"a tar archive", "tar", "ustar", 5, 257, 0, GX__FILE_PACKED, "unpack it with tar -xf, and name the folder"},
     // tables and databases
-    {"a table of Parquet", "parquet|pq", "PAR1", 4, 0, 1, 0, GX__FILE_JSON_LINES("read_parquet")},
-    {"a table of Arrow or Feather", "arrow|arrows|feather|ipc", "ARROW1", 6, 0, 1, 0,
+    {"a Parquet table", "parquet|pq", "PAR1", 4, 0, 1, 0, GX__FILE_JSON_LINES("read_parquet")},
+    {"an Arrow or Feather table", "arrow|arrows|feather|ipc", "ARROW1", 6, 0, 1, 0,
      GX__FILE_JSON_LINES("read_feather")},
-    {"a table of Feather, version 1", NULL, "FEA1", 4, 0, 1, 0, GX__FILE_JSON_LINES("read_feather")},
-    {"a stream of Arrow, as datasets keeps it", NULL, "\xFF\xFF\xFF\xFF", 4, 0, 0, 0,
+    {"a Feather table, version 1", NULL, "FEA1", 4, 0, 1, 0, GX__FILE_JSON_LINES("read_feather")},
+    {"an Arrow stream, as the datasets library stores it", NULL, "\xFF\xFF\xFF\xFF", 4, 0, 0, 0,
      "write it as JSON lines, in Python: datasets.Dataset.from_file(FILE).to_json(NEW.jsonl)"},
-    {"a table of ORC", "orc", "ORC", 3, 0, 1, 0, GX__FILE_JSON_LINES("read_orc")},
-    {"a file of Avro", "avro", "Obj\x01", 4, 0, 0, 0, "write it as JSON lines"},
-    {"a database of SQLite", "db|sqlite|sqlite3", "SQLite format 3\0", 16, 0, 0, 0, "write its texts as JSON lines"},
-    {"a file of HDF5", "h5|hdf5|hdf", "\x89HDF\r\n\x1A\n", 8, 0, 0, 0, GX__FILE_JSON_LINES("read_hdf")},
-    {"a file of TFRecord", "tfrecord|tfrecords", NULL, 0, 0, 0, 0, "write it as JSON lines"},
+    {"an ORC table", "orc", "ORC", 3, 0, 1, 0, GX__FILE_JSON_LINES("read_orc")},
+    {"an Avro file", "avro", "Obj\x01", 4, 0, 0, 0, "write it as JSON lines"},
+    {"a SQLite database", "db|sqlite|sqlite3", "SQLite format 3\0", 16, 0, 0, 0, "write its texts as JSON lines"},
+    {"an HDF5 file", "h5|hdf5|hdf", "\x89HDF\r\n\x1A\n", 8, 0, 0, 0, GX__FILE_JSON_LINES("read_hdf")},
+    {"a TFRecord file", "tfrecord|tfrecords", NULL, 0, 0, 0, 0, "write it as JSON lines"},
     {"a table", "csv|tsv", NULL, 0, 0, 0, GX__FILE_TABLE | GX__FILE_PLAIN,
-     "write its texts into a .txt, or as JSON lines: {\"text\": \"...\"} in each line"},
+     "write its texts into a .txt file, or as JSON lines: {\"text\": \"...\"} in each line"},
     // what Python and others keep
-    {"an array of NumPy's", "npy", "\x93NUMPY", 6, 0, 0, 0, "files of tokens are made by ./tokenize --corpus"},
-    {"a pickle of Python's", "pkl|pickle|joblib", "\x80\x02", 2, 0, 0, 0, "write its texts as JSON lines"},
-    {"a pickle of Python's", NULL, "\x80\x03", 2, 0, 0, 0, "write its texts as JSON lines"},
-    {"a pickle of Python's", NULL, "\x80\x04", 2, 0, 0, 0, "write its texts as JSON lines"},
-    {"a pickle of Python's", NULL, "\x80\x05", 2, 0, 0, 0, "write its texts as JSON lines"},
-    {"an index of Megatron's", "idx", "MMIDIDX\0\0", 9, 0, 0, 0, "files of tokens are made by ./tokenize --corpus"},
+    {"a NumPy array", "npy", "\x93NUMPY", 6, 0, 0, 0, "files of tokens are made by ./tokenize --corpus"},
+    {"a Python pickle", "pkl|pickle|joblib", "\x80\x02", 2, 0, 0, 0, "write its texts as JSON lines"},
+    {"a Python pickle", NULL, "\x80\x03", 2, 0, 0, 0, "write its texts as JSON lines"},
+    {"a Python pickle", NULL, "\x80\x04", 2, 0, 0, 0, "write its texts as JSON lines"},
+    {"a Python pickle", NULL, "\x80\x05", 2, 0, 0, 0, "write its texts as JSON lines"},
+    {"a Megatron index", "idx", "MMIDIDX\0\0", 9, 0, 0, 0, "files of tokens are made by ./tokenize --corpus"},
     {"a file of tokens", NULL, "GXTOKENS", 8, 0, 0, GX__FILE_TOKENS, "--train_data of train_llama takes it"},
-    {"a file of tokens of llm.c's", NULL, "\x88\xD8\x34\x01", 4, 0, 0, GX__FILE_TOKENS,
+    {"a file of tokens of llm.c", NULL, "\x88\xD8\x34\x01", 4, 0, 0, GX__FILE_TOKENS,
      "--train_data of train_llama takes it"},
-    {"a file of tokens of llm.c's", NULL, "\xA1\xD9\x34\x01", 4, 0, 0, GX__FILE_TOKENS,
+    {"a file of tokens of llm.c", NULL, "\xA1\xD9\x34\x01", 4, 0, 0, GX__FILE_TOKENS,
      "--train_data of train_llama takes it"},
-    {"weights of a model", "safetensors", "\0\0\0{\"", 5, 5, 0, 0, gx__file_only_text},
-    {"a model in GGUF", "gguf", "GGUF", 4, 0, 1, 0, gx__file_only_text},
+    {"the weights of a model", "safetensors", "\0\0\0{\"", 5, 5, 0, 0, gx__file_only_text},
+    {"a GGUF model", "gguf", "GGUF", 4, 0, 1, 0, gx__file_only_text},
     // what is no text
-    {"a PDF", "pdf", "%PDF-", 5, 0, 0, 0, "take the text out of it with pdftotext"},
+    {"a PDF", "pdf", "%PDF-", 5, 0, 0, 0, "extract its text with pdftotext"},
     {"an office document", NULL, "\xD0\xCF\x11\xE0", 4, 0, 0, 0, "save its text as UTF-8"},
     {"a picture", "png|jpg|jpeg|gif|webp|bmp|tif|tiff", "\x89PNG", 4, 0, 0, 0, gx__file_only_text},
     {"a picture", NULL, "\xFF\xD8\xFF", 3, 0, 0, 0, gx__file_only_text},
     {"a picture", NULL, "GIF8", 4, 0, 1, 0, gx__file_only_text},
-    {"sound or a film", "wav|mp3|flac|ogg|m4a|mp4|mkv|webm", "RIFF", 4, 0, 1, 0, gx__file_only_text},
-    {"sound or a film", NULL, "OggS", 4, 0, 1, 0, gx__file_only_text},
-    {"sound or a film", NULL, "fLaC", 4, 0, 1, 0, gx__file_only_text},
-    {"sound or a film", NULL, "ID3", 3, 0, 1, 0, gx__file_only_text},
+    {"a sound or a film", "wav|mp3|flac|ogg|m4a|mp4|mkv|webm", "RIFF", 4, 0, 1, 0, gx__file_only_text},
+    {"a sound or a film", NULL, "OggS", 4, 0, 1, 0, gx__file_only_text},
+    {"a sound or a film", NULL, "fLaC", 4, 0, 1, 0, gx__file_only_text},
+    {"a sound or a film", NULL, "ID3", 3, 0, 1, 0, gx__file_only_text},
     {"a program", "exe|so|pyc",
      "\x7F"
      "ELF",
      4, 0, 0, 0, gx__file_only_text},
-    {"a text in RTF", NULL, "{\\rtf", 5, 0, 0, 0, "save its text as UTF-8"},
-    {"a page of HTML", "html|htm|xhtml", "<!DOCTYPE html", 14, 0, 0, GX__FILE_PLAIN, gx__file_page},
-    {"a page of HTML", NULL, "<!doctype html", 14, 0, 0, GX__FILE_PLAIN, gx__file_page},
-    {"a page of HTML", NULL, "<html", 5, 0, 0, GX__FILE_PLAIN, gx__file_page},
-    {"a page of HTML", NULL, "<HTML", 5, 0, 0, GX__FILE_PLAIN, gx__file_page},
-    {"a document in PostScript", "ps|eps", "%!PS", 4, 0, 0, 0, "take the text out of it with ps2ascii"},
+    {"an RTF document", NULL, "{\\rtf", 5, 0, 0, 0, "save its text as UTF-8"},
+    {"an HTML page", "html|htm|xhtml", "<!DOCTYPE html", 14, 0, 0, GX__FILE_PLAIN, gx__file_page},
+    {"an HTML page", NULL, "<!doctype html", 14, 0, 0, GX__FILE_PLAIN, gx__file_page},
+    {"an HTML page", NULL, "<html", 5, 0, 0, GX__FILE_PLAIN, gx__file_page},
+    {"an HTML page", NULL, "<HTML", 5, 0, 0, GX__FILE_PLAIN, gx__file_page},
+    {"a PostScript document", "ps|eps", "%!PS", 4, 0, 0, 0, "extract its text with ps2ascii"},
     {"text in UTF-32", NULL, "\xFF\xFE\0\0", 4, 0, 0, 0, "iconv -f UTF-32 -t UTF-8 FILE > NEW.txt"},
     {"text in UTF-32", NULL, "\0\0\xFE\xFF", 4, 0, 0, 0, "iconv -f UTF-32 -t UTF-8 FILE > NEW.txt"},
     {"text in UTF-16", NULL, "\xFF\xFE", 2, 0, 0, 0, "iconv -f UTF-16 -t UTF-8 FILE > NEW.txt"},
@@ -199,9 +200,9 @@ static GxStatus gx__file_refuse(const char *path, int kind, const char *by, int 
 {
     static const char *const expected[] = {GX_FILE_CORPORA, "text in UTF-8", "JSON lines, a record in each",
                                            "a .csv, a .tsv, or .jsonl with a record in each line", "text in UTF-8"};
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s is %s, by its %s; expected %s: %s%s%s", path, gx__file_kinds[kind].what,
-                   by, expected[use], is_doubtful ? "if it is that, " : "", gx__file_kinds[kind].to_do,
-                   is_doubtful ? ", else rename it" : "");
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s is %s, judging by its %s; expected %s: %s%s%s", path,
+                   gx__file_kinds[kind].what, by, expected[use], is_doubtful ? "if it is really that, " : "",
+                   gx__file_kinds[kind].to_do, is_doubtful ? ", else rename it" : "");
 }
 
 static int64_t gx__file_spaces(const char *head, int64_t n, int64_t at) // where the next character is
@@ -220,22 +221,20 @@ static GxStatus gx__file_refuse_json(const char *path, const char *head, int64_t
     const int is_array = at < n && head[at] == '[', has_objects = is_array && next < n && head[next] == '{';
     if (use == GX_FILE_AS_IT_IS || (!is_lines && !gx__file_is_among(ending, "json"))) return GX_OK;
     if ((is_text && !is_lines && is_array) || has_objects)
-        return GX_FAIL(
-            err, GX_ERR_UNSUPPORTED,
-            "%s is one array of JSON; expected a record in each line of a .jsonl file: jq -c '.[]' FILE.json "
-            "> FILE.jsonl makes one of it",
-            path);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s is one JSON array; expected a .jsonl file with a record in each line, which jq -c '.[]' "
+                       "FILE.json > FILE.jsonl makes of it",
+                       path);
     if (use == GX_FILE_AS_TEXT && is_lines)
-        return GX_FAIL(
-            err, GX_ERR_UNSUPPORTED,
-            "%s is JSON lines, by its name; expected text in UTF-8: write its texts into a .txt (jq -r .text "
-            "FILE.jsonl > FILE.txt)",
-            path);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s is a file of JSON lines, as its name says; expected UTF-8 text: write its texts into a .txt "
+                       "file (jq -r .text FILE.jsonl > FILE.txt)",
+                       path);
     if (is_text && !is_lines && at < n && head[at] == '{')
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s is JSON by its name, and would be learned with all its brackets; records in lines are read "
-                       "where the name ends with .jsonl: jq -c . FILE.json > FILE.jsonl makes one of it; name it .txt "
-                       "to learn it as it stands",
+                       "%s is a JSON file, as its name says, and would be learned with all its brackets; records are "
+                       "read line by line from a file whose name ends with .jsonl, which jq -c . FILE.json > "
+                       "FILE.jsonl makes of it; to learn it as it is, name it .txt",
                        path);
     return GX_OK;
 }
@@ -244,12 +243,11 @@ static GxStatus gx__file_refuse_json(const char *path, const char *head, int64_t
 static GxStatus gx__file_refuse_tokens(const char *path, int kind, GxError *err)
 {
     if (kind >= 0 || !gx__file_is_among(gx__file_ending(path), "bin|tokens")) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_UNSUPPORTED,
-        "%s is a file of tokens by its name, and does not begin as one of ./tokenize's or llm.c's does (those "
-        "of nanoGPT's and Megatron's have no header): make it with ./tokenize --corpus TEXTS --output_file "
-        "FILE, or name it .txt if it is a text",
-        path);
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s is a file of tokens by its name, but does not begin like one of ./tokenize or llm.c (those of "
+                   "nanoGPT and Megatron have no header); make it with ./tokenize --corpus TEXTS --output_file FILE, "
+                   "or name it .txt if it is a text",
+                   path);
 }
 
 GxStatus gx_file_check_head(const char *path, const char *head, int64_t n, GxFileUse use, GxError *err)
@@ -319,20 +317,19 @@ void gx_file_warn_of_kind(const char *path, int is_bytes, const GxLogger *log)
     const char *zero = (const char *)memchr(head, 0, (size_t)n);
     const int64_t other = zero ? n : gx__file_first_other(head, n);
     if (gx__file_is_json_lines(head, n))
-        gx_log(
-            log, GX_LOG_WARNING,
-            "%s looks like JSON lines, and is learned as one text, with all its brackets; train_llama and ./tokenize "
-            "--corpus read its records where it is named .jsonl",
-            path);
+        gx_log(log, GX_LOG_WARNING,
+               "%s looks like JSON lines, but is learned as one text, with all its brackets; name it .jsonl to have "
+               "train_llama and ./tokenize --corpus read its records",
+               path);
     else if (zero && is_bytes)
         gx_log(log, GX_LOG_WARNING,
-               "%s has a byte of value 0 (number %ld), which texts have not: it is learned as the bytes that it has; "
-               "if that is not meant, name another file",
+               "%s has a byte of value 0 (number %ld), which text does not have; it is learned as plain bytes; if that "
+               "is not meant, name another file",
                path, (long)(zero - head));
     else if (is_bytes && other < n)
         gx_log(log, GX_LOG_WARNING,
-               "%s is no UTF-8 (byte %ld is 0x%02X): it is learned as the bytes that it has; if it is a text, iconv -f "
-               "LATIN1 -t UTF-8 FILE > NEW.txt, or from what else it is in, makes it one",
+               "%s is not UTF-8 (byte %ld is 0x%02X); it is learned as plain bytes; if it is text, convert it with "
+               "iconv -f LATIN1 -t UTF-8 FILE > NEW.txt, or from whatever encoding it has",
                path, (long)other, (unsigned char)head[other]);
 }
 #endif

@@ -196,12 +196,12 @@ GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes, GxError *err)
         close(*fd);
         *fd = -1;
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s is a pointer of Git LFS and not the file itself; fetch that with \"git lfs pull\"", path);
+                       "%s is a Git LFS pointer and not the file itself; fetch that with \"git lfs pull\"", path);
     }
     int reason = errno;
     close(*fd);
     *fd = -1;
-    if (failed) return GX_FAIL(err, GX_ERR_IO, "cannot look at %s: %s", path, strerror(reason));
+    if (failed) return GX_FAIL(err, GX_ERR_IO, "cannot access %s: %s", path, strerror(reason));
     return GX_FAIL(err, GX_ERR_IO, "%s is %s%s; expected a file", path, gx__files_kind(st.st_mode),
                    S_ISDIR(st.st_mode) ? "" : ", not a regular file");
 }
@@ -213,8 +213,9 @@ GxStatus gx_file_read_at(int fd, const char *path, void *out, int64_t bytes, int
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return GX_FAIL(err, GX_ERR_IO, "cannot read %s: %s", path, strerror(errno));
         if (n == 0)
-            return GX_FAIL(err, GX_ERR_IO, "%s ends at byte %ld; %ld were expected: it was shortened while it was read",
-                           path, (long)(offset + done), (long)(offset + bytes));
+            return GX_FAIL(err, GX_ERR_IO,
+                           "%s ends at byte %ld, but %ld were expected: it was shortened while it was read", path,
+                           (long)(offset + done), (long)(offset + bytes));
         done += n;
     }
     return GX_OK;
@@ -227,7 +228,8 @@ GxStatus gx_file_write_at(int fd, const char *path, const void *data, int64_t by
             pwrite(fd, (const char *)data + done, (size_t)gx_min(bytes - done, 1 << 30), (off_t)(offset + done));
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0)
-            return GX_FAIL(err, GX_ERR_IO, "cannot write %s: %s", path, n < 0 ? strerror(errno) : "nothing was taken");
+            return GX_FAIL(err, GX_ERR_IO, "cannot write %s: %s", path,
+                           n < 0 ? strerror(errno) : "no bytes were accepted");
         done += n;
     }
     return GX_OK;
@@ -321,7 +323,7 @@ GxStatus gx_file_check_output(const char *path, GxError *err)
     if (!strcmp(kind, "nothing")) return GX_OK;
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
         return GX_FAIL(err, GX_ERR_IO,
-                       "%s is %s, which is not written to; expected a regular file, or nothing of that name: choose "
+                       "%s is %s, which cannot be written to; expected a regular file, or no file of that name: choose "
                        "another name or folder",
                        path, kind);
     for (int fd = 1; fd <= 2; fd++) // what is printed from now on would be lost with the old file
@@ -463,7 +465,7 @@ static GxStatus gx__files_folder_append(GxFolder *folder, int *capacity, int fd,
 {
     struct stat st;
     if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
-        return GX_FAIL(err, GX_ERR_IO, "cannot look at %s/%s: %s", path, name, strerror(errno));
+        return GX_FAIL(err, GX_ERR_IO, "cannot access %s/%s: %s", path, name, strerror(errno));
     if (folder->n == *capacity) {
         *capacity = *capacity ? 2 * *capacity : 16;
         GxFolderEntry *grown = (GxFolderEntry *)realloc(folder->entry, (size_t)*capacity * sizeof *grown);
@@ -538,7 +540,7 @@ static GxStatus gx__files_tree_remove(const char *path, int remove, int depth, G
         if (status != GX_OK) break;
         if (e->is_folder) status = gx__files_tree_remove(inner, remove, depth + 1, err);
         else if (!e->is_file)
-            status = GX_FAIL(err, GX_ERR_IO, "%s is neither a file nor a folder: it was not made here, %s", inner,
+            status = GX_FAIL(err, GX_ERR_IO, "%s is neither a file nor a folder, so it was not made here, %s", inner,
                              "remove it by hand");
         else if (remove && unlink(inner) != 0)
             status = GX_FAIL(err, GX_ERR_IO, "cannot remove %s: %s", inner, strerror(errno));
@@ -556,7 +558,8 @@ GxStatus gx_folder_make_temporary(char *path, const char *name, GxError *err)
     snprintf(last, sizeof last, "%.200s-XXXXXX", name);
     GX_TRY(gx_path_join(path, parent && parent[0] ? parent : "/tmp", last, err));
     if (mkdtemp(path)) return GX_OK;
-    return GX_FAIL(err, GX_ERR_IO, "cannot make the folder %s: %s; TMPDIR names another place", path, strerror(errno));
+    return GX_FAIL(err, GX_ERR_IO, "cannot make the folder %s: %s; set TMPDIR to use another place", path,
+                   strerror(errno));
 }
 
 GxStatus gx_folder_check_removal(const char *path, GxError *err) { return gx__files_tree_remove(path, 0, 0, err); }

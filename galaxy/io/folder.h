@@ -55,7 +55,7 @@ static GxStatus gx__folder_beside(char *out, const char *path, const char *suffi
 {
     const int n = gx_path_length(path);
     if (n == 0 || (n == 1 && (path[0] == '/' || path[0] == '.')))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "\"%s\" cannot be published; give the folder a name", path);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "\"%s\" cannot be published; the folder needs a name", path);
     if (snprintf(out, GX_PATH, "%.*s%s", n, path, suffix) >= GX_PATH)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
     return GX_OK;
@@ -77,7 +77,7 @@ static GxStatus gx__folder_rename(const char *from, const char *to, GxError *err
 
 GxStatus gx_folder_move(const char *from, const char *to, GxError *err)
 {
-    if (gx__folder_path_exists(to)) return GX_FAIL(err, GX_ERR_IO, "cannot move %s: %s is there", from, to);
+    if (gx__folder_path_exists(to)) return GX_FAIL(err, GX_ERR_IO, "cannot move %s: %s already exists", from, to);
     return gx__folder_rename(from, to, err);
 }
 
@@ -97,9 +97,8 @@ static GxStatus gx__folder_need_ours(const char *path, GxError *err)
 {
     if (gx_folder_is_ours(path)) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s is no folder with a %s: it was not written by this library, or not to the end, and is left "
-                   "alone; move it away or "
-                   "remove it, or choose another name",
+                   "%s is not a folder with a %s: it was not written by this library, or is incomplete, and is left "
+                   "alone; move it away, remove it, or choose another name",
                    path, GX_MANIFEST);
 }
 
@@ -171,8 +170,9 @@ static GxStatus gx__folder_manifest_list(GxJson *files, const char *folder, cons
         if (e->is_file) status = gx__folder_manifest_add(files, folder, name, err);
         else if (e->is_folder && !inner[0]) status = gx__folder_manifest_list(files, folder, e->name, err);
         else
-            status = GX_FAIL(err, GX_ERR_ARGUMENT,
-                             "%s/%s is not a file: only plain files are published, and folders of them", folder, name);
+            status =
+                GX_FAIL(err, GX_ERR_ARGUMENT,
+                        "%s/%s is not a file; only plain files and folders of them can be published", folder, name);
     }
     gx_folder_close(&list);
     return status == GX_OK && inner[0] ? gx_file_sync(path, err) : status;
@@ -244,15 +244,15 @@ static GxStatus gx__folder_manifest_check(const char *folder, const GxJson *file
     GX_TRY(gx_json_get_int(file, "bytes", 1, &expected, manifest, err));
     GX_TRY(gx_json_get_string(file, "fnv1a64", 1, &hex, manifest, err));
     if (!gx__folder_is_inside(name))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the name \"%s\" leaves the folder", manifest, name);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the name \"%s\" leads out of the folder", manifest, name);
     GX_TRY(gx_path_join(path, folder, name, err));
 
     struct stat st;
     if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: the file %s, named in its manifest, is not there", folder,
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s is damaged: the file %s, which its manifest names, is missing", folder,
                        name);
     if ((int64_t)st.st_size != expected)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: %s has %ld bytes, its manifest says %ld", folder, name,
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s is damaged: %s has %ld bytes, but its manifest says %ld", folder, name,
                        (long)st.st_size, (long)expected);
     if (!contents) return GX_OK;
 
@@ -260,8 +260,8 @@ static GxStatus gx__folder_manifest_check(const char *folder, const GxJson *file
     GX_TRY(gx_file_hash(path, &hash, &bytes, err));
     snprintf(found, sizeof found, "%016llx", (unsigned long long)hash);
     if (strcmp(found, hex))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s is torn: %s has the hash %s, its manifest says %s", folder, name, found,
-                       hex);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s is damaged: %s has the hash %s, but its manifest says %s", folder, name,
+                       found, hex);
     return GX_OK;
 }
 
@@ -271,7 +271,7 @@ GxStatus gx_folder_verify(const char *path, int contents, GxError *err)
     GxJson *root, *files = NULL;
     GX_TRY(gx_path_join(manifest, path, GX_MANIFEST, err));
     if (!gx__folder_path_exists(manifest))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s has no %s: it was never finished, or has lost it", path, GX_MANIFEST);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has no %s: it was never finished, or lost it", path, GX_MANIFEST);
     // Other members are passed over: what is known of a file, its bytes and their hash, says all about it.
     GX_TRY(gx_json_read(&root, manifest, GX__FOLDER_MANIFEST_CAP, err));
     GxStatus status = gx_json_get_array(root, "files", 1, &files, manifest, err);
@@ -305,7 +305,7 @@ GxStatus gx_folder_need_empty(const char *path, GxError *err)
     if (lstat(name, &st) != 0) return GX_OK; // what else stands in the way is seen when it is written
     if (!S_ISDIR(st.st_mode))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s is %s%s; expected an empty folder, or nothing of that name: choose another --output_dir",
+                       "%s is %s%s; expected an empty folder, or no folder of that name: choose another --output_dir",
                        path, S_ISLNK(st.st_mode) && gx_path_is_folder(name) ? "a link to " : "", gx_path_kind(name));
     GX_TRY(gx_folder_list(&folder, path, err));
     const int n = folder.n;

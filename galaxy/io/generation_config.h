@@ -97,7 +97,7 @@ static const GxJsonKey gx__generation_keys[] = {
     {"return_dict_in_generate", GX_KEY_HARMLESS, GX__GENERATION_MORE},
     {"early_stopping", GX_KEY_HARMLESS, GX__GENERATION_BEAMS},
     {"length_penalty", GX_KEY_HARMLESS, GX__GENERATION_BEAMS},
-    {"renormalize_logits", GX_KEY_HARMLESS, "what is drawn from is normalised anyway"},
+    {"renormalize_logits", GX_KEY_HARMLESS, "probabilities are always normalised"},
     {"remove_invalid_values", GX_KEY_HARMLESS, "a NaN is an error here"},
     {"max_length", GX_KEY_NAMED, "how many tokens follow a prompt is --max_new_tokens"},
     {"min_length", GX_KEY_NAMED, "a text may end earlier"},
@@ -152,7 +152,8 @@ static void gx__generation_config_name_others(const GxJson *json, const char *pa
     }
     if (names[0])
         gx_log(log, GX_LOG_WARNING,
-               "%s: %s: of generation, and not honoured: only generation_config.json is read for it", path, names);
+               "%s: %s is an option of generation, and is ignored: only generation_config.json is read for it", path,
+               names);
 }
 
 static GxStatus gx__generation_config_stops(GxGenerationConfig *c, const GxJson *json, const char *path, GxError *err)
@@ -168,9 +169,8 @@ static GxStatus gx__generation_config_stops(GxGenerationConfig *c, const GxJson 
     for (int64_t i = 0; i < n; i++) {
         const GxJson *id = type == GX_JSON_ARRAY ? gx_json_at(eos, i) : eos;
         if (gx_json_type(id) != GX_JSON_INT || gx_json_int(id) < 0 || gx_json_int(id) > INT32_MAX)
-            return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s: eos_token_id is %s; expected the number of a token, or a list of such", path,
-                           gx_json_type_name(id));
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: eos_token_id is %s; expected the id of a token, or a list of ids",
+                           path, gx_json_type_name(id));
         c->stop[c->n_stop++] = (int32_t)gx_json_int(id);
     }
     return GX_OK;
@@ -186,10 +186,10 @@ GxStatus gx_generation_check_ids(const GxJson *json, int64_t vocab, const char *
         for (int64_t i = 0; i < n; i++) {
             const GxJson *id = is_list ? gx_json_at(value, i) : value;
             if (gx_json_type(id) != GX_JSON_INT)
-                return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s is %s; expected the number of a token%s", path, keys[k],
-                               gx_json_type_name(id), k ? ", or a list of such" : "");
+                return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s is %s; expected the id of a token%s", path, keys[k],
+                               gx_json_type_name(id), k ? ", or a list of ids" : "");
             if (vocab && (gx_json_int(id) < 0 || gx_json_int(id) >= vocab))
-                gx_log(log, GX_LOG_WARNING, "%s: %s has %ld, which is none of the vocabulary's %ld tokens", path,
+                gx_log(log, GX_LOG_WARNING, "%s: %s has %ld, which is not an id of the vocabulary's %ld tokens", path,
                        keys[k], (long)gx_json_int(id), (long)vocab);
         }
     }

@@ -189,9 +189,10 @@ static GxStatus gx__gguf_take(gx__GgufReading *r, void *out, int64_t n, const ch
 {
     char *to = (char *)out;
     if (n > gx__gguf_left(r))
-        return GX_FAIL(r->err, GX_ERR_FORMAT,
-                       "%s ends at byte %ld, inside of %s, which begins at %ld: it is cut off, or no GGUF file",
-                       r->g->path, (long)r->g->bytes, what, (long)r->at);
+        return GX_FAIL(
+            r->err, GX_ERR_FORMAT,
+            "%s ends at byte %ld, before the end of %s, which begins at %ld: it is cut off, or not a GGUF file",
+            r->g->path, (long)r->g->bytes, what, (long)r->at);
     while (n > 0) {
         const int64_t inside = r->at - r->window_begin;
         if (inside >= r->window_n) {
@@ -221,12 +222,12 @@ static GxStatus gx__gguf_keep(gx__GgufReading *r, int64_t n, int64_t *at, const 
     GxGguf *g = r->g;
     if (n > GX_GGUF_HEADER - g->text_n - 1)
         return GX_FAIL(r->err, GX_ERR_FORMAT,
-                       "%s: names and values of more than %d bytes, at %s; at most that are read", g->path,
-                       GX_GGUF_HEADER, what);
+                       "%s: its names and values have more than %d bytes, at %s; that is the most that is read",
+                       g->path, GX_GGUF_HEADER, what);
     if (g->text_n + n + 1 > g->text_capacity) {
         const int64_t capacity = gx_max(g->text_n + n + 1, 2 * g->text_capacity);
         char *grown = (char *)realloc(g->text, (size_t)capacity);
-        if (!grown) return GX_FAIL(r->err, GX_ERR_MEMORY, "%s: no memory for its keys", g->path);
+        if (!grown) return GX_FAIL(r->err, GX_ERR_MEMORY, "no memory for the keys of %s", g->path);
         g->text = grown, g->text_capacity = capacity;
     }
     *at = g->text_n;
@@ -338,7 +339,7 @@ static GxStatus gx__gguf_reserve(gx__GgufReading *r, uint64_t count, int least, 
 {
     if (count > (uint64_t)gx__gguf_left(r) / (uint64_t)least || count > GX_GGUF_COUNT)
         return GX_FAIL(r->err, GX_ERR_FORMAT,
-                       "%s: %llu %s are announced; the file has %ld bytes left for them, and at most %d are read",
+                       "%s: %llu %s are announced, but the file has %ld bytes left for them, and at most %d are read",
                        r->g->path, (unsigned long long)count, what, (long)gx__gguf_left(r), GX_GGUF_COUNT);
     *room = calloc((size_t)count + 1, size);
     return *room ? GX_OK : GX_FAIL(r->err, GX_ERR_MEMORY, "%s: no memory for its %s", r->g->path, what);
@@ -355,12 +356,12 @@ static GxStatus gx__gguf_take_keys(gx__GgufReading *r, uint64_t count)
     gx__gguf_sort_keys(g);
     for (int i = 1; i < g->keys; i++)
         if (!gx__gguf_key_before(g, &g->key[i - 1], &g->key[i]))
-            return GX_FAIL(r->err, GX_ERR_FORMAT, "%s: the key %.200s is there twice", g->path,
+            return GX_FAIL(r->err, GX_ERR_FORMAT, "%s: it has the key %.200s twice", g->path,
                            gx__gguf_key_name(g, &g->key[i]));
     GX_TRY(gx_gguf_get_int(g, "split.count", 0, &parts, r->err));
     if (parts > 1)
         return GX_FAIL(r->err, GX_ERR_UNSUPPORTED,
-                       "%s is one of %ld parts of a model (split.count); put them together (llama-gguf-split --merge)",
+                       "%s is one of %ld parts of a model (split.count); join them first (llama-gguf-split --merge)",
                        g->path, (long)parts);
     return GX_OK;
 }
@@ -459,10 +460,11 @@ static GxStatus gx__gguf_place_tensors(gx__GgufReading *r)
     for (int i = 0; i < g->tensors; i++) {
         GxGgufTensor *t = &g->tensor[i];
         if (t->offset != at)
-            return GX__GGUF_FAIL(r, t, "it begins at byte %ld of the data; expected %ld, behind the one before it",
+            return GX__GGUF_FAIL(r, t, "it begins at byte %ld of the data; expected %ld, after the one before it",
                                  (long)t->offset, (long)at);
         if (at > room || t->bytes > room - at)
-            return GX__GGUF_FAIL(r, t, "it has %ld bytes, from %ld of the data on; the file has %ld: it is cut off",
+            return GX__GGUF_FAIL(r, t,
+                                 "it has %ld bytes, from byte %ld of the data on, but the file has %ld: it is cut off",
                                  (long)t->bytes, (long)at, (long)room);
         t->offset += data;
         at = gx_round_up(at + t->bytes, g->alignment);
@@ -487,7 +489,7 @@ static GxStatus gx__gguf_take_tensors(gx__GgufReading *r, uint64_t count)
     if (g->tensors) qsort(g->tensor, (size_t)g->tensors, sizeof *g->tensor, gx__gguf_by_name);
     for (int i = 1; i < g->tensors; i++)
         if (!gx__gguf_by_name(&g->tensor[i - 1], &g->tensor[i]))
-            return GX__GGUF_FAIL(r, &g->tensor[i], "%s", "two have this name");
+            return GX__GGUF_FAIL(r, &g->tensor[i], "%s", "two tensors have this name");
     return GX_OK;
 }
 
@@ -499,15 +501,16 @@ static GxStatus gx__gguf_take_version(gx__GgufReading *r)
     uint32_t version;
     GX_TRY(gx__gguf_take(r, magic, 4, "the first four bytes"));
     if (memcmp(magic, gx__gguf_magic, 4))
-        return GX_FAIL(r->err, GX_ERR_FORMAT, "%s is no GGUF file: it does not begin with \"GGUF\"", r->g->path);
+        return GX_FAIL(r->err, GX_ERR_FORMAT, "%s is not a GGUF file: it does not begin with \"GGUF\"", r->g->path);
     GX_TRY(gx__gguf_take_u32(r, &version, "the version"));
     r->g->version = version;
     if (version == 2 || version == 3) return GX_OK;
     if (version << 16 == 0 && version >> 24)
         return GX_FAIL(r->err, GX_ERR_UNSUPPORTED,
-                       "%s is a GGUF file for big-endian processors; only little-endian ones are read", r->g->path);
-    return GX_FAIL(r->err, GX_ERR_UNSUPPORTED, "%s has version %lu of the format; 2 and 3 are read", r->g->path,
-                   (unsigned long)version);
+                       "%s is a GGUF file for big-endian processors; only little-endian files are supported",
+                       r->g->path);
+    return GX_FAIL(r->err, GX_ERR_UNSUPPORTED, "%s has version %lu of the format; versions 2 and 3 are supported",
+                   r->g->path, (unsigned long)version);
 }
 
 static GxStatus gx__gguf_read_header(gx__GgufReading *r)
@@ -681,8 +684,8 @@ static GxStatus gx__gguf_check_range(const GxGguf *g, const GxGgufTensor *t, int
                                      const char *what, GxError *err)
 {
     if (first >= 0 && count >= 0 && first <= most && count <= most - first) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: tensor %s: %ld %s from number %ld on are asked for; it has %ld", g->path,
-                   t->name, (long)count, what, (long)first, (long)most);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: tensor %s: %ld %s from number %ld on are requested, but it has %ld",
+                   g->path, t->name, (long)count, what, (long)first, (long)most);
 }
 
 GxStatus gx_gguf_read_raw(const GxGguf *g, const GxGgufTensor *t, int64_t first, int64_t bytes, void *out, GxError *err)
@@ -746,7 +749,7 @@ GxStatus gx_gguf_create(GxGgufWriter *w, const char *path, GxError *err)
 static GxStatus gx__gguf_new_key(GxGgufWriter *w, const char *name, GxGgufKind kind, int64_t array, GxError *err)
 {
     if (!w->file.is_open || w->data_begin)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "the key %.100s comes behind a GGUF file's header, or without a file",
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the key %.100s comes after a GGUF file's header, or without a file",
                        name);
     if (!name[0] || strlen(name) >= GX_GGUF_KEY)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: a key has a name of %ld bytes; 1 to %d can be", w->file.path,
@@ -808,9 +811,8 @@ static GxStatus gx__gguf_check_new(const GxGgufWriter *w, const char *name, int 
     const GxGgufType *of = gx_gguf_type(type);
     if (!w->file.is_open || w->data_begin || w->tensors == GX_GGUF_COUNT)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "tensor %.100s comes behind a GGUF file's header, without a file, or is "
-                       "one more than %d",
-                       name, GX_GGUF_COUNT);
+                       "tensor %.100s comes after a GGUF file's header, without a file, or is one more than %d", name,
+                       GX_GGUF_COUNT);
     if (!name[0] || strlen(name) >= GX_GGUF_NAME)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: the name %.100s has %ld bytes; 1 to %d can be", w->file.path, name,
                        (long)strlen(name), GX_GGUF_NAME - 1);
@@ -915,7 +917,7 @@ GxStatus gx_gguf_write(GxGgufWriter *w, const char *name, const float *values, i
     const GxGgufType *type = gx_gguf_type(t->type);
     if (count < 0 || count > t->elements - w->written || count % type->elements)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s: tensor %s: %ld more elements are written behind %ld; it has %ld, in blocks of %d",
+                       "%s: tensor %s: %ld more elements are written after %ld; it has %ld, in blocks of %d",
                        w->file.path, name, (long)count, (long)w->written, (long)t->elements, type->elements);
     for (int64_t done = 0; done < count;) {
         const int64_t n = gx_min(count - done, GX__GGUF_CHUNK), blocks = n / type->elements;

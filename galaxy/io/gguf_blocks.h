@@ -57,7 +57,7 @@ GX_END
 #include <math.h>
 #include <string.h>
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "galaxy/io/gguf_blocks.h reads and writes on little-endian machines only"
+#error "galaxy/io/gguf_blocks.h works on little-endian machines only"
 #endif
 
 static const GxGgufType gx__gguf_types[] = {
@@ -150,8 +150,8 @@ static void gx__gguf_from_q6_k(const unsigned char *b, float *y)
 
 static GxStatus gx__gguf_infinite(float x, const char *type, GxError *err)
 {
-    return GX_FAIL(err, GX_ERR_FORMAT, "a value is %g, which %s cannot hold; choose bf16 or f32, which can", (double)x,
-                   type);
+    return GX_FAIL(err, GX_ERR_FORMAT, "a value is %g, which %s cannot represent; choose bf16 or f32, which can",
+                   (double)x, type);
 }
 
 static GxStatus gx__gguf_to_f32(const float *x, unsigned char *b, GxError *err)
@@ -222,7 +222,7 @@ static GxStatus gx__gguf_no_code(int type, const char *what, const char *built, 
     const GxGgufType *t = gx_gguf_type(type);
     char number[32];
     snprintf(number, sizeof number, "type %d", type);
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s is not %s; what is built: %s", t ? t->name : number, what, built);
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s is not %s; supported: %s", t ? t->name : number, what, built);
 }
 
 GxStatus gx_gguf_decode(int type, const void *data, int64_t blocks, float *x, GxError *err)

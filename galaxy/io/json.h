@@ -231,7 +231,7 @@ static GxStatus gx__json_hide_nuls(const char *text, int64_t n, char **changed, 
     if (!found) return GX_OK;
     if (gx__json_find_nul(text, n) >= 0)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: its texts have both U+0000 and U+10FFFF; what is built: one of them", where);
+                       "%s: its texts have both U+0000 and U+10FFFF; only one of the two is supported", where);
     *changed = (char *)malloc((size_t)n);
     if (!*changed) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a JSON text of %ld bytes", (long)n);
     for (int64_t i = 0, taken; i < n; i += taken) {

@@ -28,7 +28,7 @@ typedef enum {
 // name: "KEY", or "KEY=VALUE" with the value, as JSON, that asks for nothing, or several, "KEY=VALUE|VALUE" (numbers
 // compare as numbers; null does not ask for anything either). Without one, null, false, 0, "", [] and {} ask for
 // nothing. "*END", the last row: all keys that end so.
-// why: what the value would change, the rest of a message: "/x/config.json: logit_scale is 0.5, which is not built:
+// why: what the value would change, the rest of a message: "/x/config.json: logit_scale is 0.5, which is not supported:
 // WHY".
 typedef struct {
     const char *name;
@@ -124,8 +124,9 @@ static GxStatus gx__json_keys_check(const GxJsonKey *key, const GxJsonMember *m,
     gx_text_cut(text, cut, sizeof cut);
     free(text);
     if (key->kind == GX_KEY_REFUSED)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %s, which is not built: %s", where, m->key, cut, key->why);
-    gx_log(log, GX_LOG_WARNING, "%s: %s is %s, which is not honoured: %s", where, m->key, cut, key->why);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %s, which is not supported: %s", where, m->key, cut,
+                       key->why);
+    gx_log(log, GX_LOG_WARNING, "%s: %s is %s, which is ignored: %s", where, m->key, cut, key->why);
     return GX_OK;
 }
 
@@ -150,12 +151,12 @@ GxStatus gx_json_check_keys(const GxJson *object, const GxJsonKey *key, int n, c
         else gx__json_keys_add(names, sizeof names, m.key, unknown++);
     }
     if (unknown == 1)
-        gx_log(log, GX_LOG_WARNING, "%s: %s is not known here and not read; if it changes the model, results differ",
-               where, names);
+        gx_log(log, GX_LOG_WARNING, "%s: %s is not known and not read; if it changes the model, results differ", where,
+               names);
     if (unknown > 1)
         gx_log(log, GX_LOG_WARNING,
-               "%s: %d keys are not known here and not read: %s%s; if one of them changes the model, results differ",
-               where, unknown, names, unknown > GX__JSON_KEYS_TOLD ? ", …" : "");
+               "%s: %d keys are not known and not read: %s%s; if one of them changes the model, results differ", where,
+               unknown, names, unknown > GX__JSON_KEYS_TOLD ? ", …" : "");
     return GX_OK;
 }
 #endif

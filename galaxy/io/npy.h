@@ -28,7 +28,7 @@ GxStatus gx_npy_check(const char *path, const char *who, GxError *err)
     if (gx_text_stem(path, ".npy") <= 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s %s: its name must end with .npy", who, path);
     if (gx_path_is_file(path) || gx_path_is_folder(path) || gx_path_is_broken(path))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s %s is there already; remove it, or take another name", who, path);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s %s already exists; remove it, or choose another name", who, path);
     GX_TRY(gx_file_create(&file, path, err)); // whether that is possible
     gx_file_abandon(&file);
     return GX_OK;

@@ -123,7 +123,7 @@ GX_END
 #include <string.h>
 #include <unistd.h>
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "galaxy/io/safetensors.h reads and writes on little-endian machines only"
+#error "galaxy/io/safetensors.h works on little-endian machines only"
 #endif
 
 enum { GX__ST_INDEX_CAP = 64 << 20, GX__ST_CHUNK = 8192 }; // bytes of an index file; elements converted at a time
@@ -273,13 +273,14 @@ static GxStatus gx__st_read_entry(GxSafetensorsEntry *e, const GxJsonMember *m, 
     if (gx_json_type(offsets) != GX_JSON_ARRAY || gx_json_size(offsets) != 2 || begin < 0 || end < 0)
         return GX__ST_FAIL(err, path, e->name, "\"data_offsets\" is not a list of exactly two non-negative integers");
     if (end < begin)
-        return GX__ST_FAIL(err, path, e->name, "its data ends at %ld, before it begins at %ld", (long)end, (long)begin);
+        return GX__ST_FAIL(err, path, e->name, "its data end at %ld, before they begin at %ld", (long)end, (long)begin);
     if (end > file->bytes - data)
-        return GX__ST_FAIL(err, path, e->name, "its data ends at %ld; the file holds %ld bytes of data: it is cut off",
-                           (long)end, (long)(file->bytes - data));
+        return GX__ST_FAIL(err, path, e->name,
+                           "its data end at %ld, but the file holds %ld bytes of data: it is cut off", (long)end,
+                           (long)(file->bytes - data));
     if (end - begin != e->bytes)
-        return GX__ST_FAIL(err, path, e->name, "shape and dtype take %ld bytes, data_offsets give %ld", (long)e->bytes,
-                           (long)(end - begin));
+        return GX__ST_FAIL(err, path, e->name, "its shape and dtype take %ld bytes, but its data_offsets give %ld",
+                           (long)e->bytes, (long)(end - begin));
     e->offset = data + begin;
     return GX_OK;
 }
@@ -316,14 +317,13 @@ static GxStatus gx__st_check_cover(const GxSafetensors *s, int first, const GxSa
     for (int i = first; i < s->n; i++) {
         const GxSafetensorsEntry *e = &s->entry[i];
         if (e->offset != at)
-            return GX__ST_FAIL(err, file->path, e->name, "its data begins at %ld, where %ld was expected: %s",
+            return GX__ST_FAIL(err, file->path, e->name, "its data begin at %ld, but %ld was expected: %s",
                                (long)(e->offset - data), (long)(at - data),
                                e->offset < at ? "it overlaps the tensor before it" : "there is a hole before it");
         at += e->bytes;
     }
     if (at == file->bytes) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s: %ld bytes lie behind the last tensor", file->path,
-                   (long)(file->bytes - at));
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: %ld bytes follow the last tensor", file->path, (long)(file->bytes - at));
 }
 
 static GxStatus gx__st_read_header(GxSafetensors *s, const GxJson *header, int number, int64_t data, GxError *err)
@@ -373,9 +373,9 @@ static GxStatus gx__st_load_as(GxSafetensors *s, const char *path, const char *n
     GX_TRY(gx_file_read_at(file->fd, path, &n, 8, 0, err));
     if (n > GX_SAFETENSORS_HEADER || n > (uint64_t)file->bytes - 8)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: a header of %llu bytes is announced; the file has %ld and headers have at most %d: %s",
+                       "%s: a header of %llu bytes is announced, but the file has %ld, and headers have at most %d: %s",
                        path, (unsigned long long)n, (long)file->bytes, GX_SAFETENSORS_HEADER,
-                       "it is cut off, or no safetensors file");
+                       "it is cut off, or not a safetensors file");
     char *text = (char *)malloc((size_t)n + 1);
     if (!text)
         return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for a header of %llu bytes", path, (unsigned long long)n);
@@ -407,11 +407,10 @@ static int gx__st_file_number(const GxSafetensors *s, const char *name)
 static GxStatus gx__st_check_link(const char *path, GxError *err)
 {
     if (!gx_path_is_broken(path)) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_IO,
-        "%s is a link to a file that is not there: its download did not end, or the file was moved; download "
-        "it again, or mend the link",
-        path);
+    return GX_FAIL(err, GX_ERR_IO,
+                   "%s is a link to a file that does not exist: its download did not finish, or the file was moved; "
+                   "download it again, or repair the link",
+                   path);
 }
 
 // What a name in an index may say is a file of this folder; where a link of that name leads is up to who made it.
@@ -424,7 +423,7 @@ static GxStatus gx__st_load_shard(GxSafetensors *s, const char *folder, const ch
     GX_TRY(gx_path_join(path, folder, name, err));
     GX_TRY(gx__st_check_link(path, err));
     if (!gx_path_is_file(path))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s names the shard %s, which is not there; download it again", index, name);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s names the shard %s, which is missing; download it again", index, name);
     return gx__st_load(s, path, name, err);
 }
 
@@ -447,7 +446,7 @@ static GxStatus gx__st_check_names(GxSafetensors *s, GxError *err)
     gx__st_sort(s->entry, s->n, gx__st_by_name);
     for (int i = 1; i < s->n; i++)
         if (!strcmp(s->entry[i].name, s->entry[i - 1].name))
-            return GX__ST_FAIL(err, s->file[s->entry[i].file].path, s->entry[i].name, "it is in %s, too",
+            return GX__ST_FAIL(err, s->file[s->entry[i].file].path, s->entry[i].name, "it is also in %s",
                                s->file[s->entry[i - 1].file].name);
     return GX_OK;
 }
@@ -483,7 +482,7 @@ static GxStatus gx__st_open_folder(GxSafetensors *s, const char *folder, GxError
     if (!gx_path_is_file(index))
         return GX_FAIL(
             err, GX_ERR_IO,
-            "%s holds neither model.safetensors nor model.safetensors.index.json; give a folder or a file with weights",
+            "%s holds neither model.safetensors nor model.safetensors.index.json; name a folder or a file with weights",
             folder);
     // Beside weight_map nothing is looked at: each tensor of the files must be in it, and the other way round.
     GX_TRY(gx_json_read(&root, index, GX__ST_INDEX_CAP, err));
@@ -551,7 +550,7 @@ GxStatus gx_safetensors_read(const GxSafetensors *s, const GxSafetensorsEntry *e
     if (e->dtype == GX_F32) return gx_safetensors_read_raw(s, e, first, count, out, err);
     if (e->dtype != GX_BF16 && e->dtype != GX_F16 && e->dtype != GX_F64)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: tensor %.120s holds %s; floats are read from F32, BF16, F16 and F64", path, e->name,
+                       "%s: tensor %.120s holds %s; numbers are read from F32, BF16, F16 and F64", path, e->name,
                        e->dtype_name);
     GX_TRY(gx__st_check_range(path, e, first, count, err));
     for (int64_t at = 0; at < count; at += GX__ST_CHUNK) {
@@ -730,8 +729,9 @@ GxStatus gx_safetensors_write_floats(GxSafetensorsWriter *w, const char *name, i
     GX_TRY(gx__st_writable(w, name, first, count, &e, err));
     if (e->dtype == GX_F32) return gx_safetensors_write(w, name, first, data, count, err);
     if (e->dtype != GX_BF16 && e->dtype != GX_F16 && e->dtype != GX_F64)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: tensor %.120s is %s; floats are written as F32, BF16, F16 and F64",
-                       w->file.path, name, e->dtype_name);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: tensor %.120s is %s; numbers are written as F32, BF16, F16 and F64", w->file.path, name,
+                       e->dtype_name);
     for (int64_t at = 0; at < count; at += GX__ST_CHUNK) {
         int64_t n = gx_min(GX__ST_CHUNK, count - at);
         for (int64_t i = 0; i < n; i++) {

@@ -58,8 +58,9 @@ static GxStatus gx__bert_check_sizes(const GxBertConfig *c, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "hidden_size (%ld) is not a multiple of num_attention_heads (%ld)",
                        (long)c->hidden_size, (long)c->num_attention_heads);
     if (c->pad_token_id >= c->vocab_size)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "pad_token_id is %ld; the vocabulary ends at %ld", (long)c->pad_token_id,
-                       (long)c->vocab_size - 1);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "pad_token_id is %ld; it must be -1 (none) or an id of the vocabulary, which ends at %ld",
+                       (long)c->pad_token_id, (long)c->vocab_size - 1);
     return GX_OK;
 }
 
@@ -79,7 +80,7 @@ GxStatus gx_bert_config_resolve(GxBertConfig *c, GxError *err)
     if (!(c->layer_norm_eps > 0))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "layer_norm_eps is %g; it must be above 0", c->layer_norm_eps);
     if (strcmp(c->hidden_act, "gelu") && strcmp(c->hidden_act, "gelu_new"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "hidden_act is \"%s\"; \"gelu\" and \"gelu_new\" are built",
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "hidden_act is \"%s\"; supported: \"gelu\" and \"gelu_new\"",
                        c->hidden_act);
     return GX_OK;
 }

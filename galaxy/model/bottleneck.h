@@ -70,7 +70,8 @@ static GxLinear gx__bottleneck_linear(GxContext *g, GxModel *m, int unit, int k,
     const GxTensorUse weight = gx_tensor_use(name, number, GX_ROLE_WEIGHT, out, in, con),
                       bias = gx_tensor_use(name, number, GX_ROLE_BIAS, out, 0, con);
     if ((size_t)snprintf(name, sizeof name, "%.*s%s", parent, last, what) >= sizeof name - 8) // room for the number
-        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "the name of %s is too long for an adapter's: %d characters", last,
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                "the name of %s is too long to make an adapter's name from it: at most %d characters", last,
                 (int)sizeof name - 9);
     const GxTensorId w = gx__bottleneck_tensor(g, m, unit, k, &weight), b = gx__bottleneck_tensor(g, m, unit, k, &bias);
     return gx_model_linear(m, w, 1, b);
@@ -84,7 +85,7 @@ static void gx__bottleneck_open(GxContext *g, GxModel *m, int unit, int number)
         if (u->pair[k].con.kind != GX_CON_ADD) continue;
         if (C % reduction) {
             GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                    "adapter_reduction_dim is %ld; the model's width is %ld, of which it must be a divisor",
+                    "adapter_reduction_dim is %ld; it must divide the model's width (hidden_size), which is %ld",
                     (long)reduction, (long)C);
             return;
         }

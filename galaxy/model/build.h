@@ -89,9 +89,9 @@ static void gx__model_refuse(GxContext *g, const GxUnitSpec *u)
             {s->enter.kind == GX_ENTER_NORM && s->enter.norm == GX_LAYER_NORM, "a layer norm before a core"},
             {is_add && k + 1 < u->n_pairs && u->pair[k + 1].enter.kind == GX_ENTER_NORM &&
                  (s->con.has_bias || s->con.has_norm || s->con.dropout > 0),
-             "a bias, dropout or a norm behind CON with a norm before the next core"},
+             "a bias, dropout or a norm after CON with a norm before the next core"},
             {is_add && !s->con.has_norm && (s->con.has_bias || s->con.dropout > 0),
-             "a bias or dropout in CON without a norm behind it"},
+             "a bias or dropout in CON without a norm after it"},
             {s->con.kind == GX_CON_EMBED && !s->con.has_norm &&
                  (s->con.positions || s->con.types || s->con.dropout > 0),
              "positions, types or dropout of an embedding without a norm"},
@@ -131,7 +131,7 @@ static GxStatus gx__model_split_side_columns(GxContext *g, const GxModel *m, GxU
     if (columns < m->members)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "the MLP of the side network has %ld columns, fewer than the %d ranks among which they are "
-                       "split; take a smaller side_reduction_factor",
+                       "split; use a smaller side_reduction_factor",
                        (long)columns, m->members);
     for (int i = 0; i < list->n; i++) total += list->part[i];
     GX_TRY(gx_split_list(&s, "tp_intermediate_size_list", list->n ? list->part : NULL, list->n,
@@ -276,8 +276,8 @@ static GxStatus gx__model_quantize(GxModel *m, int kind, GxError *err)
     if (n || !kind) return GX_OK;
     return GX_FAIL(
         err, GX_ERR_ARGUMENT,
-        "there is no frozen matrix of attention or MLP to quantise (packed ones, q, k, v or gate, up, must all be "
-        "frozen); freeze some (--freeze), or train an adapter (--tuning lora)");
+        "nothing to quantise: no matrix of attention or MLP is frozen (q, k and v are packed in one, and so are gate "
+        "and up; all parts of a pack must be frozen): freeze some (--freeze), or train an adapter (--tuning lora)");
 }
 
 static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
@@ -386,7 +386,7 @@ void gx_model_allocate(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t c
     if (m->max_positions && positions > m->max_positions) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                 "a sequence of %ld tokens is longer than the model's max_position_embeddings (%ld)%s", (long)positions,
-                (long)m->max_positions, T > m->max_positions ? ": set --seq_len to that, or to less" : "");
+                (long)m->max_positions, T > m->max_positions ? "; set --seq_len to at most that" : "");
         return;
     }
     if (gx_split_list(&m->sequence, list->n ? "seq_scatter_list" : "seq_len", is_split && list->n ? list->part : NULL,

@@ -82,8 +82,7 @@ void gx_kv_cache_allocate(GxContext *g, GxKvCache *c, GxModel *m, int64_t T, int
     if (gx_failed(g)) return;
     if (!gx_kv_cache_is_possible(m)) {
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                "mode %s splits the sequence, and a cache of keys and values is not built for that; take mode tp, or "
-                "serial",
+                "mode %s splits the sequence, which a cache of keys and values does not support; use mode tp or serial",
                 m->mode->name);
         return;
     }

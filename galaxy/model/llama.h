@@ -78,24 +78,24 @@ static GxStatus gx__llama_resolve_windows(GxLlamaConfig *c, GxError *err)
                        (long)c->sliding_window, (long)c->max_window_layers);
     if (c->sliding_window && !is_qwen && strcmp(c->model_type, "mistral"))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "sliding_window is %ld; only a model_type of mistral, qwen2 or qwen3 has one, not %s",
+                       "sliding_window is %ld, but only models of model_type mistral, qwen2 or qwen3 have a sliding "
+                       "window, not %s",
                        (long)c->sliding_window, c->model_type);
     if ((c->max_window_layers || types) && !is_qwen)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "max_window_layers is %ld, layer_types \"%s\"; only a model_type of qwen2 or qwen3 has them, "
-                       "not %s",
+                       "max_window_layers is %ld and layer_types \"%s\", but only models of model_type qwen2 or qwen3 "
+                       "have them, not %s",
                        (long)c->max_window_layers, c->layer_types, c->model_type);
     if (types && (types != c->num_hidden_layers || (int64_t)strspn(c->layer_types, "fs") != types))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "layer_types is \"%s\"; it must be an s (the window slides) or an f (all is seen) for each of "
-                       "the %ld layers",
+                       "layer_types is \"%s\"; expected one letter for each of the %ld layers: s (sliding window) or f "
+                       "(full attention)",
                        c->layer_types, (long)c->num_hidden_layers);
     if ((c->max_window_layers || types) && !c->sliding_window)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "max_window_layers is %ld, layer_types \"%s\", and there is no sliding_window: say how many tokens "
-            "it has",
-            (long)c->max_window_layers, c->layer_types);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "max_window_layers is %ld and layer_types \"%s\", but there is no sliding window; set "
+                       "sliding_window to its number of tokens",
+                       (long)c->max_window_layers, c->layer_types);
     if (c->sliding_window && is_qwen) gx__llama_resolve_layer_types(c);
     return GX_OK;
 }
@@ -110,12 +110,12 @@ static GxStatus gx__llama_resolve_kind(GxLlamaConfig *c, GxError *err)
         if (c->rope_factor == 0 && c->rope_low_freq_factor == 0 && c->rope_high_freq_factor == 0 &&
             c->rope_original_max_position_embeddings == 0)
             return GX_OK;
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "rope_factor is %g, rope_low_freq_factor %g, rope_high_freq_factor %g, "
-                       "rope_original_max_position_embeddings %ld; these belong to a rope_type of llama3, and it is "
-                       "default",
-                       c->rope_factor, c->rope_low_freq_factor, c->rope_high_freq_factor,
-                       (long)c->rope_original_max_position_embeddings);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "rope_factor is %g, rope_low_freq_factor %g, rope_high_freq_factor %g, "
+            "rope_original_max_position_embeddings %ld; they belong to rope_type llama3, but rope_type is default",
+            c->rope_factor, c->rope_low_freq_factor, c->rope_high_freq_factor,
+            (long)c->rope_original_max_position_embeddings);
     }
     if (c->rope_factor == 0) c->rope_factor = 8;
     if (c->rope_low_freq_factor == 0) c->rope_low_freq_factor = 1;
@@ -123,8 +123,8 @@ static GxStatus gx__llama_resolve_kind(GxLlamaConfig *c, GxError *err)
     if (c->rope_original_max_position_embeddings == 0) c->rope_original_max_position_embeddings = 8192;
     if (c->rope_factor >= 1 && c->rope_low_freq_factor < c->rope_high_freq_factor) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "rope_factor is %g, rope_low_freq_factor %g, rope_high_freq_factor %g; the factor must be at least "
-                   "1, and the first of the others less than the second",
+                   "rope_factor is %g, rope_low_freq_factor %g, rope_high_freq_factor %g; rope_factor must be at least "
+                   "1, and rope_low_freq_factor less than rope_high_freq_factor",
                    c->rope_factor, c->rope_low_freq_factor, c->rope_high_freq_factor);
 }
 
@@ -162,8 +162,9 @@ GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
                        "head_dim is %ld; RoPE rotates pairs, so it must be even and from 2 to 65536",
                        (long)c->head_dim);
     if (c->pad_token_id >= c->vocab_size)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "pad_token_id is %ld; the vocabulary ends at %ld", (long)c->pad_token_id,
-                       (long)c->vocab_size - 1);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "pad_token_id is %ld; it must be -1 (none) or an id of the vocabulary, which ends at %ld",
+                       (long)c->pad_token_id, (long)c->vocab_size - 1);
     if (!(c->rms_norm_eps > 0) || !(c->rope_theta > 0))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "rms_norm_eps (%g) and rope_theta (%g) must be above 0", c->rms_norm_eps,
                        c->rope_theta);

@@ -94,8 +94,9 @@ static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, gx__LoraFa
     const int r = 1 - f.at, is_split = w->parts != NULL, is_cut = is_split && w->split_dim == f.kept;
     const int64_t module = gx_text_stem(w->name, ".weight");
     if (module + (int64_t)strlen(f.name) >= GX_NAME) {
-        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "the name of %s is too long for LoRA's factors: %d characters", t.name,
-                GX_NAME - (int)strlen(f.name) - 1);
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                "the name of %s is too long to make the names of LoRA's matrices from it: at most %d characters",
+                t.name, GX_NAME - (int)strlen(f.name) - 1);
         return gx_no_tensor();
     }
     snprintf(t.name + module, sizeof t.name - (size_t)module, "%s", f.name);

@@ -134,14 +134,14 @@ static GxStatus gx__lora_check_pattern(const GxModel *m, GxError *err)
         if (t->has_lora || !gx__lora_is_matrix(t) || !gx__lora_is_found(m, t) || gx_lora_is_excluded(m, t)) continue;
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
-            "LoRA's targets, the regular expression \"%.200s\", also match %.*s, which cannot have LoRA: it must "
-            "be a linear of attention or MLP, of a head or before one, or the token embedding",
+            "the regular expression for LoRA's targets, \"%.200s\", also matches %.*s, which cannot have LoRA; it may "
+            "match linear layers of attention and MLP, heads, the layer before a head, and the token embedding",
             m->lora.targets, (int)gx__lora_module(t), t->name);
     }
     if (found) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "LoRA's targets, the regular expression \"%.200s\", match no module of the model; it has to match a "
-                   "whole name, such as %s without .weight",
+                   "the regular expression for LoRA's targets, \"%.200s\", matches no module of the model; it has to "
+                   "match a whole name, such as %s without .weight",
                    m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
 }
 
@@ -162,14 +162,15 @@ static GxStatus gx__lora_check_narrowed(const GxModel *m, GxError *err)
         for (int i = found = 0; i < m->table.n && !found; i++)
             found = gx__lora_layer(m->table.row[i].name, m->lora.lists) == layers->v[k];
         if (!found)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "layers_to_transform has %ld, and the model has no such layer",
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "layers_to_transform names layer %ld, which the model does not have",
                            (long)layers->v[k]);
     }
     for (int i = found = 0; i < m->table.n; i++) found += m->table.row[i].has_lora;
     if (found) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "no module has LoRA: exclude_modules and layers_to_transform leave none of the targets%s%.200s",
-                   m->lora.targets && m->lora.targets[0] ? ", " : "", m->lora.targets ? m->lora.targets : "");
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "no module is left for LoRA: exclude_modules and layers_to_transform exclude all of the targets%s%.200s",
+        m->lora.targets && m->lora.targets[0] ? ", " : "", m->lora.targets ? m->lora.targets : "");
 }
 
 GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
@@ -181,17 +182,17 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
         int found = 0;
         if (name.n == 10 && !strncasecmp(name.at, "all-linear", 10))
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "LoRA's targets, \"%.200s\", name others beside all-linear, which stands alone for all "
-                           "linears of attention and MLP; name these, like %s, one by one",
+                           "LoRA's targets are \"%.200s\", but all-linear (all linear layers of attention and MLP) "
+                           "must stand alone; to have other modules too, name each one, such as %s",
                            m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
         for (int i = 0; i < m->table.n && !found; i++) found = gx__lora_names(m, &m->table.row[i], name);
         if (!found)
-            return GX_FAIL(
-                err, GX_ERR_ARGUMENT,
-                "LoRA's target \"%.*s\" matches no linear of attention or MLP, none of a head or before one, "
-                "and not the token embedding; names in %s are like %s, %s",
-                (int)name.n, name.at, m->family->name, m->table.row[m->unit[1].pair[0].linear[0].first.index].name,
-                m->table.row[m->embedding.index].name);
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "LoRA's target \"%.*s\" matches no linear layer of attention or MLP, no head, no layer "
+                           "before a head, and not the token embedding; names in %s are like %s, %s",
+                           (int)name.n, name.at, m->family->name,
+                           m->table.row[m->unit[1].pair[0].linear[0].first.index].name,
+                           m->table.row[m->embedding.index].name);
     }
     return gx__lora_check_narrowed(m, err);
 }

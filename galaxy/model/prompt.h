@@ -71,8 +71,9 @@ static GxStatus gx__prompt_check(GxModel *m, GxError *err)
     const int64_t layers = gx__prompt_model_layers(m);
     GX_TRY(gx_check_size("prompt_len", o->len, 65536, err));
     if (o->layers < 0 || o->layers > layers)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "prompt_layers is %ld; the model has %ld layers", (long)o->layers,
-                       (long)layers);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "prompt_layers is %ld; it can be at most the model's number of layers, which is %ld",
+                       (long)o->layers, (long)layers);
     if (o->layers == 0) o->layers = gx_max(1, layers - 2); // all but the first two, and at least one
     return GX_OK;
 }
@@ -84,11 +85,10 @@ static GxStatus gx__prompt_check_trained(const GxModel *m, GxError *err)
             const GxLinear *qkv = &m->unit[unit].pair[k].linear[0];
             const GxTensor *w = &m->table.row[qkv->first.index < 0 ? 0 : qkv->first.index];
             if (m->unit[unit].pair[k].prompt.index >= 0 && (!w[1].frozen || !w[2].frozen))
-                return GX_FAIL(
-                    err, GX_ERR_UNSUPPORTED,
-                    "%s is to be trained whole, but prompts go through it, and both together are not supported: "
-                    "leave it out of the trainable modules",
-                    w[1].frozen ? w[2].name : w[1].name);
+                return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                               "%s cannot be a trainable module, because prompts pass through it, and training both is "
+                               "not supported; leave it out of the trainable modules",
+                               w[1].frozen ? w[2].name : w[1].name);
         }
     return GX_OK;
 }
@@ -122,8 +122,8 @@ static void gx__prompt_open(GxContext *g, GxModel *m, int unit, int number)
         if (u->pair[k].core.kind != GX_CORE_ATT) continue;
         if (u->pair[k].enter.kind != GX_ENTER_NORM || !u->pair[k].core.is_causal) {
             GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                    "prompts (LLaMA-Adapter) are for models like LLaMA, causal and with norms before attention; %s is "
-                    "none: take lora, or adapter",
+                    "prompts (LLaMA-Adapter) need a causal model with norms before attention, such as a LLaMA, and %s "
+                    "is none; use --tuning lora or --tuning adapter",
                     m->family->name);
             return;
         }

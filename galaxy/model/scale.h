@@ -59,7 +59,8 @@ static GxTensorId gx__scale_tensor(GxContext *g, GxModel *m, int base, const cha
     const size_t module = (size_t)gx_text_stem(t.name, ".weight");
     const int is_summand = t.parts != NULL && t.split_dim == 1;
     if (module + strlen(name) >= GX_NAME) {
-        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "the name of %s is too long for its scale: %d characters", t.name,
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                "the name of %s is too long to make the name of its scale from it: at most %d characters", t.name,
                 GX_NAME - (int)strlen(name) - 1);
         return gx_no_tensor();
     }

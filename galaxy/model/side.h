@@ -65,11 +65,10 @@ static GxStatus gx__side_check_trained(const GxModel *m, GxError *err)
 {
     for (int i = 0; i < m->table.n; i++)
         if (!m->table.row[i].frozen && gx_side_is_beside(m, m->table.row[i].unit))
-            return GX_FAIL(
-                err, GX_ERR_ARGUMENT,
-                "%s is to be trained, but lies beside a side network, and no gradient goes through it; besides "
-                "the side network only the model's head can be trained",
-                m->table.row[i].name);
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "%s cannot be trained beside a side network, because no gradient passes through the model; "
+                           "besides the side network only the model's head can be trained",
+                           m->table.row[i].name);
     return GX_OK;
 }
 
@@ -90,7 +89,7 @@ GxUnitSpec gx_side_unit(GxContext *g, const GxModel *m, const GxUnitSpec *layer,
     GxUnitSpec u = *layer;
     if (u.width % reduction)
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                "side_reduction_factor is %ld; the model's width is %ld, of which it must be a divisor",
+                "side_reduction_factor is %ld; it must divide the model's width (hidden_size), which is %ld",
                 (long)reduction, (long)u.width);
     u.name = "side", u.side = place;
     u.width = u.width / reduction;

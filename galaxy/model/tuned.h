@@ -103,17 +103,17 @@ static GxStatus gx__tuned_check_name(const GxModel *m, const char *name, int n, 
         found++;
         if (t->has_alias && t->alias.index != m->embedding.index)
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "the trainable module \"%.*s\" has %s, which is another name of %s here, and cannot be "
-                           "trained apart from it: leave it out",
+                           "the trainable module \"%.*s\" contains %s, which is another name of %s here and cannot be "
+                           "trained apart from it; leave it out",
                            n, name, t->name, m->table.row[t->alias.index].name);
         if (t->has_lora)
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "%s is to have LoRA and to be trained whole: leave \"%.*s\" out of one of the two lists",
+                           "%s is to have LoRA and to be trained whole; leave \"%.*s\" out of one of the two lists",
                            t->name, n, name);
     }
     if (found || m->lora.is_of_peft) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "the trainable module \"%.*s\" is none of the model's modules; their names are like %s", n, name,
+                   "the trainable module \"%.*s\" matches no module of the model; their names are like %s", n, name,
                    m->table.row[0].name);
 }
 
@@ -187,13 +187,13 @@ static void gx__tuned_tell_frozen(GxContext *g, const GxModel *m, int row, doubl
     const GxTensor *t = &m->table.row[row], *through = &m->table.row[gx__tuned_through(m, row)];
     if (largest == 0)
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                "%s is frozen at 0, so that %s, whose gradient comes through it, would have none and never learn: take "
-                "%s out of --freeze, or freeze what is behind it, too",
+                "%s is frozen at 0, so %s, whose gradient passes through it, would never learn; take %s out of "
+                "--freeze, or freeze both",
                 t->name, through->name, t->name);
     else
         gx_log(&g->log, GX_LOG_WARNING,
-               "%s is frozen as small as it was drawn (at most %.2g), so that what %s learns counts for next to "
-               "nothing; take it out of --freeze",
+               "%s is frozen at its small random initial values (at most %.2g), so what %s learns would have almost no "
+               "effect; take it out of --freeze",
                t->name, largest, through->name);
 }
 

@@ -203,7 +203,8 @@ void gx_slot_layout(GxPass *p, void *base)
     const GxBatch *b = p->b;
     if (b->T < m->sequence.n || b->T > m->max_T || b->B < 1 || b->B > m->max_B) {
         GX_FAIL(&p->g->error, GX_ERR_ARGUMENT,
-                "a batch of %ld sequences of %ld tokens; memory was taken for at most %ld of %d to %ld tokens",
+                "a batch of %ld sequences of %ld tokens is too large: memory was allocated for at most %ld sequences "
+                "of %d to %ld tokens",
                 (long)b->B, (long)b->T, (long)m->max_B, m->sequence.n, (long)m->max_T);
         return;
     }

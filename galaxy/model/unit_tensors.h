@@ -85,8 +85,8 @@ GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTe
     t.alias.index = use->alias - 1;
     if (use->alias && t.sums_over_tp != m->table.row[t.alias.index].sums_over_tp) { // both uses add to one gradient
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                "mode %s: the gradient of %s is summed over other ranks than that of %s, to which it is tied",
-                m->mode->name, t.name, m->table.row[t.alias.index].name);
+                "mode %s sums the gradient of %s over other ranks than that of %s, to which it is tied", m->mode->name,
+                t.name, m->table.row[t.alias.index].name);
         return none;
     }
     return gx_table_add(&m->table, &t, &g->error);

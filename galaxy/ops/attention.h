@@ -159,8 +159,8 @@ static int gx__attention_check(GxContext *g, const char *name, const GxAttention
     if (!gx_op_check(g, name, a->dtype, a->B, a->head_dim)) return 0;
     if (g->device->head_dim && a->head_dim > g->device->head_dim) {
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                "%s: head_dim is %ld; this device computes heads of up to %ld: take more heads, or the device cpu",
-                name, (long)a->head_dim, (long)g->device->head_dim);
+                "%s: head_dim is %ld; this device computes heads of up to %ld: use more heads, or the device cpu", name,
+                (long)a->head_dim, (long)g->device->head_dim);
         return 0;
     }
     if (a->K < 1 || a->H < a->K || (a->group == 0 && a->H % a->K)) {

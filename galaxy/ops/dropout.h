@@ -86,7 +86,7 @@ int gx_dropout_check(GxContext *g, const char *name, const GxDropout *d)
     }
     if (d->p > 0 && !g->step) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                "%s: dropout draws by seed and step, and the context has no step; let g->step point to a GxStep in its "
+                "%s: dropout needs seed and step, but the context has no step; let g->step point to a GxStep in its "
                 "device's memory",
                 name);
         return 0;

@@ -298,14 +298,14 @@ static GxStatus gx__steps_check_scattered(const GxStepsReplay *r, int i, int uni
     const int expected = gx__steps_contributions(r->p, unit),
               times = gx__steps_scatters_each(r->p, unit) ? r->p->micro_batches : 1;
     if (r->scattered[unit] != expected)
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
-                                "the shard of unit %d's gradients has %d of %d contributions: SCATTER%d must come "
-                                "behind the last",
-                                unit, r->scattered[unit], expected, unit);
+        return gx__steps_refuse(
+            r, i, GX_ERR_ARGUMENT,
+            "the shard of unit %d's gradients has %d of %d contributions: SCATTER%d must come after the last", unit,
+            r->scattered[unit], expected, unit);
     if (r->scatters[unit] != times)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
-                                "%d of %d SCATTER%d have come: one must come behind each micro-batch",
-                                r->scatters[unit], times, unit);
+                                "%d of %d SCATTER%d have come: one must come after each micro-batch", r->scatters[unit],
+                                times, unit);
     return GX_OK;
 }
 

@@ -138,11 +138,10 @@ static GxStatus gx__adapter_add(char *list, size_t size, const char *name, GxErr
     const size_t n = strlen(list);
     if (gx__adapter_is_listed(list, name)) return GX_OK;
     if ((size_t)snprintf(list + n, size - n, "%s%s", n ? "," : "", name) < size - n) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_UNSUPPORTED,
-        "the names of the modules that an adapter is of have more than %d characters; name fewer, or all that "
-        "end alike",
-        (int)size - 1);
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "the names of the adapter's modules have more than %d characters together; name fewer, or use a "
+                   "shorter end that they share",
+                   (int)size - 1);
 }
 
 // Writes the shortest suffixes that match these modules and no others: q_proj, or 0.self_attn.q_proj.
@@ -254,9 +253,9 @@ static GxStatus gx__adapter_find_vocabulary(GxPeftConfig *c, const char *folder,
         gx__adapter_add(c->modules_to_save, sizeof c->modules_to_save, gx__adapter_vocabulary[i], err);
         if (!c->ties)
             gx_log(log, GX_LOG_WARNING,
-                   "%s has all of %s, which modules_to_save of its " GX_ADAPTER_CONFIG
-                   " does not name (peft saves it so "
-                   "where the vocabulary was resized): it is taken from there, and trained if the adapter is",
+                   "%s holds all of %s, which modules_to_save in its " GX_ADAPTER_CONFIG
+                   " does not name (peft saves it so if the vocabulary was resized): it is read from there, and "
+                   "trained if the adapter is",
                    folder, gx__adapter_vocabulary[i]);
     }
     gx_safetensors_close(&s);
@@ -316,7 +315,8 @@ GxStatus gx_adapter_refuse_as_model(const char *folder, GxError *err)
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
     const int is_read = c && gx__adapter_read_file(c, folder, &gx_silent, &ignored) == GX_OK;
     GX_FAIL(err, GX_ERR_ARGUMENT,
-            "%s holds an adapter, not the model that it is for (%s); name that model, and the adapter with --adapter",
+            "%s holds an adapter, not the model that it is for (%s); name that model with --model, and the adapter "
+            "with --adapter",
             folder, is_read && c->base[0] ? c->base : "its " GX_ADAPTER_CONFIG " does not say which");
     free(c);
     return gx_error_code(err);
@@ -343,7 +343,7 @@ static GxStatus gx__adapter_check_numbers(const char *key, const char *folder, c
                                           GxError *err)
 {
     if (!strcmp(said, here ? here : "")) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s/" GX_ADAPTER_CONFIG " says the %s %.200s; the adapter here has %.200s",
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s/" GX_ADAPTER_CONFIG " says the %s %.200s, but this run's adapter has %.200s",
                    folder, key, said[0] ? said : "{}", here && here[0] ? here : "{}");
 }
 
@@ -358,8 +358,8 @@ GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, const GxL
     gx__adapter_from_config(&theirs, c);
     gx__adapter_hyperparameters(&theirs, said), gx__adapter_hyperparameters(&ours, here);
     if (status == GX_OK && strcmp(said, here))
-        status = GX_FAIL(err, GX_ERR_FORMAT, "%s/" GX_ADAPTER_CONFIG " says %s; the adapter here has %s", folder, said,
-                         here);
+        status = GX_FAIL(err, GX_ERR_FORMAT, "%s/" GX_ADAPTER_CONFIG " says %s, but this run's adapter has %s", folder,
+                         said, here);
     if (status == GX_OK)
         status = gx__adapter_check_numbers("rank_pattern", folder, c->rank_pattern, m->lora.rank_pattern, err);
     if (status == GX_OK)
@@ -382,8 +382,8 @@ static void gx__adapter_warn_numbers(const GxModel *m, const char *key, const ch
             found = gx_module_pattern_ends(one.key, module);
         }
         if (!found)
-            gx_log(log, GX_LOG_WARNING, "%s: \"%.100s\" is the end of no module's name that has LoRA, and is ignored",
-                   key, one.key);
+            gx_log(log, GX_LOG_WARNING,
+                   "%s: \"%.100s\" matches the end of no module's name that has LoRA, and is ignored", key, one.key);
     }
     gx_json_free(object);
 }
@@ -398,7 +398,7 @@ void gx_adapter_warn_unused(const GxModel *m, const GxLogger *log)
     for (int i = 0; i < m->table.n; i++)
         excludes |= !m->table.row[i].is_added && gx_lora_is_excluded(m, &m->table.row[i]);
     if (!excludes)
-        gx_log(log, GX_LOG_WARNING, "exclude_modules: \"%.100s\" matches no module, and excludes none",
+        gx_log(log, GX_LOG_WARNING, "exclude_modules: \"%.100s\" matches no module, so it excludes none",
                m->lora.excluded);
 }
 

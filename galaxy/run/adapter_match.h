@@ -51,7 +51,8 @@ static GxStatus gx__adapter_match_row(int *row, GxMatching how, const GxTable *t
 {
     const size_t n = strlen(GX_PEFT_PREFIX);
     if (strncmp(in_file, GX_PEFT_PREFIX, n))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s has the tensor %.120s; names of an adapter's begin with " GX_PEFT_PREFIX,
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s has the tensor %.120s, but the names of an adapter's tensors begin with " GX_PEFT_PREFIX,
                        folder, in_file);
     const int is_note = gx_text_stem(in_file, GX__ADAPTER_MATCH_NOTE) > 0;
     *row = is_note || gx__adapter_match_copy_of(t, family, in_file) >= 0 ? -2
@@ -61,12 +62,12 @@ static GxStatus gx__adapter_match_row(int *row, GxMatching how, const GxTable *t
     if (gx_tensor_match_is_in_head(family, in_file + n) &&
         (strstr(in_file, ".score.") || strstr(in_file, ".classifier.")))
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s has %.120s: it is an adapter for classification, and the model is opened without such a "
-                       "head; use train_* --task classification --predict",
+                       "%s has %.120s, so it is an adapter for classification, but the model is opened without a head "
+                       "for labels; use train_* --task classification --predict",
                        folder, in_file);
     return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s has %.120s, which is none of the tensors that its adapter_config.json says (target_modules, "
-                   "modules_to_save), or none of this model's adapter; is it of another one?",
+                   "%s has %.120s, which is neither a tensor that its adapter_config.json names (target_modules, "
+                   "modules_to_save) nor one of this model's adapter; is it for another model?",
                    folder, in_file);
 }
 
@@ -88,10 +89,10 @@ static GxStatus gx__adapter_match_is_same(const GxSafetensors *s, const GxSafete
         if (own && i == 1) GX_TRY(gx_tensor_match_compare(s, own, e, &same, err));
     }
     if (same) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s has %.120s and %.120s, which peft saves as one tensor, and their values differ; remove the one "
-                   "that is not meant",
-                   folder, name, e->name);
+    return GX_FAIL(
+        err, GX_ERR_FORMAT,
+        "%s has %.120s and %.120s, which peft saves as one tensor, but their values differ; remove the wrong one",
+        folder, name, e->name);
 }
 
 GxStatus gx_adapter_match(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const GxFamily *family,
@@ -149,15 +150,14 @@ static GxStatus gx__adapter_match_check_copy(const GxSafetensors *s, const GxSaf
                 is_rounded |= theirs[i] != ours[i];
     }
     if (is_same && is_rounded)
-        gx_log(
-            log, GX_LOG_WARNING,
-            "%s has %.120s, a copy of the base's matrix that is rounded to %s: peft computes with the copy, and here "
-            "it is the base's",
-            folder, copy->name, copy->dtype_name);
+        gx_log(log, GX_LOG_WARNING,
+               "%s has %.120s, a copy of the base model's matrix, rounded to %s: peft computes with the copy, Galaxy "
+               "with the base model's",
+               folder, copy->name, copy->dtype_name);
     if (is_same) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s has %.120s, a copy of the matrix that peft saves with LoRA on it, and its values are not those "
-                   "of the base, which are used here: is it the adapter of another model, or one with more tokens?",
+                   "%s has %.120s, peft's copy of a matrix that has LoRA, but its values differ from the base model's, "
+                   "which are used; is it the adapter of another model, or of one with more tokens?",
                    folder, copy->name);
 }
 

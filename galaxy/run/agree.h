@@ -234,9 +234,8 @@ static GxStatus gx__agree_check_set(const GxConfig *c, const GxField *f, const v
     GxJson *a = gx_field_to_json(f, set, err), *b = gx_field_to_json(f, file, err);
     char *ours = gx__agree_value_text(a, err), *theirs = gx__agree_value_text(b, err), cut[2][GX_TEXT_VALUE];
     if (ours && theirs)
-        GX_FAIL(err, GX_ERR_ARGUMENT, "--%s is %s, but the model to be loaded has %s in its %s; leave out --%s",
-                f->name, gx_text_cut(ours, cut[0], sizeof cut[0]), gx_text_cut(theirs, cut[1], sizeof cut[1]), path,
-                f->name);
+        GX_FAIL(err, GX_ERR_ARGUMENT, "--%s is %s, but the model to load has %s in its %s; leave out --%s", f->name,
+                gx_text_cut(ours, cut[0], sizeof cut[0]), gx_text_cut(theirs, cut[1], sizeof cut[1]), path, f->name);
     else GX_FAIL(err, GX_ERR_MEMORY, "no memory to compare options");
     free(ours);
     free(theirs);

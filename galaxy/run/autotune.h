@@ -71,21 +71,21 @@ static GxStatus gx__autotune_check_file(const GxTrainOptions *o, GxError *err)
     const char *file = o->autotune;
     char folder[GX_PATH];
     if (gx_output_contains(o->output_dir, file))
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--autotune %s lies in --output_dir %s; it is for other runs, too (each checkpoint keeps a copy): "
-            "name a file elsewhere",
-            file, o->output_dir);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--autotune %s lies in --output_dir %s, but it is for other runs, too (each checkpoint keeps a "
+                       "copy); name a file elsewhere",
+                       file, o->output_dir);
     GX_TRY(gx_output_refuse_nested("--autotune", file, err));
     if (gx_path_is_folder(file))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--autotune %s is a folder; it must be a file, or the name of a new one",
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--autotune %s is a folder; expected a file, or the name of a new one",
                        file);
     if (!gx_path_is_file(file) && (access(file, F_OK) == 0 || gx_path_is_broken(file)))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--autotune %s is no regular file; it must be a file, or the name of a new one", file);
+                       "--autotune %s is not a regular file; expected a file, or the name of a new one", file);
     gx_path_parent(folder, file);
     if (!gx_path_is_folder(folder))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--autotune %s: there is no folder %s; make it first", file, folder);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--autotune %s: the folder %s does not exist; make it first", file,
+                       folder);
     return GX_OK;
 }
 
@@ -108,12 +108,12 @@ static GxStatus gx__autotune_read(GxSession *s, const char *path, GxError *err)
     }
     free(text);
     if (status != GX_ERR_UNSUPPORTED)
-        return GX_FAIL(err, status,
-                       "%s: %s; if it is a damaged table, remove it, and products are timed anew, else name another "
-                       "file",
-                       path, why.message);
+        return GX_FAIL(
+            err, status,
+            "%s: %s; if it is a damaged table, remove it, and the products are timed again; else name another file",
+            path, why.message);
     if (bytes && !gx_options_is_inference(&r->o))
-        gx_log(&g->log, GX_LOG_WARNING, "%s is not for this device and library: %s; its choices are not taken", path,
+        gx_log(&g->log, GX_LOG_WARNING, "%s is for another device or library: %s; its choices are not used", path,
                why.message);
     return GX_OK;
 }
@@ -130,7 +130,7 @@ static GxStatus gx__autotune_look(GxSession *s, GxError *err)
     }
     if (gx_options_is_inference(&r->o)) return GX_OK;
     if (r->tuned_is_kept) {
-        gx_log(&s->g->log, GX_LOG_INFO, "--autotune: algorithms of products are those of %s; %s is not needed", path,
+        gx_log(&s->g->log, GX_LOG_INFO, "--autotune: the algorithms of products come from %s; %s is not needed", path,
                r->o.autotune);
         return GX_OK;
     }
@@ -212,7 +212,7 @@ static GxStatus gx__autotune_write_file(const GxTrainRun *r, const char *file, G
     if (gx_path_is_file(file)) GX_TRY(gx_file_read(file, GX__AUTOTUNE_MOST, &now, &bytes, err));
     GxStatus status = GX_OK;
     if (bytes && strncmp(now, GX_TUNED, strlen(GX_TUNED)))
-        status = GX_FAIL(err, GX_ERR_FORMAT, "%s is no table any more and stays as it is", file);
+        status = GX_FAIL(err, GX_ERR_FORMAT, "%s is no longer a table, and is left as it is", file);
     char *text = gx__autotune_merge(r->tuned, bytes && !strncmp(now, r->tuned, header) ? now : r->tuned);
     if (!text) status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for a table of products");
     if (status == GX_OK) status = gx_file_write(file, text, (int64_t)strlen(text), err);
@@ -231,14 +231,14 @@ static void gx__autotune_write(const GxSession *s)
     const int shapes = gx__autotune_lines(r->tuned);
     if (written != GX_OK)
         gx_log(log, GX_LOG_WARNING,
-               "--autotune: %d shapes of products have the algorithm that was fastest; %s; the choices are in this "
-               "run's checkpoints alone",
+               "--autotune: the fastest algorithms for %d shapes of products were chosen; %s; the choices are stored "
+               "only in this run's checkpoints",
                shapes, why.message);
     else if (shapes)
         gx_log(log, GX_LOG_INFO,
-               "--autotune: %d shapes of products have the algorithm that was fastest: they are listed in %s", shapes,
-               r->o.autotune);
-    else gx_log(log, GX_LOG_INFO, "--autotune: each of this run's products can be computed in one way alone here");
+               "--autotune: the fastest algorithms for %d shapes of products were chosen: they are listed in %s",
+               shapes, r->o.autotune);
+    else gx_log(log, GX_LOG_INFO, "--autotune: each of this run's products can be computed in only one way here");
 }
 
 // After a step: merges the ranks' tables, if products were timed in it.

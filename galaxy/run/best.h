@@ -82,11 +82,11 @@ static const GxMetric *gx__best_metric(const GxTrainRun *r, const GxMetric *metr
         if (strcmp(metric[i].name, name)) continue;
         if (gx__best_direction(r, &metric[i])) return &metric[i];
         GX_FAIL(err, GX_ERR_ARGUMENT,
-                "task %s does not say whether a larger %s is better; say --greater_is_better true or false",
+                "task %s does not say whether a larger %s is better; set --greater_is_better true or false",
                 r->task->name, name);
         return NULL;
     }
-    GX_FAIL(err, GX_ERR_ARGUMENT, "--metric_for_best_model is \"%s\"; a validation of task %s says %s%s%s%s%s",
+    GX_FAIL(err, GX_ERR_ARGUMENT, "--metric_for_best_model is \"%s\"; a validation of task %s reports %s%s%s%s%s",
             said[0] ? said : name, r->task->name, names, lacks ? "; " : "", lacks ? name : "", lacks ? " " : "",
             lacks ? lacks : "");
     return NULL;
@@ -98,13 +98,13 @@ static GxStatus gx__best_check_idle(const GxTrainRun *r, GxError *err)
     const GxTrainOptions *o = &r->o;
     if (gx_config_is_set(&r->config, "greater_is_better") && r->chosen.better && !o->metric_for_best_model[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--greater_is_better %s is about --metric_for_best_model, which is not given; name the metric, "
-                       "or leave this out",
+                       "--greater_is_better %s needs --metric_for_best_model, which is not given; name the metric, or "
+                       "leave this out",
                        o->greater_is_better);
     if (gx_config_is_set(&r->config, "early_stopping_threshold") && o->early_stopping_threshold > 0 &&
         !o->early_stopping_patience)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--early_stopping_threshold %g is for --early_stopping_patience, which is 0: no run is ended; "
+                       "--early_stopping_threshold %g needs --early_stopping_patience, which is 0 (no early stopping); "
                        "set it, or leave this out",
                        o->early_stopping_threshold);
     return GX_OK;
@@ -123,13 +123,13 @@ GxStatus gx_best_check(const GxSession *s, GxError *err)
     if (!gx_best_is_tracked(o)) return GX_OK;
     if (o->eval_steps == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--%s compares validations on the way, and --eval_steps 0 has none; set --eval_steps, to at "
-                       "most --max_steps %ld",
+                       "--%s compares validations during the training, but --eval_steps 0 makes none; set --eval_steps "
+                       "to at most --max_steps %ld",
                        asks, (long)o->max_steps);
     if (o->dry_run) return GX_OK; // the data are not open
     if (r->task->batch.held_out(r->self) == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--%s compares validations, and task %s has no held-out samples to validate on", asks,
+                       "--%s compares validations, but task %s has no held-out samples to validate on", asks,
                        r->task->name);
     const int n = r->task->metrics.compute(s->g, r->self, NULL, metric);
     return gx__best_metric(r, metric, n, err) ? GX_OK : gx_error_code(err);
@@ -223,11 +223,10 @@ void gx_best_resume(GxSession *s)
     gx_broadcast(s->g, GX_AXIS_ALL, 0, &stays, 1, GX_I64); // paths may differ between ranks, so rank 0 decides
     if (stays) return;
     if (gx_session_is_first(s) && changed)
-        gx_log(&s->g->log, GX_LOG_WARNING,
-               "%s is another than before: the best validation is looked for anew from here", changed);
+        gx_log(&s->g->log, GX_LOG_WARNING, "%s has changed: the best validation is determined anew from here", changed);
     else if (gx_session_is_first(s))
         gx_log(&s->g->log, GX_LOG_WARNING,
-               "the checkpoint of the best validation so far, of step %ld, is not in %s: the best is looked for anew "
+               "the checkpoint of the best validation so far, of step %ld, is not in %s: the best is determined anew "
                "from here",
                (long)r->best.step, r->o.output_dir);
     r->best = none;

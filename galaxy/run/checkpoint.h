@@ -208,8 +208,8 @@ void gx_checkpoint_save(GxContext *g, const char *folder, const GxCheckpoint *c,
     gx__checkpoint_save_as(g, folder, c, c->dtype, disk);
     if (gx_failed(g) || c->dtype != GX_F16 || gx_error_code(disk) != GX_ERR_UNSUPPORTED) return;
     if (g->rank == 0)
-        gx_log(&g->log, GX_LOG_WARNING, "%s; the weights are saved in fp32 (--save_dtype bf16 has fp32's range)",
-               disk->message);
+        gx_log(&g->log, GX_LOG_WARNING,
+               "%s; the weights are saved in fp32 instead (--save_dtype bf16 has fp32's range)", disk->message);
     gx_error_clear(disk);
     gx__checkpoint_save_as(g, folder, c, GX_F32, disk);
 }

@@ -186,8 +186,8 @@ static void gx__checkpoint_load_check_base(GxContext *g, const GxModel *m, const
     for (int i = 0; i < m->table.n && gx_model_has_adapter(m) && !gx_failed(g); i++)
         if (missing[i] && !m->table.row[i].is_adapter && !m->table.row[i].has_alias)
             GX_FAIL(&g->error, GX_ERR_FORMAT,
-                    "%s has no %s, which an adapter of it needs and would not have either: it is saved without its "
-                    "model; name a model that has it, or train it whole, with --trainable_modules",
+                    "%s has no %s, which its adapter needs but would not save, because it is saved without its model; "
+                    "name a model that has it, or train it whole, with --trainable_modules",
                     folder, m->table.row[i].name);
 }
 
@@ -219,8 +219,8 @@ static void gx__checkpoint_load_compare_quantized(GxContext *g, const GxModel *m
     for (int i = 0; i < m->table.n && !now; i++) now = m->table.row[i].quantized;
     if (gx_adapter_run_said(adapter, &then, &products) && then != now)
         gx_log(&g->log, GX_LOG_WARNING,
-               "the adapter %s was trained on a model with --quantize %s, which is %s here: its weights differ by what "
-               "was rounded",
+               "the adapter %s was trained on a model with --quantize %s, but here it is %s: the weights of the model "
+               "differ by rounding",
                adapter, gx_quantize_name(then), gx_quantize_name(now));
 }
 
@@ -299,7 +299,7 @@ static GxStatus gx__checkpoint_load_check_adapter_match(const GxModel *m, const 
 {
     for (int i = 0; i < m->table.n; i++)
         if (m->table.row[i].is_adapter && !m->table.row[i].has_alias && match->missing[i])
-            return GX_FAIL(err, GX_ERR_FORMAT, "the adapter %s has no tensor %s, which the one before it trained",
+            return GX_FAIL(err, GX_ERR_FORMAT, "the adapter %s has no tensor %s, which the adapter before it trained",
                            adapter, m->table.row[i].name);
     return GX_OK;
 }
@@ -393,12 +393,12 @@ static void gx__checkpoint_load_check_missing(GxContext *g, const GxModel *m, co
     if (gx_failed(g) || !loaded->missing.n) return;
     if (!may_init)
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                "%s has no %s: this head would be new, and there is nothing to show of it before it is trained", folder,
+                "%s has no %s: this head would be new, and shows nothing before it is trained", folder,
                 loaded->missing.text);
     else if (gx__checkpoint_load_is_same_model(m, folder, "config.json"))
         GX_FAIL(&g->error, GX_ERR_FORMAT,
-                "%s has no tensor %s, which this model needs: its config.json says that it is a %s; --strict false "
-                "draws it",
+                "%s has no tensor %s, which this model needs, because its config.json says that it is a %s; --strict "
+                "false initialises it at random",
                 folder, loaded->missing.text, m->family->architecture(m->config, &m->head));
 }
 
@@ -458,8 +458,8 @@ static GxStatus gx__checkpoint_load_check_state(const GxSafetensors *s, const Gx
             snprintf(name, sizeof name, "%s%s", part[p].prefix, t->row[i].name);
             if (!gx_safetensors_find(s, name))
                 return GX_FAIL(err, GX_ERR_ARGUMENT,
-                               "%s was trained with %s frozen, and this run trains it; resume with the same --freeze, "
-                               "or take its weights alone with --%s",
+                               "%s was trained with %s frozen, but this run trains it; resume with the same --freeze, "
+                               "or start from its weights with --%s",
                                folder, t->row[i].name, with);
         }
     return GX_OK;
@@ -471,8 +471,8 @@ static GxStatus gx__checkpoint_load_open_state(GxSafetensors *s, const char *pat
 {
     if (!gx_path_is_file(path)) // the manifest does not name it, either
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s was trained with --momentum 0, and this run has momentum; resume with --momentum 0, or take "
-                       "its weights alone with --%s",
+                       "%s was trained with --momentum 0, but this run has momentum; resume with --momentum 0, or "
+                       "start from its weights with --%s",
                        folder, with);
     GX_TRY(gx_safetensors_open(s, path, err));
     if (gx__checkpoint_load_check_state(s, t, part, parts, folder, with, err) != GX_OK) gx_safetensors_close(s);

@@ -84,7 +84,7 @@ static void gx__conversation_warn(GxWriter *w, GxConversation *c, char *text)
     for (int i = GX_CHAT_LACKS_SYSTEM; i <= GX_CHAT_LACKS_USER; i++)
         if (lacks >> i & 1)
             gx_log(&w->g->log, GX_LOG_WARNING,
-                   "%s does not write what the %s says as it stands: the model does not read what is left out",
+                   "%s does not write all that the %s says: the model does not read what it leaves out",
                    gx_chat_name(w->format), who[i]);
     c->told |= lacks;
 }
@@ -106,11 +106,10 @@ static GxStatus gx__conversation_encode(GxWriter *w, GxConversation *c)
         GX_TRY(gx_error_code(err));
         if (fits) break;
         if (c->n - first < 3)
-            return GX_FAIL(
-                err, GX_ERR_ARGUMENT,
-                "what was said has %ld tokens; %ld are possible, with %d for an answer: say less at once, or "
-                "take a larger --context where the model has one",
-                (long)n, (long)w->positions, GX__CONVERSATION_ROOM);
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "the conversation has %ld tokens; %ld are possible if %d are left for an answer: say less "
+                           "at once, or use a larger --context if the model has one",
+                           (long)n, (long)w->positions, GX__CONVERSATION_ROOM);
         gx__conversation_remove(c, first, 2);
         forgotten += 2;
     }
@@ -139,9 +138,10 @@ static void gx__conversation_compare_format(GxWriter *w, const char *folder)
     else if (gx_json_get(said, "template")) there = strdup(gx_json_string(gx_json_get(said, "template")));
     if (there) gx_chat_jinja(w->format, &here, &ignored);
     if (here && strcmp(here, there))
-        gx_log(&w->g->log, GX_LOG_WARNING,
-               "%s was taught another format than this conversation has (%s): start anew with --adapter %s for that",
-               folder, gx_chat_name(w->format), folder);
+        gx_log(
+            &w->g->log, GX_LOG_WARNING,
+            "%s was trained on another format than this conversation has (%s); start again with --adapter %s for that",
+            folder, gx_chat_name(w->format), folder);
     gx_json_free(said), free(here), free(there);
 }
 
@@ -155,7 +155,7 @@ static GxStatus gx__conversation_choose_adapter(GxWriter *w, GxConversation *c, 
     while (n && strchr(" \t\r", folder[n - 1])) n--;
     if (!w->o->adapter[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "/adapter replaces an adapter, and this model has none: start with --adapter FOLDER");
+                       "/adapter replaces an adapter, but this model has none; start with --adapter FOLDER");
     if (n == 0 || n >= sizeof w->o->adapter) return GX_FAIL(err, GX_ERR_ARGUMENT, "expected /adapter and a folder");
     char chosen[GX_PATH];
     snprintf(chosen, sizeof chosen, "%.*s", (int)n, folder);
@@ -170,7 +170,7 @@ static GxStatus gx__conversation_say(GxWriter *w, GxConversation *c, const char 
     GxError *err = &w->g->error;
     const char *p = line;
     while (*p && gx_utf8_bytes(p)) p += gx_utf8_bytes(p);
-    if (*p) return GX_FAIL(err, GX_ERR_FORMAT, "what was said is no UTF-8 text");
+    if (*p) return GX_FAIL(err, GX_ERR_FORMAT, "the input is not UTF-8 text");
     GX_TRY(gx__conversation_add(c, GX_CHAT_USER, line, err));
     GX_TRY(gx__conversation_encode(w, c));
     return gx_writer_begin_text(w, 0);
@@ -246,7 +246,7 @@ GxStatus gx_writer_chat(GxWriter *w)
     if (g->rank == 0)
         gx_log(&g->log, GX_LOG_INFO, "format %s; Ctrl-C ends an answer, Ctrl-D the conversation%s",
                gx_chat_name(w->format),
-               w->o->adapter[0] ? "; " GX__CONVERSATION_ADAPTER " FOLDER takes another adapter" : "");
+               w->o->adapter[0] ? "; " GX__CONVERSATION_ADAPTER " FOLDER loads another adapter" : "");
     while (gx__conversation_turn(w, &c)) {}
     gx_checkpoint_close_file(&c.adapter);
     gx__conversation_remove(&c, 0, c.n);

@@ -49,9 +49,8 @@ static GxStatus gx__epochs_choose(const GxConfig *c, const char *steps, const ch
     if (*value <= 0) return GX_OK;
     if (by_steps == GX_FROM_FLAG && by_share == GX_FROM_FLAG)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--%s and --%s are both given, and each says what the other one is; leave "
-                       "one of them out",
-                       steps, share);
+                       "--%s and --%s are both given, but each determines the other; leave one of them out", steps,
+                       share);
     if (by_steps > by_share) *value = 0;
     return GX_OK;
 }
@@ -69,8 +68,8 @@ static void gx__epochs_warn(const GxConfig *c, const char *steps, int64_t said, 
     if (!log || said == now || gx_config_source(c, steps) != GX_FROM_FILE || gx_config_source(c, share) != GX_FROM_FILE)
         return;
     gx_log(log, GX_LOG_WARNING,
-           "%s has \"%s\": %ld, and \"%s\": %.15g, which are %ld here: these count; where the former was meant, leave "
-           "the latter out",
+           "%s has \"%s\": %ld and \"%s\": %.15g, which is %ld here; the latter counts: to use the former, leave the "
+           "latter out",
            c->file, steps, (long)said, share, value, (long)now);
 }
 
@@ -88,12 +87,13 @@ static GxStatus gx__epochs_resolve_steps(GxTrainOptions *o, const GxConfig *c, i
     if (o->num_train_epochs <= 0 || (o->dry_run && epoch_samples < 1)) return GX_OK;
     if (epoch_samples < 1)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "--num_train_epochs %g: this task does not say how many samples an epoch has; say --max_steps",
+                       "--num_train_epochs %g: this task does not say how many samples an epoch has; use --max_steps",
                        o->num_train_epochs);
     const double left = o->num_train_epochs * (double)epoch_samples - (double)begun.samples,
                  steps = (double)begun.step + gx__epochs_ceil(left / (double)o->global_batch_size);
     if (steps > 9e15)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--num_train_epochs %g: that is %.3g steps of %ld samples; say fewer",
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--num_train_epochs %g: that is %.3g steps of %ld samples, which is too many",
                        o->num_train_epochs, steps, (long)o->global_batch_size);
     o->max_steps = (int64_t)steps;
     gx__epochs_warn(c, "max_steps", said, "num_train_epochs", o->num_train_epochs, o->max_steps, log);

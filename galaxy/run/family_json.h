@@ -44,7 +44,7 @@ GxStatus gx_family_need(const GxJson *object, const char *key, const char *only,
     int64_t bytes;
     if (!value || gx_json_is(value, only, strlen(only))) return GX_OK;
     GX_TRY(gx_json_dump(value, 0, &text, &bytes, err));
-    GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %.100s; only %s is built", where, key, text, only);
+    GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %.100s; only %s is supported", where, key, text, only);
     free(text);
     return gx_error_code(err);
 }
@@ -143,16 +143,16 @@ GxStatus gx_family_check_type(const GxJson *json, const char *const *types, cons
     if (type[0] && gx__family_is_among(type, types)) return GX_OK;
     for (int i = 0; types[i]; i++) {
         const size_t n = strlen(built);
-        snprintf(built + n, sizeof built - n, "%s\"%s\"", i ? ", " : types[1] ? "one of " : "only ", types[i]);
+        snprintf(built + n, sizeof built - n, "%s\"%s\"", i ? ", " : types[1] ? "one of " : "", types[i]);
     }
-    if (!value) return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: model_type is missing; %s is built", path, built);
+    if (!value) return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: model_type is missing; expected %s", path, built);
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (!strcmp(type, families[i][0]))
             return GX_FAIL(err, GX_ERR_ARGUMENT,
                            "%s: model_type is \"%s\"; here a model of type %s is expected (train_%s trains this one)",
                            path, type, built + strcspn(built, "\""), families[i][1]);
     GX_TRY(gx_json_dump(value, 0, &text, &bytes, err));
-    GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: model_type is %.100s; %s is built", path, text, built);
+    GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: model_type is %.100s; expected %s", path, text, built);
     free(text);
     return gx_error_code(err);
 }
@@ -170,7 +170,7 @@ GxStatus gx_family_check_architecture(const GxJson *json, const char *const *nam
             if (!strcasecmp(gx_json_string(gx_json_at(list, i)), names[n])) return GX_OK;
     }
     GX_TRY(gx_json_dump(list, 0, &text, &bytes, err));
-    GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: architectures is %.100s; what is built: %s", path, text, built);
+    GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: architectures is %.100s; expected %s", path, text, built);
     free(text);
     return gx_error_code(err);
 }

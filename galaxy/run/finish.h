@@ -46,9 +46,9 @@ static void gx__finish_fail_unsaved(GxSession *s)
     const int has_checkpoint = r->at.saved > r->at.begun || r->resume.folder[0];
     if (gx_error_code(&r->unsaved))
         GX_FAIL(&g->error, gx_session_is_first(s) ? GX_ERR_IO : GX_ERR_COMM,
-                "step %ld is not saved: %s; mend that, and %s", (long)r->at.step, r->unsaved.message,
-                has_checkpoint ? "go on from the last checkpoint with --resume auto"
-                               : "begin again: there is no checkpoint to go on from");
+                "step %ld is not saved: %s; correct that, and %s", (long)r->at.step, r->unsaved.message,
+                has_checkpoint ? "continue from the last checkpoint with --resume auto"
+                               : "start again: there is no checkpoint to continue from");
     if (gx_log_close(&r->log, &disk) != GX_OK)
         GX_FAIL(&g->error, GX_ERR_IO, "%s; the last lines of the log are lost", disk.message);
 }
@@ -76,10 +76,10 @@ void gx_finish(GxSession *s)
     if (!r->stop || gx_failed(s->g) || !gx_session_is_first(s)) return;
     if (is_over)
         gx_log(&s->g->log, GX_LOG_WARNING,
-               "stopped by a signal after the last step: the training is complete and saved, %s not", missing);
+               "stopped by a signal after the last step: the training is complete and saved, but %s not", missing);
     else
         gx_log(&s->g->log, GX_LOG_WARNING,
-               "stopped by a signal after step %ld of %ld; go on with --resume auto --output_dir %s", (long)r->at.step,
-               (long)r->o.max_steps, r->o.output_dir);
+               "stopped by a signal after step %ld of %ld; continue with --resume auto --output_dir %s",
+               (long)r->at.step, (long)r->o.max_steps, r->o.output_dir);
 }
 #endif

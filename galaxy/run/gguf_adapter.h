@@ -73,12 +73,12 @@ static GxStatus gx__gguf_adapter_check_kind(const gx__GgufAdapter *a, GxError *e
 {
     if (!strcmp(a->config.task_type, "SEQ_CLS"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s is an adapter for classification (task_type SEQ_CLS), whose head is trained with it, and "
-                       "llama.cpp reads LoRA's factors from an adapter alone",
+                       "%s is an adapter for classification (task_type SEQ_CLS), whose head is trained with it, but "
+                       "llama.cpp reads only LoRA's matrices from an adapter",
                        a->folder);
     if (a->adapter.lora.r) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s holds %s; adapters in GGUF files are LoRA, and llama.cpp computes nothing else", a->folder,
+                   "%s holds %s; in GGUF files only LoRA adapters are supported, as in llama.cpp", a->folder,
                    a->adapter.bottleneck.reduction ? "bottleneck adapters (" GX_PEFT_BOTTLENECK ")"
                    : a->adapter.side.reduction     ? "a side network (" GX_PEFT_SIDE ")"
                    : a->adapter.prompt.is_v2       ? "prompts and scales (" GX_PEFT_PROMPT_V2 ")"
@@ -93,10 +93,11 @@ static GxStatus gx__gguf_adapter_check_tied(const gx__GgufAdapter *a, GxError *e
     const int head = gx_lora_tied_head(m);
     if (head < 0) return GX_OK;
     const GxTensor *t = &m->table.row[m->table.row[head].has_lora ? head : m->embedding.index];
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s has LoRA on %s, and the base ties its head to the embedding (tie_word_embeddings): in a GGUF "
-                   "file both are one matrix; ./merge_adapter makes a model with two of it, which --model converts",
-                   a->folder, t->name);
+    return GX_FAIL(
+        err, GX_ERR_UNSUPPORTED,
+        "%s has LoRA on %s, but the base model ties its head to the embedding (tie_word_embeddings), and in a GGUF "
+        "file both are one matrix; merge the two with ./merge_adapter, and convert the result with --model",
+        a->folder, t->name);
 }
 
 static GxStatus gx__gguf_adapter_check(const gx__GgufAdapter *a, GxError *err)
@@ -105,10 +106,11 @@ static GxStatus gx__gguf_adapter_check(const gx__GgufAdapter *a, GxError *err)
     GX_TRY(gx__gguf_adapter_check_tied(a, err));
     for (int i = 0; i < t->n; i++)
         if (t->row[i].is_adapter && !t->row[i].is_added)
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "%s has %s, which was trained whole (modules_to_save): llama.cpp reads LoRA's factors from "
-                           "an adapter alone; ./merge_adapter makes a model of it, which --model converts",
-                           a->folder, t->row[i].name);
+            return GX_FAIL(
+                err, GX_ERR_UNSUPPORTED,
+                "%s has %s, which was trained whole (modules_to_save), but llama.cpp reads only LoRA's matrices from "
+                "an adapter; merge it into its model with ./merge_adapter, and convert the result with --model",
+                a->folder, t->row[i].name);
     return GX_OK;
 }
 
@@ -245,8 +247,8 @@ static GxStatus gx__gguf_export_adapter(gx__GgufAdapter *a, const char *base, in
     if (base[0]) snprintf(a->config.base, sizeof a->config.base, "%s", base);
     w->folder = a->config.base;
     if (!w->folder[0])
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s does not say which model it is an adapter of; name it with --model",
-                       a->folder);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s does not say which model it is an adapter of; name that model with --model", a->folder);
     GX_TRY(gx_output_check_exists(w->folder, "model", err));
     GX_TRY(gx_path_join(path, w->folder, "config.json", err));
     GX_TRY(gx_llama_config_read(&w->config, path, &w->g.log, err));

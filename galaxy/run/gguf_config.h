@@ -43,7 +43,7 @@ GxStatus gx_gguf_find_arch(GxGgufWork *w, const char *type)
     char names[GX_TEXT_VALUE];
     w->arch = gx_gguf_arch_of_type(type);
     if (w->arch) return GX_OK;
-    return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: a model_type of %s; what is built: %s", w->folder, type,
+    return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: a model_type of %s; supported: %s", w->folder, type,
                    gx_gguf_arch_names(1, names));
 }
 
@@ -59,17 +59,19 @@ GxStatus gx_gguf_check_export(GxGgufWork *w)
     const GxLlamaConfig *c = &w->config;
     GxError *err = &w->g.error;
     if (gx__gguf_slides(c) && c->sliding_window < c->max_position_embeddings)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: sliding_window is %ld and max_position_embeddings %ld; llama.cpp would attend to all of "
-                       "them: set max_position_embeddings to %ld in config.json to use the model within its window",
-                       w->folder, (long)c->sliding_window, (long)c->max_position_embeddings, (long)c->sliding_window);
+        return GX_FAIL(
+            err, GX_ERR_UNSUPPORTED,
+            "%s: sliding_window is %ld, but max_position_embeddings is %ld, and llama.cpp would attend to all of them; "
+            "set max_position_embeddings to %ld in config.json to use the model within its window",
+            w->folder, (long)c->sliding_window, (long)c->max_position_embeddings, (long)c->sliding_window);
     if (strcmp(c->rope_type, "default") && !w->arch->has_rope_freqs)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: RoPE is scaled (%s); a GGUF file can say that of a llama only",
-                       w->folder, c->rope_type);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: RoPE is scaled (%s), which a GGUF file can express only for a llama", w->folder,
+                       c->rope_type);
     if (c->head_dim * c->num_attention_heads != c->hidden_size && !w->arch->has_head_dim)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: head_dim is %ld, with %ld heads and hidden_size %ld; of a %s llama.cpp reads their "
-                       "quotient only",
+                       "%s: head_dim is %ld, with %ld heads and hidden_size %ld; for a %s llama.cpp reads only "
+                       "hidden_size divided by the number of heads",
                        w->folder, (long)c->head_dim, (long)c->num_attention_heads, (long)c->hidden_size, w->arch->name);
     return GX_OK;
 }
@@ -168,8 +170,8 @@ static GxStatus gx__gguf_take_head_sizes(GxGgufWork *w, const GxGguf *g)
         GX_TRY(gx_gguf_get_int(g, gx__gguf_arch_key(w, gx__gguf_head_sizes[i], room), 0, &size[i], &w->g.error));
         if (size[i] != size[0])
             return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED,
-                           "%s: %s is %ld, and a head has %ld; only equal ones are built", w->path, room, (long)size[i],
-                           (long)size[0]);
+                           "%s: %s is %ld, but a head has %ld; only equal ones are supported", w->path, room,
+                           (long)size[i], (long)size[0]);
     }
     c->head_dim = size[0];
     return GX_OK;
@@ -191,14 +193,14 @@ static GxStatus gx__gguf_check_import(GxGgufWork *w, const GxGguf *g)
         int64_t found = counts[i].neutral;
         GX_TRY(gx_gguf_get_int(g, gx__gguf_arch_key(w, counts[i].key, room), 0, &found, &w->g.error));
         if (found != counts[i].neutral)
-            return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: %s is %ld; only %ld is built", w->path, room,
+            return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: %s is %ld; only %ld is supported", w->path, room,
                            (long)found, (long)counts[i].neutral);
     }
     for (size_t i = 0; i < GX__GGUF_COUNT_OF(reals); i++) {
         double found = reals[i].neutral;
         GX_TRY(gx_gguf_get_double(g, gx__gguf_arch_key(w, reals[i].key, room), 0, &found, &w->g.error));
         if (found != reals[i].neutral && (strcmp(reals[i].key, "logit_scale") || found != 1))
-            return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: %s is %g; only %g is built", w->path, room, found,
+            return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: %s is %g; only %g is supported", w->path, room, found,
                            reals[i].neutral);
     }
     return GX_OK;
@@ -210,12 +212,12 @@ static GxStatus gx__gguf_take_arch(GxGgufWork *w, const GxGguf *g)
     char cut[GX_TEXT_VALUE], names[GX_TEXT_VALUE];
     GX_TRY(gx_gguf_get_string(g, "general.type", 0, &type, &w->g.error));
     if (strcmp(type, "model"))
-        return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s holds a GGUF file of the type \"%s\"; expected a model",
+        return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s is a GGUF file of the type \"%s\"; expected a model",
                        w->path, gx_text_cut(type, cut, sizeof cut));
     GX_TRY(gx_gguf_get_string(g, "general.architecture", 1, &name, &w->g.error));
     w->arch = gx_gguf_arch_named(name);
     if (w->arch) return GX_OK;
-    return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: the architecture is \"%s\"; what is built: %s", w->path,
+    return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: the architecture is \"%s\"; supported: %s", w->path,
                    gx_text_cut(name, cut, sizeof cut), gx_gguf_arch_names(0, names));
 }
 
@@ -239,14 +241,14 @@ GxStatus gx_gguf_take_config(GxGgufWork *w, const GxGguf *g)
         *to = gx__gguf_shortest(*to);
     }
     if (!embed || embed->ndim != 2)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s has no tensor token_embd.weight of two dimensions", w->path);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has no tensor token_embd.weight with two dimensions", w->path);
     c->vocab_size = embed->shape[0];
     c->tie_word_embeddings = !gx_gguf_find(g, "output.weight");
     GX_TRY(gx__gguf_take_head_sizes(w, g));
     GX_TRY(gx__gguf_check_import(w, g));
     GX_TRY(gx_gguf_check_keys(w, g));
     if (c->head_dim * c->num_attention_heads != c->hidden_size && !w->arch->has_head_dim)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: heads of %ld in a %s of %ld heads and width %ld", w->path,
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: heads of %ld in a %s with %ld heads and width %ld", w->path,
                        (long)c->head_dim, w->arch->name, (long)c->num_attention_heads, (long)c->hidden_size);
     GX_TRY(gx_tokenizer_keys_from_gguf(&w->keys, g, c->vocab_size, err));
     c->pad_token_id = w->keys.pad;

@@ -113,7 +113,7 @@ static GxStatus gx__gguf_match(GxGgufWork *w, const GxGguf *g, const GxGgufTenso
         int is_used = !strcmp(g->tensor[k].name, GX_GGUF_ROPE_FREQS);
         for (int i = 0; i < w->m.table.n; i++) is_used |= found[i] == &g->tensor[k];
         if (!is_used)
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: tensor %s is none of this model's (%d of %d are)", w->path,
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: tensor %s is not one of this model's (%d of %d are)", w->path,
                            g->tensor[k].name, used, g->tensors);
     }
     return GX_OK;
@@ -127,8 +127,8 @@ static GxStatus gx__gguf_check_narrow(GxGgufWork *w, const char *name, int64_t n
                                                            : x;
         if (isfinite(x) && !isfinite(y))
             return GX_FAIL(&w->g.error, GX_ERR_FORMAT,
-                           "%s: tensor %s holds %g, which %s cannot; choose --save_dtype fp32", w->path, name,
-                           (double)x, gx__gguf_dtype_name(dtype));
+                           "%s: tensor %s has the value %g, which %s cannot represent; choose --save_dtype fp32",
+                           w->path, name, (double)x, gx__gguf_dtype_name(dtype));
     }
     return GX_OK;
 }

@@ -20,9 +20,9 @@ GX_END
 #include <stdio.h>
 #include <string.h>
 
-#define GX__GGUF_NO_EXPERTS "of experts, which are not built"
+#define GX__GGUF_NO_EXPERTS "of experts, which are not supported"
 #define GX__GGUF_OTHER      "of another architecture"
-#define GX__GGUF_FILLING    "a token of prompts that have a gap to be filled, which are not built"
+#define GX__GGUF_FILLING    "a token of prompts that have a gap to be filled, which are not supported"
 // What llama.cpp's files have; *. stands for the architecture. All keys of general. but those below are notes.
 static const GxJsonKey gx__gguf_file_keys[] = {
     {"*.context_length", GX_KEY_READ, NULL},
@@ -57,7 +57,7 @@ static const GxJsonKey gx__gguf_file_keys[] = {
     {"*.vocab_size", GX_KEY_HARMLESS, "token_embd.weight has as many rows"},
     {"*.tensor_data_layout=\"reference\"|\"Meta AI original pth\"", GX_KEY_REFUSED, "weights would lie otherwise"},
     {"*.use_parallel_residual", GX_KEY_REFUSED, "attention and MLP would have the same input"},
-    {"*.attention.causal=true", GX_KEY_REFUSED, "tokens would see those behind them"},
+    {"*.attention.causal=true", GX_KEY_REFUSED, "tokens would see those after them"},
     {"*.attention.layer_norm_epsilon", GX_KEY_HARMLESS, "of norms that these models do not have"},
     {"*.attention.max_alibi_bias", GX_KEY_REFUSED, "attention would have a bias"},
     {"*.attention.clamp_kqv", GX_KEY_REFUSED, "q, k and v would be clamped"},

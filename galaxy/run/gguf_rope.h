@@ -56,7 +56,7 @@ GxStatus gx_gguf_find_scaling(GxGgufWork *w, const GxGguf *g, const GxGgufTensor
         return GX_OK;
     }
     return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED,
-                   "%s: %s scales RoPE in a way that is not known; what is: LLaMA 3.1's and 3.2's, factors 8 and 32",
-                   w->path, t->name);
+                   "%s: %s scales RoPE in an unknown way; supported: LLaMA 3.1's and 3.2's, factors 8 and 32", w->path,
+                   t->name);
 }
 #endif

@@ -115,8 +115,8 @@ static void gx__graphs_note(GxContext *g, GxGraphs *s, const GxGraphKey *key)
     GxGraphPlace *p = &s->place[s->n];
     if (s->n == GX_GRAPHS_MOST && !s->is_full)
         gx_log(&g->log, GX_LOG_WARNING,
-               "rank %d keeps the CUDA graphs of %d pieces of work, as many as it can; a window's later micro-batches "
-               "are launched kernel by kernel",
+               "rank %d keeps CUDA graphs of %d pieces of work, the most that it can; a step's later micro-batches are "
+               "launched kernel by kernel",
                g->rank, GX_GRAPHS_MOST);
     s->is_full = s->n == GX_GRAPHS_MOST;
     if (s->is_full) return;

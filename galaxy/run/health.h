@@ -32,18 +32,18 @@ static GxStatus gx__health_blame_weights(GxSession *s)
     if (r->at.skipped > 1) snprintf(all, sizeof all, "all %ld steps", (long)r->at.skipped);
     if (r->at.skipped < r->at.step - r->at.begun)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "the gradients of the last %ld steps were not finite: the weights have not changed since step "
-                       "%ld, and further steps would not change them; resume an earlier checkpoint, or start again, "
-                       "with a --learning_rate below %g",
+                       "the gradients of the last %ld steps were not finite, so the weights have not changed since "
+                       "step %ld, and further steps would not change them; resume an earlier checkpoint, or start "
+                       "again, with a --learning_rate below %g",
                        (long)r->at.skipped_in_a_row, (long)(r->at.step - r->at.skipped_in_a_row), r->o.learning_rate);
     if (from[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "the gradients of %s were not finite: the reason is the weights of %s, not the learning rate; "
-                       "take others, such as an earlier checkpoint",
+                       "the gradients of %s were not finite, because of the weights of %s, not of the learning rate; "
+                       "use other weights, such as an earlier checkpoint",
                        all, from);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "the gradients of %s were not finite: the reason is the model as it is initialised, not the "
-                   "learning rate; change its options",
+                   "the gradients of %s were not finite, because of the initialised model, not of the learning rate; "
+                   "change the model's options",
                    all);
 }
 
@@ -73,12 +73,13 @@ static void gx__health_count_unlearned(GxSession *s)
         (r->at.step == r->o.max_steps && r->at.unlearned == r->at.step - r->at.begun))
         GX_FAIL(
             &s->g->error, GX_ERR_FORMAT,
-            "nothing was learned in the last %ld step%s, since no label counts: by a mask, or since documents have one "
-            "token each; --show_data 3 shows samples, what is learned between ⟦ and ⟧",
+            "nothing was learned in the last %ld step%s, because no label counts: a mask excludes them, or documents "
+            "have one token each; --show_data 3 shows samples, with the tokens trained on between ⟦ and ⟧",
             (long)r->at.unlearned_in_a_row, gx_text_s(r->at.unlearned_in_a_row));
     else if (r->at.unlearned == 1 && gx_session_is_first(s))
-        gx_log(&s->g->log, GX_LOG_WARNING, "nothing is learned in step %ld, since no label of its %ld sample%s counts",
-               (long)r->at.step, (long)r->o.global_batch_size, gx_text_s(r->o.global_batch_size));
+        gx_log(&s->g->log, GX_LOG_WARNING,
+               "nothing is learned in step %ld, because no label of its %ld sample%s counts", (long)r->at.step,
+               (long)r->o.global_batch_size, gx_text_s(r->o.global_batch_size));
 }
 
 const GxStep *gx_read_step(GxSession *s)
@@ -95,16 +96,16 @@ void gx_warn_skipped(const GxSession *s)
 {
     const GxTrainRun *r = s->run;
     const GxLogger *log = &s->g->log;
-    gx_log(log, GX_LOG_WARNING, "%ld of %ld step%s %s skipped: %s gradients were not finite", (long)r->at.skipped,
-           (long)(r->at.step - r->at.begun), gx_text_s(r->at.step - r->at.begun), r->at.skipped == 1 ? "was" : "were",
-           r->at.skipped == 1 ? "its" : "their");
+    gx_log(log, GX_LOG_WARNING, "%ld of %ld step%s %s skipped, because %s gradients were not finite",
+           (long)r->at.skipped, (long)(r->at.step - r->at.begun), gx_text_s(r->at.step - r->at.begun),
+           r->at.skipped == 1 ? "was" : "were", r->at.skipped == 1 ? "its" : "their");
     if (!r->at.skipped_in_a_row)
-        gx_log(log, GX_LOG_WARNING, "the weights moved on after them; a --learning_rate below %g is safer",
+        gx_log(log, GX_LOG_WARNING, "the weights changed in later steps; a --learning_rate below %g is safer",
                r->o.learning_rate);
     else
         gx_log(log, GX_LOG_WARNING,
-               "the last %ld among them: the weights have not changed since step %ld, and may be of no use; resume an "
-               "earlier checkpoint, or start again, with a --learning_rate below %g",
+               "the last %ld among them, so the weights have not changed since step %ld, and may be of no use; resume "
+               "an earlier checkpoint, or start again, with a --learning_rate below %g",
                (long)r->at.skipped_in_a_row, (long)(r->at.step - r->at.skipped_in_a_row), r->o.learning_rate);
 }
 #endif

@@ -147,7 +147,7 @@ GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, con
     GxPlan plan;
     GxWeightsLoaded loaded;
     if (largest->T < 1 || largest->B < 1)
-        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a batch of %ld x %ld tokens; expected one at least",
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a batch of %ld x %ld tokens; expected at least one token",
                        (long)largest->T, (long)largest->B);
     s->largest = largest;
     GX_TRY(gx_plan_make(&plan, g, &nothing, 1, gx__inference_dry_run, s));
@@ -162,8 +162,8 @@ GxStatus gx_inference_run(GxContext *g, GxInference *s, const GxBatch *batch)
 {
     if (batch->T > s->model.max_T || batch->B > s->model.max_B)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "a batch of %ld x %ld tokens; memory was taken for at most %ld x %ld", (long)batch->T,
-                       (long)batch->B, (long)s->model.max_T, (long)s->model.max_B);
+                       "a batch of %ld x %ld tokens is too large: memory was allocated for at most %ld x %ld",
+                       (long)batch->T, (long)batch->B, (long)s->model.max_T, (long)s->model.max_B);
     gx_runner_forward(g, &s->runner, batch, NULL);
     return gx_status(g);
 }

@@ -232,8 +232,8 @@ static GxStatus gx__interpreter_shard(GxContext *g, GxStepsSpec *s, const GxMode
 {
     if (m->store.sharded == GX_SHARDS_WEIGHTS && gx_steps_is_tied_here(s) && spec->gathered_units == 1)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "--gathered_units 1: the head's weights are the embedding's, which are whole beside a layer's: "
-                       "say 2 or more, or leave it out");
+                       "--gathered_units 1: the head's weights are the embedding's, which must be whole beside a "
+                       "layer's; say 2 or more, or leave it out");
     s->sharded = m->store.sharded, s->shard_axes = GX_AXIS_FSDP;
     s->reduce_axes = gx_group_size(g, GX_AXIS_DP_REPLICATE) > 1 ? GX_AXIS_DP_REPLICATE : 0;
     s->scatters_each = spec->shard_grads_in_window;
@@ -272,7 +272,7 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
                                                gx_steps_rank_of(&s, gx_steps_stage_of(&s, 0)));
     if (m->store.sharded) GX_TRY(gx__interpreter_shard(g, &s, m, spec));
     if (!spec->forward_only && gx_steps_lowest(&s) == m->units)
-        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen: there is nothing to train");
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen, so there is nothing to train");
     if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, spec->schedule, &s, &g->error));
     s.kind = GX_STEPS_FORWARD, s.micro_batches = 1;
     if (gx_order_info(s.order)->chunks == 1) s.order = GX_ORDER_1F1B;
@@ -632,7 +632,7 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
             break;
         default: {
             char name[48];
-            GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "action %d of the list (%s) is not built", i,
+            GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "action %d of the list (%s) is not supported", i,
                     gx_action_name(a, name));
         }
         }

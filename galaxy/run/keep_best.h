@@ -79,8 +79,8 @@ static void gx__keep_best_warn_incomparable(const GxSession *s)
     if (!gx_session_is_first(s) || !r->incomparable || r->best.step) return;
     gx_checkpoint_path(folder, r->o.output_dir, r->at.saved, &ignored);
     gx_log(&s->g->log, GX_LOG_WARNING,
-           "no validation could be compared: %s was not a finite number in any of them; the last weights are the ones "
-           "that are kept%s: %s",
+           "no validation could be compared, because %s was not a finite number in any of them; the last weights are "
+           "kept%s: %s",
            gx_best_name(r), r->o.load_best_model_at_end ? ", and --load_best_model_at_end loads no others" : "",
            folder);
 }
@@ -103,7 +103,7 @@ void gx_keep_best_load(GxSession *s)
         r->weights_step = r->best.step;
     } else if (gx_session_is_first(s))
         gx_log(&g->log, GX_LOG_WARNING,
-               "the best weights, of step %ld, cannot be loaded; what comes is of the last ones: %s",
+               "the best weights, of step %ld, cannot be loaded; the last weights are used for what follows: %s",
                (long)r->best.step, torn.message);
 }
 #endif

@@ -143,7 +143,7 @@ static void gx__launch_log_stderr(void *user, GxLogLevel level, const char *text
 // The first error of writing to stdout, which the whole process shares. A failed write drops its data, so that a later
 // one may succeed: the error must be remembered here.
 static GxError gx__launch_unheard;
-#define GX__LAUNCH_UNHEARD "not all of what was said could be written to the standard output"
+#define GX__LAUNCH_UNHEARD "part of the output could not be written to standard output"
 
 static void gx__launch_report_stdout(void *user, const char *text)
 {
@@ -300,17 +300,17 @@ static GxStatus gx__launch_check_by_hand(const gx__LaunchFlags *l, const GxRende
 {
     if (l->world == 0 && (l->rank > 0 || l->init[0]))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--rank and --init belong to --world, which is not given; three ranks on one machine are "
-                       "started by --world 3 --rank 0 (then 1, 2) --init tcp://127.0.0.1:29500");
+                       "--rank and --init need --world, which is not given; for example, three ranks on one machine "
+                       "are started by --world 3 --rank 0 (then 1, 2) --init tcp://127.0.0.1:29500");
     if (l->world <= 1) return GX_OK;
     if (l->rank < 0 || !l->init[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--world %ld needs --rank (0 to %ld, another one for each process) and --init tcp://host:port "
-                       "(where rank 0 listens, the same for all)",
+                       "--world %ld needs --rank (0 to %ld, a different one for each process) and --init "
+                       "tcp://host:port (where rank 0 listens, the same for all)",
                        (long)l->world, (long)l->world - 1);
     if (told->world > 0 && (told->world != l->world || told->rank != l->rank))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--world %ld --rank %ld, but the environment says rank %d of %d (RANK, WORLD_SIZE, or Slurm's): "
+                       "--world %ld --rank %ld, but the environment says rank %d of %d (RANK, WORLD_SIZE, or Slurm's); "
                        "leave one of them out",
                        (long)l->world, (long)l->rank, told->rank, told->world);
     return GX_OK;
@@ -353,14 +353,14 @@ static GxStatus gx__launch_choose_start(gx__LaunchStart *start, const gx__Launch
                                 : GX__LAUNCH_START_ALONE;
     } else if (l->world > 1)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "an MPI launcher started %d ranks, and --world says %ld; leave out --world, --rank and --init",
+                       "an MPI launcher started %d ranks, but --world says %ld; leave out --world, --rank and --init",
                        started, (long)l->world);
     if (*start == GX__LAUNCH_START_MPI) GX_TRY(gx_mpi_check_start(err));
     if (*start == GX__LAUNCH_START_TCP) others = "somebody";
     if (l->ranks > 1 && (*start == GX__LAUNCH_START_MPI || *start == GX__LAUNCH_START_TCP))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s started %d ranks, and --ranks asks for %ld more in each; leave out --ranks, or say --ranks "
-                       "1 where a --config file sets it",
+                       "1 if a --config file sets it",
                        others, *start == GX__LAUNCH_START_TCP ? r->world : started, (long)l->ranks);
     return GX_OK;
 }
@@ -371,9 +371,9 @@ GxStatus gx_check_one_process(GxError *err)
     const int started = (int)gx_max(gx_mpi_started(), world ? atoi(world) : 1);
     if (started <= 1) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "a launcher (mpirun, srun, torchrun) says that this is one of %d processes; this program is a "
-                   "single one, which uses all cores: start it without the launcher, or as one process (mpirun -np 1, "
-                   "srun -n 1), or unset RANK and WORLD_SIZE",
+                   "a launcher (mpirun, srun, torchrun) says that this is one of %d processes, but this program runs "
+                   "as a single process that uses all cores; start it without the launcher, or as one process (mpirun "
+                   "-np 1, srun -n 1), or unset RANK and WORLD_SIZE",
                    started);
 }
 

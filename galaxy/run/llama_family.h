@@ -38,44 +38,45 @@ static const GxField gx__llama_family_options[] = {
     {"hidden_size", GX_FIELD_INT, offsetof(GxLlamaConfig, hidden_size), "192", "width of the residual stream", "1.."},
     {"intermediate_size", GX_FIELD_INT, offsetof(GxLlamaConfig, intermediate_size), "512", "columns of the MLP", "1.."},
     {"num_hidden_layers", GX_FIELD_INT, offsetof(GxLlamaConfig, num_hidden_layers), "4", "layers", "1.."},
-    {"num_attention_heads", GX_FIELD_INT, offsetof(GxLlamaConfig, num_attention_heads), "6", "query heads", "1.."},
+    {"num_attention_heads", GX_FIELD_INT, offsetof(GxLlamaConfig, num_attention_heads), "6", "number of query heads",
+     "1.."},
     {"num_key_value_heads", GX_FIELD_INT, offsetof(GxLlamaConfig, num_key_value_heads), "2",
-     "key and value heads; 0: as many as query heads", "0.."},
+     "number of key and value heads; 0: as many as query heads", "0.."},
     {"head_dim", GX_FIELD_INT, offsetof(GxLlamaConfig, head_dim), "0",
      "size of a head; 0: hidden_size / num_attention_heads", "0.."},
     {"max_position_embeddings", GX_FIELD_INT, offsetof(GxLlamaConfig, max_position_embeddings), "2048",
-     "longest sequence", "1.."},
-    {"rms_norm_eps", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rms_norm_eps), "1e-5", "added to the mean square",
-     "1e-30.."},
-    {"rope_theta", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_theta), "10000", "base of the rotary angles",
-     "1e-6.."},
+     "most tokens in a sequence", "1.."},
+    {"rms_norm_eps", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rms_norm_eps), "1e-5",
+     "epsilon of the norms, added to the mean square", "1e-30.."},
+    {"rope_theta", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_theta), "10000", "base of RoPE's angles", "1e-6.."},
     {"initializer_range", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, initializer_range), "0.02",
-     "standard deviation of the first weights", "0..1"}, // transformers 5 loads no larger value
+     "standard deviation of the random initial weights", "0..1"}, // transformers 5 loads no larger value
     {"tie_word_embeddings", GX_FIELD_BOOL, offsetof(GxLlamaConfig, tie_word_embeddings), "false",
-     "the head is the embedding", NULL},
+     "use the embedding as the head, too", NULL},
     {"pad_token_id", GX_FIELD_INT, offsetof(GxLlamaConfig, pad_token_id), "-1",
-     "the token of padding: its row gets no gradient from its lookups; -1: none", "-1.."},
+     "id of the padding token, whose row of the embedding gets no gradient from its look-ups; -1: none", "-1.."},
     {"model_type", GX_FIELD_STRING, offsetof(GxLlamaConfig, model_type), "llama",
-     "which of these models it is; qwen2: q, k and v have biases; qwen3: heads of q and k are normed",
-     "llama|mistral|qwen2|qwen3"},
+     "model family; qwen2: q, k and v have biases; qwen3: each head's q and k are normed", "llama|mistral|qwen2|qwen3"},
     // in config.json, where each model spells them its own way and RoPE has an object of its own
     {"sliding_window", GX_FIELD_INT, offsetof(GxLlamaConfig, sliding_window), "0",
-     "mistral, qwen2, qwen3: tokens that a token sees, itself included; 0: all", "0.."},
+     "mistral, qwen2, qwen3: last tokens that each token attends to, itself included; 0: all", "0.."},
     {"max_window_layers", GX_FIELD_INT, offsetof(GxLlamaConfig, max_window_layers), "0",
-     "qwen2, qwen3: so many layers, the first, see all beside a sliding_window", "0.."},
+     "qwen2, qwen3: number of first layers that attend to all tokens in spite of sliding_window", "0.."},
     {"layer_types", GX_FIELD_STRING, offsetof(GxLlamaConfig, layer_types), "",
-     "qwen2, qwen3: instead, for each layer an s, a sliding_window, or an f, all is seen", NULL},
+     "qwen2, qwen3: instead of max_window_layers, a letter per layer: s (sliding_window) or f (full attention)", NULL},
     {"rope_type", GX_FIELD_STRING, offsetof(GxLlamaConfig, rope_type), "default",
-     "llama3: angles are scaled as in LLaMA 3.1, by the next four", "default|llama3"},
+     "RoPE's scaling; llama3: as in LLaMA 3.1, with the next four options", "default|llama3"},
     {"rope_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_factor), "0",
-     "llama3: by how much long waves are stretched; 0: 8", "0.."},
+     "llama3: factor by which long RoPE wavelengths are stretched; 0: 8", "0.."},
     {"rope_low_freq_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_low_freq_factor), "0",
-     "llama3: long are those with fewer periods in the original sequences; 0: 1", "0.."},
+     "llama3: wavelengths that fit fewer times than this into rope_original_max_position_embeddings are stretched by "
+     "the whole rope_factor; 0: 1",
+     "0.."},
     {"rope_high_freq_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_high_freq_factor), "0",
-     "llama3: those with more stay as they are; 0: 4", "0.."},
+     "llama3: wavelengths that fit more times than this into it stay as they are; 0: 4", "0.."},
     {"rope_original_max_position_embeddings", GX_FIELD_INT,
      offsetof(GxLlamaConfig, rope_original_max_position_embeddings), "0",
-     "llama3: length of the original sequences; 0: 8192", "0.."},
+     "llama3: longest sequence, in tokens, before the scaling; 0: 8192", "0.."},
 };
 // The first five are required in a config.json; transformers has defaults for the others.
 enum {
@@ -157,15 +158,15 @@ static GxStatus gx__llama_family_read_rope_type(GxLlamaConfig *c, const GxJson *
         snprintf(c->rope_type, sizeof c->rope_type, "%.20s", gx_json_string(value));
         if (!strcmp(c->rope_type, "default") || !strcmp(c->rope_type, "llama3")) continue;
         GX_TRY(gx_json_dump(value, 0, &text, &bytes, err));
-        GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %.100s; only \"default\" and \"llama3\" are built", where, keys[i],
-                text);
+        GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %.100s; only \"default\" and \"llama3\" are supported", where,
+                keys[i], text);
         free(text);
         return gx_error_code(err);
     }
     if (strcmp(c->rope_type, "llama3") && !gx_json_get(rope, "factor")) return GX_OK;
     if (strcmp(c->rope_type, "llama3"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: there is a factor, and no rope_type that it belongs to; \"llama3\" is built", where);
+                       "%s: there is a factor, but no rope_type that it belongs to; supported: \"llama3\"", where);
     return gx_json_get_fields(rope, gx__llama_rope_fields, GX__LLAMA_ROPE_FIELDS, 1, c, where, err);
 }
 
@@ -181,12 +182,12 @@ static GxStatus gx__llama_family_read_rope(GxLlamaConfig *c, const GxJson *json,
     GX_TRY(gx_family_need(rope, "partial_rotary_factor", "1.0", where, err));
     for (GxJsonMember m = GX_ZERO; gx_json_next(rope, &m);)
         if (gx_json_type(m.value) == GX_JSON_OBJECT)
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is an object; only one RoPE for all layers is built", where,
-                           m.key);
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is an object; only one RoPE for all layers is supported",
+                           where, m.key);
     if (own) GX_TRY(gx_json_take_field(own, theta, c, where, GX_ERR_FORMAT, err));
     if (own && alone && gx_json_double(alone) != c->rope_theta)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: rope_theta is %.15g, but %.15g where it stands alone; transformers 5 takes the first, "
+                       "%s: rope_theta is %.15g in it, but %.15g outside of it; transformers 5 reads the first and "
                        "transformers 4 the second: make them the same",
                        where, c->rope_theta, gx_json_double(alone));
     return GX_OK;
@@ -210,10 +211,9 @@ static GxStatus gx__llama_family_read_ropes(GxLlamaConfig *c, const GxJson *json
     for (int i = 0; i < GX__LLAMA_FAMILY_OPTIONS && found == 2; i++) {
         const GxField *f = &gx__llama_family_options[i];
         if (!strncmp(f->name, "rope_", 5) && !gx_field_same(f, &each[0], &each[1]))
-            return GX_FAIL(
-                err, GX_ERR_FORMAT,
-                "%s: rope_scaling and rope_parameters are both there, and differ in %s; expected one of them", path,
-                f->name);
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s: rope_scaling and rope_parameters are both there, and differ in %s; remove one of them",
+                           path, f->name);
     }
     return GX_OK;
 }
@@ -247,7 +247,7 @@ static const GxJsonKey gx__llama_family_keys[] = {
     {"is_llama_config", GX_KEY_HARMLESS, "a note in SmolLM's"},
     {"rope_interleaved", GX_KEY_REFUSED, "RoPE's pairs would stand beside each other"},
     {"use_mrope", GX_KEY_REFUSED, "positions would have several parts"},
-    {"classifier_dropout", GX_KEY_HARMLESS, "of classifiers of tokens, which are not built"},
+    {"classifier_dropout", GX_KEY_HARMLESS, "of classifiers of tokens, which are not supported"},
     {"max_sequence_length", GX_KEY_HARMLESS,
      "the first LLaMA's max_position_embeddings, which transformers does not "
      "look at either"},
@@ -301,8 +301,8 @@ static GxStatus gx__llama_family_read_layer_types(char types[GX_MAX_UNITS], cons
     GX_TRY(gx_json_get_array(json, "layer_types", 0, &list, path, err));
     const int64_t n = gx_json_size(list);
     if (n >= GX_MAX_UNITS)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: layer_types has %ld elements; up to %d are built", path, (long)n,
-                       GX_MAX_UNITS - 1);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: layer_types has %ld elements; up to %d are supported", path,
+                       (long)n, GX_MAX_UNITS - 1);
     for (int64_t i = 0; i < n; i++) {
         const GxJson *element = gx_json_at(list, i);
         const char *type = gx_json_string(element);
@@ -312,13 +312,13 @@ static GxStatus gx__llama_family_read_layer_types(char types[GX_MAX_UNITS], cons
         const int slides = !strcmp(type, "sliding_attention");
         if (!slides && strcmp(type, "full_attention"))
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "%s: layer_types has \"%.60s\"; only full_attention and sliding_attention are built", path,
-                           type);
+                           "%s: layer_types has \"%.60s\"; only full_attention and sliding_attention are supported",
+                           path, type);
         types[i] = slides ? 's' : 'f', types[i + 1] = 0;
     }
     if (strchr(types, 's') && !strcmp(c->model_type, "llama"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: layer_types has sliding_attention; of a llama only full_attention is built", path);
+                       "%s: layer_types has sliding_attention; a llama supports only full_attention", path);
     if (list && n != c->num_hidden_layers)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: layer_types has %ld elements, and num_hidden_layers is %ld", path,
                        (long)n, (long)c->num_hidden_layers);
@@ -336,7 +336,7 @@ static GxStatus gx__llama_family_read_sliding_layers(GxLlamaConfig *c, const cha
     for (int64_t l = 0; types[l]; l++) same &= (types[l] == 's') == (l >= c->max_window_layers);
     if (!same && strlen(types) >= GX_FIELD_TEXT)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: layer_types has %ld elements and says otherwise than max_window_layers; up to %d are built",
+                       "%s: layer_types has %ld elements and contradicts max_window_layers; up to %d are supported",
                        path, (long)strlen(types), GX_FIELD_TEXT - 1);
     snprintf(c->layer_types, sizeof c->layer_types, "%.*s", GX_FIELD_TEXT - 1,
              strlen(types) < GX_FIELD_TEXT ? types : "");
@@ -348,11 +348,10 @@ static GxStatus gx__llama_family_read_sliding_layers(GxLlamaConfig *c, const cha
 static GxStatus gx__llama_family_check_alike(const char *types, const char *path, GxError *err)
 {
     if (!strchr(types, 's') || !strchr(types, 'f')) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_UNSUPPORTED,
-        "%s: layer_types has full_attention and sliding_attention, with which transformers takes a mistral for "
-        "a ministral; only layers that are alike are built",
-        path);
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s: layer_types has both full_attention and sliding_attention, with which transformers loads a "
+                   "mistral as a ministral; only layers that are all alike are supported",
+                   path);
 }
 
 // Mistral: null means no window. Qwen: there is a window only if use_sliding_window is true; transformers refuses null.
@@ -365,8 +364,7 @@ static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *jso
     int use = is_mistral;
     GX_TRY(gx__llama_family_read_layer_types(types, c, json, path, err));
     if (is_llama && gx_json_type(window) > GX_JSON_NULL)
-        gx_log(log, GX_LOG_WARNING, "%s: sliding_window is not honoured: a llama has none, in transformers either",
-               path);
+        gx_log(log, GX_LOG_WARNING, "%s: sliding_window is ignored: a llama has none, in transformers either", path);
     if (is_llama) return GX_OK;
     if (is_mistral) GX_TRY(gx__llama_family_check_alike(types, path, err));
     if (is_mistral && types[0] == 'f') return GX_OK;
@@ -375,11 +373,10 @@ static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *jso
     if (!is_mistral) GX_TRY(gx_json_get_bool(json, "use_sliding_window", 0, &use, path, err));
     if (!use || gx_json_type(window) == GX_JSON_NULL) {
         if (is_mistral || !strchr(types, 's')) return GX_OK;
-        return GX_FAIL(
-            err, GX_ERR_FORMAT,
-            "%s: layer_types has sliding_attention, but there is no window: use_sliding_window must be true, "
-            "and sliding_window its tokens",
-            path);
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: layer_types has sliding_attention, but there is no window; use_sliding_window must be "
+                       "true, and sliding_window a number of tokens",
+                       path);
     }
     c->sliding_window = gx__llama_kind(c->model_type)->window;
     if (window) GX_TRY(gx_json_take_field(window, &gx__llama_window_fields[0], c, path, GX_ERR_FORMAT, err));
@@ -496,8 +493,8 @@ static void gx__llama_warn(const void *config, const GxLogger *log)
     const GxLlamaConfig *c = (const GxLlamaConfig *)config;
     if (!strcmp(c->model_type, "llama") && c->hidden_size % c->num_attention_heads)
         gx_log(log, GX_LOG_WARNING,
-               "transformers 5 will not load what is saved: hidden_size (%ld) is not a multiple of num_attention_heads "
-               "(%ld); change one of them if it has to",
+               "transformers 5 cannot load what is saved, because hidden_size (%ld) is not a multiple of "
+               "num_attention_heads (%ld); if it has to, change one of them",
                (long)c->hidden_size, (long)c->num_attention_heads);
 }
 

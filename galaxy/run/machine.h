@@ -33,7 +33,7 @@ GxStatus gx_choose_device(GxContext *g, const char *device)
     if (!strcmp(device, "cpu")) g->device = gx_device_cpu();
     if (!strcmp(device, "auto") || !strcmp(device, g->device->name)) return GX_OK;
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "--device %s: this program was built for %s; rebuild it with make DEVICE=%s", device,
+                   "--device %s: this program was built for %s; build it again with make DEVICE=%s", device,
                    g->device->name, device);
 }
 
@@ -84,10 +84,10 @@ GxStatus gx_open_device_comm(GxContext *g, const char *device_comm)
 {
     const int wanted = !strcmp(device_comm, "nccl");
     if (wanted && !g->device->card)
-        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "--device_comm nccl moves buffers of the device cuda; rank %d is on %s%s", g->rank,
-                       g->device->name,
-                       gx_default_device()->card ? "" : ", for which it was built: rebuild it with make DEVICE=cuda");
+        return GX_FAIL(
+            &g->error, GX_ERR_ARGUMENT, "--device_comm nccl moves buffers between cards, but rank %d is on %s%s",
+            g->rank, g->device->name,
+            gx_default_device()->card ? "" : ", for which it was built; build it again with make DEVICE=cuda");
     if (g->world == 1 || !strcmp(device_comm, "host")) return GX_OK;
     const int own_cards = gx__machine_has_own_cards(g);
     if (gx_failed(g) || !(wanted || own_cards)) return gx_status(g);

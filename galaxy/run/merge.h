@@ -126,22 +126,24 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
     GX_TRY(gx_status(g));
     if (said.bottleneck.reduction)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s holds bottleneck adapters (" GX_PEFT_BOTTLENECK "), which no matrix of the model can take "
-                       "in, since gelu stands in them; use it as it is, with --adapter",
+                       "%s holds bottleneck adapters (" GX_PEFT_BOTTLENECK
+                       "), which cannot be merged into a matrix of the model, because they contain gelu; use the "
+                       "adapter with --adapter",
                        adapter);
     if (said.side.reduction)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s holds a side network (" GX_PEFT_SIDE "), layers of its own beside those of the model, which "
-                       "these cannot take in; use it as it is, with --adapter",
+                       "%s holds a side network (" GX_PEFT_SIDE
+                       "), whose layers cannot be merged into those of the model; use it with --adapter",
                        adapter);
     if (said.prompt.len)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s holds prompts (%s), which no matrix of the model can take in, since their attention has a "
-                       "softmax of its own; use it as it is, with --adapter",
+                       "%s holds prompts (%s), which cannot be merged into a matrix of the model, because they have an "
+                       "attention softmax of their own; use them with --adapter",
                        adapter, said.prompt.is_v2 ? GX_PEFT_PROMPT_V2 : GX_PEFT_PROMPT);
     snprintf(m->base, sizeof m->base, "%s", base[0] ? base : m->config.base);
     if (!m->base[0])
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s does not say which model it is an adapter of; say --model", adapter);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s does not say which model it is an adapter of; name that model with --model", adapter);
     GX_TRY(gx_output_check_model(m->base, err));
     GX_TRY(gx_adapter_refuse_as_model(m->base, err));
     GX_TRY(gx_path_join(path, adapter, GX_ADAPTER_FILE, err));
@@ -184,31 +186,32 @@ static GxStatus gx__merge_check_bits(gx__Merge *m, const char *adapter, int sign
     const int is_said = gx_adapter_run_said(adapter, &in_run, &of_run);
     if (sign < 0 && dequantize)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--unmerge takes the adapter out of numbers, whatever it was merged into: leave --dequantize "
-                       "out");
+                       "--unmerge takes the adapter out of a model that is not quantised, whatever it was merged into; "
+                       "leave --dequantize out");
     if (sign < 0 && in_base)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s is quantised by bitsandbytes (%s); --unmerge takes a folder that ./merge_adapter wrote",
+                       "%s is quantised by bitsandbytes (%s), but --unmerge needs a folder that ./merge_adapter wrote",
                        m->base, gx_quantize_name(in_base));
     if (!dequantize && in_base)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "%s is quantised by bitsandbytes (%s): say --dequantize to merge into the numbers that it stands "
-            "for, or name the model in fp32, bf16 or fp16 with --model",
-            m->base, gx_quantize_name(in_base));
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s is quantised by bitsandbytes (%s); say --dequantize to merge into the numbers that it "
+                       "stands for, or name the model in fp32, bf16 or fp16 with --model",
+                       m->base, gx_quantize_name(in_base));
     if (!dequantize && in_run && sign > 0)
         gx_log(log, GX_LOG_WARNING,
-               "the merged model differs from what was trained: the adapter %s learned on %s in %s, and is merged into "
-               "its numbers as they were before that; --dequantize merges it into those that it was trained on",
+               "the merged model differs from the one that was trained: the adapter %s was trained on %s in %s, but is "
+               "merged into the weights from before that rounding; --dequantize merges it into those that it was "
+               "trained on",
                adapter, m->base, gx_quantize_name(in_run));
     if (!dequantize) return GX_OK;
     m->quantize = is_said ? in_run : in_base, m->products = is_said ? of_run : of_base;
     if (m->quantize) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "--dequantize merges into a base as it was quantised in training, and %s; leave it out%s",
-                   is_said ? "the adapter's training_args.json says that it was not"
-                           : "neither the adapter's folder (training_args.json) nor the model's says how it was",
-                   is_said ? "" : ", or name the folder of bitsandbytes that it was trained on with --model");
+                   "--dequantize merges into a model as it was quantised in training, but %s; leave it out%s",
+                   is_said
+                       ? "the adapter's training_args.json says that it was not quantised"
+                       : "neither the adapter's folder (training_args.json) nor the model's says how it was quantised",
+                   is_said ? "" : ", or name the bitsandbytes folder that it was trained on with --model");
 }
 
 // Rows as the run's products had them, and the adapter added.
@@ -335,10 +338,9 @@ static void gx__unmerge_warn(const GxSafetensors *s, const char *folder, const G
 {
     for (int i = 0; i < s->n; i++)
         if (s->entry[i].dtype != GX_F32) {
-            gx_log(
-                log, GX_LOG_WARNING,
-                "the weights of %s are in %s: what was rounded to that when the adapter was merged does not come back",
-                folder, s->entry[i].dtype_name);
+            gx_log(log, GX_LOG_WARNING,
+                   "the weights of %s are in %s, so what was rounded when the adapter was merged does not come back",
+                   folder, s->entry[i].dtype_name);
             return;
         }
 }
@@ -351,7 +353,7 @@ static GxStatus gx__unmerge_check(GxContext *g, const GxInference *s, const char
     for (int i = 0; i < t->n; i++)
         if (t->row[i].is_adapter && !t->row[i].is_added && !t->row[i].has_alias)
             return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                           "the adapter %s has %s, which was trained whole: what it was before is in no file, so it "
+                           "the adapter %s has %s, which was trained whole; its earlier values are in no file, so it "
                            "cannot be taken out of %s",
                            adapter, t->row[i].name, merged);
     GX_TRY(gx_safetensors_open(&file, merged, &g->error));
@@ -371,8 +373,8 @@ static GxStatus gx__unmerge_check_base(GxContext *g, const GxInference *s, const
     GX_TRY(gx_train_state_read(path, &then, &g->error));
     if (!then.base_hash.all || then.base_hash.all != s->base_hash.all) return GX_OK;
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "%s is the model that the adapter %s was trained on, into which it was not merged: name a folder "
-                   "that ./merge_adapter wrote",
+                   "%s is the model that the adapter %s was trained on, not one into which it was merged; name a "
+                   "folder that ./merge_adapter wrote",
                    merged, adapter);
 }
 

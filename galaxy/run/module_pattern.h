@@ -75,8 +75,8 @@ static GxStatus gx__module_pattern_translate(const char *pattern, const char *wh
             in_class = *p == '[' ? 1 : *p == ']' ? 0 : in_class;
         }
         if (depth < 0)
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s: the regular expression \"%.200s\" has a ) that closes nothing",
-                           where, pattern);
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: the regular expression \"%.200s\" has a ) without a (", where,
+                           pattern);
         p += taken - 1;
     }
     if (n < size) n += (size_t)snprintf(out + n, size - n, ")\\n");
@@ -86,9 +86,8 @@ static GxStatus gx__module_pattern_translate(const char *pattern, const char *wh
 
 static GxStatus gx__module_pattern_open(GxRegex **r, const char *pattern, const char *where, GxError *err)
 {
-    static const char not_built[] =
-        "%s: \"%.200s\" is a regular expression, and this was built without PCRE2; list the "
-        "names, or install libpcre2-dev and build again";
+    static const char not_built[] = "%s: \"%.200s\" is a regular expression, but this was built without PCRE2; list "
+                                    "the names, or install libpcre2-dev and build again";
     *r = NULL;
     if (!gx_regex_is_built()) return GX_FAIL(err, GX_ERR_UNSUPPORTED, not_built, where, pattern);
     char *text = (char *)malloc(GX__MODULE_PATTERN_MOST);
@@ -191,8 +190,8 @@ static GxStatus gx__module_numbers_spell(GxJson *object, const char *text, const
         if (n <= 0 || n >= (int64_t)sizeof name || rest == number || *rest ||
             strspn(number, "+-.0123456789eE") != strlen(number))
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "%s has \"%.*s\"; expected a module's name and its number, q_proj=8, with commas between "
-                           "such pairs; or an object, '{\"layers\\\\.[01]\\\\..*\": 8}'",
+                           "%s has \"%.*s\"; expected the names of modules with numbers, separated by commas, such as "
+                           "q_proj=8; or an object, '{\"layers\\\\.[01]\\\\..*\": 8}'",
                            where, (int)(end - item.at), item.at);
         const int is_whole = v == (double)(int64_t)v && v > -1e15 && v < 1e15;
         GX_TRY(gx_json_set(object, name, is_whole ? gx_json_new_int((int64_t)v) : gx_json_new_double(v), err));

@@ -30,19 +30,17 @@ static void gx__notes_of_resume(const GxSession *s)
     const char *folder = r->o.output_dir;
     if (!r->chosen.resumes_auto || r->resume.folder[0] || gx_options_is_inference(&r->o)) return;
     if (r->resume.state.run) {
-        gx_log(
-            &s->g->log, GX_LOG_WARNING,
-            "--resume auto: the run in %s has no checkpoint to go on from; it begins again, with its options, at step "
-            "1",
-            folder);
+        gx_log(&s->g->log, GX_LOG_WARNING,
+               "--resume auto: the run in %s has no checkpoint to continue from, so it starts again, with its options, "
+               "at step 1",
+               folder);
         return;
     }
     const int is_near = gx_run_find_near(folder, found);
-    gx_log(
-        &s->g->log, GX_LOG_WARNING,
-        "--resume auto: there is nothing to resume in %s; a new run begins, at step 1. If one was to be gone on with, "
-        "stop this one and name its folder: --output_dir %s",
-        folder, is_near ? found : "FOLDER");
+    gx_log(&s->g->log, GX_LOG_WARNING,
+           "--resume auto: there is nothing to resume in %s, so a new run starts at step 1. To continue another run, "
+           "stop this one and name the other's folder: --output_dir %s",
+           folder, is_near ? found : "FOLDER");
 }
 
 static void gx__notes_of_mode(const GxSession *s)
@@ -50,15 +48,14 @@ static void gx__notes_of_mode(const GxSession *s)
     const int tp = gx_mesh_size(&s->mesh, GX_AXIS_TP);
     if (!gx_methods_split(s->mode->methods) || tp > 1) return;
     if (s->g->world == 1)
-        gx_log(
-            &s->g->log, GX_LOG_WARNING,
-            "mode %s splits the model among ranks, and there is one: it is computed as without a mode; --ranks N, or "
-            "mpirun, gives it more",
-            s->mode->name);
+        gx_log(&s->g->log, GX_LOG_WARNING,
+               "mode %s splits the model among ranks, but there is only one, so it is computed as without a mode; "
+               "--ranks N, or mpirun, starts more",
+               s->mode->name);
     else
         gx_log(&s->g->log, GX_LOG_WARNING,
-               "mode %s splits the model among the ranks of --tp, which is 1: each of the %d ranks has all of it, as "
-               "without a mode; %ssay a larger one",
+               "mode %s splits the model among the ranks of --tp, which is 1, so each of the %d ranks has all of it, "
+               "as without a mode; %sset a larger one",
                s->mode->name, s->g->world, s->run->program_schedule ? "" : "leave out --tp, or ");
 }
 
@@ -68,27 +65,26 @@ static void gx__notes_of_shards(const GxSession *s)
     const int copies = gx_mesh_size(&s->mesh, GX_AXIS_DP_REPLICATE);
     if (r->o.shard_grads_in_window && r->o.gradient_accumulation_steps == 1 && !gx_options_is_inference(&r->o))
         gx_log(&s->g->log, GX_LOG_WARNING,
-               "--shard_grads_in_window changes nothing where a step is one micro-batch "
-               "(--gradient_accumulation_steps 1); leave it out");
+               "--shard_grads_in_window changes nothing if a step is one micro-batch (--gradient_accumulation_steps "
+               "1); leave it out");
     if (!r->chosen.sharded || s->model.store.sharded) return;
     if (r->program_schedule && r->program_schedule->has_shards) {
         gx_log(&s->g->log, GX_LOG_WARNING,
-               "schedule %s: there is one data-parallel rank of %d, which has everything, or --dp_shard is 1; --ranks "
-               "N, or mpirun, gives it more to share with",
+               "schedule %s shares the model among data-parallel ranks, but there is only one (of %d ranks), or "
+               "--dp_shard is 1; --ranks N, or mpirun, starts more",
                r->program_schedule->name, s->g->world);
         return;
     }
     if (copies > 1)
         gx_log(&s->g->log, GX_LOG_WARNING,
-               "--zero %s changes nothing: --dp_shard is 1, so that each of the %d data-parallel ranks has everything; "
-               "a larger one, or neither --dp_shard nor --dp_replicate, has them share it",
+               "--zero %s changes nothing: --dp_shard is 1, so each of the %d data-parallel ranks has everything; use "
+               "a larger one, or neither --dp_shard nor --dp_replicate, to share it",
                r->o.zero, copies);
     else
-        gx_log(
-            &s->g->log, GX_LOG_WARNING,
-            "--zero %s changes nothing: data-parallel ranks share what it says, and there is one such rank (%d rank%s, "
-            "--pp %ld, --tp %ld); --ranks N, or mpirun, gives more",
-            r->o.zero, s->g->world, s->g->world == 1 ? "" : "s", (long)r->o.pp, (long)r->o.tp);
+        gx_log(&s->g->log, GX_LOG_WARNING,
+               "--zero %s changes nothing: it shares the model among data-parallel ranks, but there is only one (%d "
+               "rank%s, --pp %ld, --tp %ld); --ranks N, or mpirun, starts more",
+               r->o.zero, s->g->world, s->g->world == 1 ? "" : "s", (long)r->o.pp, (long)r->o.tp);
 }
 
 static void gx__notes_of_stages(const GxSession *s)
@@ -97,8 +93,8 @@ static void gx__notes_of_stages(const GxSession *s)
     const int64_t micro = r->o.gradient_accumulation_steps, pp = r->o.pp;
     if (pp == 1 || micro >= pp || gx_options_is_inference(&r->o)) return;
     gx_log(&s->g->log, GX_LOG_WARNING,
-           "%ld micro-batch%s in a step for %ld stages: most of them wait for each other most of the time; "
-           "--gradient_accumulation_steps %ld, or more, keeps them busy, with a smaller --micro_batch_size",
+           "%ld micro-batch%s per step for %ld stages: most stages wait most of the time; "
+           "--gradient_accumulation_steps %ld, or more, with a smaller --micro_batch_size, keeps them busy",
            (long)micro, micro == 1 ? "" : "es", (long)pp, (long)(4 * pp));
 }
 
@@ -115,15 +111,15 @@ static void gx__notes_of_rate(const GxSession *s)
     const double now = gx_schedule_rate(&r->schedule, step);
     if (now <= before * (1 + 1e-6) || now <= next * (1 + 1e-6)) return;
     if (gx_config_is_set(&r->config, "learning_rate") && r->o.learning_rate > then) return;
-    char why[400] = "its schedule is another one than before";
+    char why[400] = "its schedule has changed";
     const char *form = gx_json_string(gx_json_get(r->resume.args, "lr_scheduler_type"));
     if (form[0] && strcmp(form, r->o.lr_scheduler_type))
-        snprintf(why, sizeof why, "lr_scheduler_type was %.40s and is %s", form, r->o.lr_scheduler_type);
+        snprintf(why, sizeof why, "lr_scheduler_type was %.40s and is now %s", form, r->o.lr_scheduler_type);
     else if (most != r->o.max_steps)
-        snprintf(why, sizeof why, "max_steps was %ld and is %ld, over which %s stretches", (long)most,
+        snprintf(why, sizeof why, "max_steps was %ld and is now %ld, over which %s stretches", (long)most,
                  (long)r->o.max_steps, r->o.lr_scheduler_type);
     gx_log(&s->g->log, GX_LOG_WARNING,
-           "the learning rate goes up again, from %.3g to %.3g in step %ld: %s; to go on at the last one, say "
+           "the learning rate rises again, from %.3g to %.3g in step %ld: %s; to continue with the last one, say "
            "--lr_scheduler_type constant --learning_rate %.3g",
            before, now, (long)r->resume.state.step + 1, why, before);
 }
@@ -171,8 +167,7 @@ static void gx__notes_of_unused(const GxSession *s)
             continue;
         if (!strncmp(option, "eval_", 5) && gx_json_string(gx_json_get(all, "validation_data"))[0]) continue;
         if (gx_json_dump(value, 0, &text, &bytes, &ignored) == GX_OK)
-            gx_log(&s->g->log, GX_LOG_WARNING, "--%s changes nothing where --%s is %s; leave it out", option, other,
-                   text);
+            gx_log(&s->g->log, GX_LOG_WARNING, "--%s changes nothing with --%s %s; leave it out", option, other, text);
         free(text);
     }
     gx_json_free(all);
@@ -187,7 +182,7 @@ static void gx__notes_of_embed(const GxSession *s)
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (gx_config_source(&r->config, options[i]) == GX_FROM_FLAG)
             gx_log(&s->g->log, GX_LOG_WARNING,
-                   "--%s changes nothing beside --embed, which reads its own file and trains nothing; leave it out",
+                   "--%s changes nothing with --embed, which reads its own file and trains nothing; leave it out",
                    options[i]);
 }
 
@@ -204,21 +199,19 @@ static void gx__notes_of_held_out(const GxSession *s)
         !gx_field_find(task->options.fields, task->options.n_fields, "validation_fraction"))
         return;
     if (n > 1) snprintf(samples, sizeof samples, "%ld samples are", (long)n);
-    gx_log(
-        &s->g->log, GX_LOG_WARNING,
-        "%s all that is held out: what validations say of so little is mostly chance; a larger --validation_fraction "
-        "holds out more (0: nothing)%s",
-        samples, has_file ? ", and --validation_data takes a file of its own" : "");
+    gx_log(&s->g->log, GX_LOG_WARNING,
+           "%s all that is held out: validations on so few say little; a larger --validation_fraction holds out more "
+           "(0: nothing)%s",
+           samples, has_file ? ", and --validation_data names a separate file" : "");
 }
 
 static void gx__notes_of_dry_run(const GxSession *s)
 {
     const GxTrainRun *r = s->run;
     if (r->o.dry_run && gx_config_source(&r->config, "show_data") == GX_FROM_FLAG)
-        gx_log(
-            &s->g->log, GX_LOG_WARNING,
-            "--show_data shows nothing in a dry run, which opens no data; --model FOLDER --sample_only --sample_tokens "
-            "0 shows samples of it, and trains nothing");
+        gx_log(&s->g->log, GX_LOG_WARNING,
+               "--show_data shows nothing in a dry run, which opens no data; --model FOLDER --sample_only "
+               "--sample_tokens 0 shows samples of the data without training");
 }
 
 // Warns if two tied tensors are no longer one, or LoRA is on only one of them.
@@ -227,24 +220,23 @@ static void gx__notes_of_tied(const GxSession *s)
     const GxTensor *row = s->model.table.row;
     for (int i = 0; i < s->model.table.n; i++)
         if (row[i].copies)
-            gx_log(
-                &s->g->log, GX_LOG_WARNING,
-                "%s and %s are tied (tie_word_embeddings), and the adapter has %s%s whole: they go on as two, as with "
-                "peft",
-                row[row[i].copies - 1].name, row[i].name,
-                row[i].is_adapter && row[row[i].copies - 1].is_adapter ? "each of them, " : "",
-                row[row[i].copies - 1].is_adapter ? row[row[i].copies - 1].name : row[i].name);
+            gx_log(&s->g->log, GX_LOG_WARNING,
+                   "%s and %s are tied (tie_word_embeddings), but the adapter trains %s%s whole, so they become two "
+                   "matrices, as in peft",
+                   row[row[i].copies - 1].name, row[i].name,
+                   row[i].is_adapter && row[row[i].copies - 1].is_adapter ? "each of them, " : "",
+                   row[row[i].copies - 1].is_adapter ? row[row[i].copies - 1].name : row[i].name);
     const int head = gx_lora_tied_head(&s->model), embedding = s->model.embedding.index;
     if (head < 0 || (row[head].has_lora && row[embedding].has_lora)) return;
     if (row[head].has_lora)
         gx_log(&s->g->log, GX_LOG_WARNING,
-               "LoRA is on %s, which is tied to the embedding (tie_word_embeddings): it changes the head, and tokens "
-               "are looked up in the model's own, as with peft",
+               "LoRA is on %s, which is tied to the embedding (tie_word_embeddings): it changes only the head, and the "
+               "embedding stays the model's, as in peft",
                row[head].name);
     else
         gx_log(&s->g->log, GX_LOG_WARNING,
-               "LoRA is on %s, to which the head is tied (tie_word_embeddings): it changes what tokens are looked up "
-               "as, and the head goes on with the model's own, as with peft",
+               "LoRA is on %s, to which the head is tied (tie_word_embeddings): it changes only the embedding, and the "
+               "head stays the model's, as in peft",
                row[embedding].name);
 }
 
@@ -256,11 +248,11 @@ static void gx__notes_of_rows(const GxSession *s)
     if (!r->vocab_of_model || rows == r->vocab_of_model) return;
     if (rows > had)
         gx_log(&s->g->log, GX_LOG_INFO,
-               "the model gets %ld rows for new tokens beside its %ld, each the mean of those: config.json will say "
-               "vocab_size %ld",
+               "the model gets %ld rows for new tokens in addition to its %ld, each the mean of those: config.json "
+               "will say vocab_size %ld",
                (long)(rows - had), (long)had, (long)rows);
     else
-        gx_log(&s->g->log, GX_LOG_INFO, "the adapter %s has rows for %ld tokens, and the model %s for %ld of them",
+        gx_log(&s->g->log, GX_LOG_INFO, "the adapter %s has rows for %ld tokens, but the model %s for %ld",
                r->o.tuning.adapter, (long)had, r->o.model, (long)r->vocab_of_model);
 }
 

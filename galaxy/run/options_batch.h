@@ -60,15 +60,15 @@ static GxStatus gx__options_batch_resolve_micro_batch(GxTrainOptions *o, const G
     if (list->n && !micro_is_given) o->micro_batch_size = 0; // so that training_args.json can be given back
     if (list->n && o->micro_batch_size)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "micro_batch_size and dp_batch_size_list are both given; the list alone says how many samples "
-                       "each rank takes");
+                       "micro_batch_size and dp_batch_size_list are both given; leave out micro_batch_size, since the "
+                       "list says how many samples each rank takes");
     if (!list->n && o->micro_batch_size == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "micro_batch_size is 0 and there is no dp_batch_size_list; set one of them");
     if (list->n && list->n != copies)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "dp_batch_size_list has %d %s for %d %s of the model (%ld rank%s each: --pp x --tp); name for "
-                       "each copy how many samples it takes",
+                       "dp_batch_size_list has %d %s for %d %s of the model (%ld rank%s each: --pp x --tp); give the "
+                       "samples of each copy",
                        list->n, list->n == 1 ? "entry" : "entries", copies, copies == 1 ? "copy" : "copies",
                        (long)(gx_max(o->pp, 1) * gx_max(o->tp, 1)), o->pp > 1 || o->tp > 1 ? "s" : "");
     if (list->n)
@@ -147,8 +147,8 @@ GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copi
         return gx__options_batch_refuse_product(o, c, copies, per_micro, err);
     if (per_micro > GX__OPTIONS_BATCH_TOKENS_MOST / o->seq_len)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "a micro-batch of %ld samples x seq_len %ld is %.0f tokens; at most %ld are possible: set "
-                       "micro_batch_size or seq_len smaller",
+                       "a micro-batch of %ld samples x seq_len %ld is %.0f tokens; at most %ld are possible: decrease "
+                       "micro_batch_size or seq_len",
                        (long)per_micro, (long)o->seq_len, (double)per_micro * (double)o->seq_len,
                        (long)GX__OPTIONS_BATCH_TOKENS_MOST);
     o->global_batch_size = product;

@@ -83,14 +83,14 @@ GxStatus gx_options_report_to(const GxTrainOptions *o, int *tensorboard, GxError
         const int is_none = !strcmp(name, "none"), is_tensorboard = !strcmp(name, "tensorboard");
         if (!is_none && !is_tensorboard)
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "--report_to is \"%s\", and there is nothing called \"%s\" to report to; expected none, or "
-                           "tensorboard (log.jsonl is always written)",
+                           "--report_to is \"%s\", but \"%s\" is not supported; expected tensorboard, or none "
+                           "(log.jsonl is always written)",
                            o->report_to, name);
         names++, none += is_none, *tensorboard |= is_tensorboard;
     }
     if (none && names > 1)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--report_to is \"%s\", and none stands alone; leave it out",
-                       o->report_to);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--report_to is \"%s\", but none cannot stand beside others; leave none out", o->report_to);
     return GX_OK;
 }
 

@@ -31,19 +31,20 @@ static const struct {
     const char *how;  // what a mode must have to use it
 } gx__options_lists[] = {
     {{"tp_num_attention_heads_list", GX_FIELD_INT_LIST, GX__OPTIONS_LISTS_AT(tp_num_attention_heads_list), NULL,
-      "query heads of each rank of a tp group, for unequal machines: 4,2", "1..65536"},
+      "query heads of each rank of a tp group, such as 4,2 for unequal machines", "1..65536"},
      "attention's heads",
      "ATT by TP"},
     {{"tp_intermediate_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_LISTS_AT(tp_intermediate_size_list), NULL,
-      "MLP columns of each: 320,192", "1..4194304"},
+      "MLP columns of each rank of a tp group, such as 320,192", "1..4194304"},
      "the MLP's columns",
      "MLP by TP"},
     {{"tp_vocab_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_LISTS_AT(tp_vocab_size_list), NULL,
-      "rows of embedding and head of each: 160,96", "1..16777216"},
+      "rows of embedding and head of each rank of a tp group, such as 160,96", "1..16777216"},
      "the vocabulary",
      "the ends by TP"},
     {{"seq_scatter_list", GX_FIELD_INT_LIST, GX__OPTIONS_LISTS_AT(seq_scatter_list), NULL,
-      "tokens of a sample of each, where a block is split by the sequence: 160,96", "1..16777216"},
+      "tokens of a sample of each rank of a tp group, if a block is split by the sequence, such as 160,96",
+      "1..16777216"},
      "the sequence",
      "a block by SP"},
 };
@@ -85,9 +86,9 @@ GxStatus gx_options_check_lists(const GxTrainOptions *o, const GxMode *mode, GxE
     for (int i = 0; i < GX__OPTIONS_LISTS; i++) {
         const GxIntList *list = (const GxIntList *)gx_field_in(&gx__options_lists[i].field, o);
         if (list->n && !gx__options_list_applies(mode->methods, i))
-            return GX_FAIL(
-                err, GX_ERR_ARGUMENT, "--%s: mode %s does not split %s; leave it out, or take a mode with %s",
-                gx__options_lists[i].field.name, mode->name, gx__options_lists[i].what, gx__options_lists[i].how);
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s: mode %s does not split %s; leave it out, or use a mode with %s",
+                           gx__options_lists[i].field.name, mode->name, gx__options_lists[i].what,
+                           gx__options_lists[i].how);
     }
     return GX_OK;
 }

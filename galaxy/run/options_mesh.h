@@ -34,20 +34,21 @@ GX_END
 
 #define GX__OPTIONS_MESH_AT(field) offsetof(GxTrainOptions, field)
 #define GX__OPTIONS_MESH_STAGES                                                                                        \
-    "stages of a pipeline, among which the ranks are divided: each has some of the layers, the first the embedding, "  \
-    "the last the head; micro-batches (--gradient_accumulation_steps, four for each stage or more) follow each other"
+    "pipeline stages, among which the ranks are divided: each has some of the layers, the first also the embedding, "  \
+    "the last also the head; micro-batches follow each other through them (take --gradient_accumulation_steps of "     \
+    "four per stage or more)"
 static const GxField gx__options_mesh_tp[] = {
     {"tp", GX_FIELD_INT, GX__OPTIONS_MESH_AT(tp), "0",
-     "ranks that share each layer; the others are stages (--pp) and data-parallel copies. 0: all that stages leave, if "
-     "the mode splits anything",
+     "ranks that share each layer (a tp group); the others are pipeline stages (--pp) and data-parallel copies; 0: all "
+     "that --pp leaves, if the mode splits anything",
      "0..256"},
 };
 static const GxField gx__options_mesh_stages[] = {
     {"pp", GX_FIELD_INT, GX__OPTIONS_MESH_AT(pp), "1", GX__OPTIONS_MESH_STAGES, "1..256"},
     {"pipeline_schedule", GX_FIELD_STRING, GX__OPTIONS_MESH_AT(pipeline_schedule), "1f1b",
-     "order of a pipeline's micro-batches: 1f1b; gpipe, all forwards first; zb1p, 1f1b whose weights' gradients fill "
-     "the gaps; two stages on each rank: interleaved, and zbv, whose second ones go back, so that the first rank has "
-     "the head, too. The result is the same",
+     "order of a pipeline's micro-batches: 1f1b; gpipe: all forwards first; zb1p: 1f1b with weight gradients in its "
+     "gaps; with two stages on each rank: interleaved, or zbv, whose second stages run in the reverse order, so that "
+     "the first rank also has the head. The result is the same",
      "1f1b|gpipe|interleaved|zb1p|zbv"},
 };
 // Of a program with a schedule of its own.
@@ -57,46 +58,45 @@ static const GxField gx__options_mesh_own_stages[] = {
 };
 static const GxField gx__options_mesh_layers[] = {
     {"stage_num_hidden_layers_list", GX_FIELD_INT_LIST, GX__OPTIONS_MESH_AT(stage_num_hidden_layers_list), NULL,
-     "layers of each stage, for unequal machines: 20,12. With two stages on each rank: of the ranks' first stages, "
-     "then "
-     "of the second ones, in the order of the layers",
+     "layers of each stage, such as 20,12 for unequal machines; with two stages on each rank: those of the ranks' "
+     "first stages, then of their second ones, in the order of the layers",
      "1..65536"},
 };
 static const GxField gx__options_mesh_shards[] = {
     {"zero", GX_FIELD_STRING, GX__OPTIONS_MESH_AT(zero), "auto",
-     "what data-parallel ranks share, each having a part, instead of each having all of it: 1 the optimizer's state; 2 "
-     "gradients, too; 3 weights, too (FSDP); 0 nothing. auto: 3 with --dp_shard or --dp_shard_list, else 0. "
-     "The result is the same, but for rounding where there are copies (--dp_replicate)",
+     "what data-parallel ranks share, so that each has a part instead of all of it: 1: the optimizer's state; 2: also "
+     "gradients; 3: also weights (FSDP); 0: nothing; auto: 3 with --dp_shard or --dp_shard_list, else 0. The result is "
+     "the same, but for rounding if there are copies (--dp_replicate)",
      "auto|0|1|2|3"},
     {"dp_shard", GX_FIELD_INT, GX__OPTIONS_MESH_AT(dp_shard), "0",
-     "data-parallel ranks that share what --zero says; where there are more, each further group of as many is a copy "
-     "(HSDP). 0: all, if --zero is not 0; -1: all",
+     "data-parallel ranks that share what --zero says; if there are more ranks, each further group of this size has a "
+     "copy (HSDP); 0: all ranks if --zero is not 0; -1: all ranks",
      "-1..256"},
     {"dp_replicate", GX_FIELD_INT, GX__OPTIONS_MESH_AT(dp_replicate), "0",
-     "such groups, each of which has the whole model; 0: as many as --dp_shard leaves ranks for", "0..256"},
+     "groups of --dp_shard ranks, each with a whole copy of the model; 0: as many as there are ranks for", "0..256"},
     {"dp_shard_list", GX_FIELD_INT_LIST, GX__OPTIONS_MESH_AT(dp_shard_list), NULL,
-     "the share of each rank of --dp_shard, for unequal memories: 3,1", "1..65536"},
+     "share of each rank of --dp_shard, such as 3,1 for unequal memory", "1..65536"},
     {"shard_grads_in_window", GX_FIELD_BOOL, GX__OPTIONS_MESH_AT(shard_grads_in_window), "false",
-     "with --zero 2 or 3: gradients are summed and shared out behind each micro-batch, not only behind a step's last: "
-     "less memory, more communication",
+     "with --zero 2 or 3: sum and share out gradients after each micro-batch, not only after a step's last; needs less "
+     "memory and more communication",
      NULL},
     {"gathered_units", GX_FIELD_INT, GX__OPTIONS_MESH_AT(gathered_units), "0",
-     "with --zero 3: so many units (the embedding, a layer, the head) are whole on a rank at once, at most; more take "
-     "more memory and spare communication. 0: two, or three where the head is the embedding's",
+     "with --zero 3: most units (embedding, layer or head) whose weights are whole on a rank at once; more need more "
+     "memory and less communication; 0: two, or three if the head is the embedding",
      "0..4096"},
 };
 // Of a program whose schedule shards everything.
 static const GxField gx__options_mesh_own_shards[] = {
-    {"tp", GX_FIELD_INT, GX__OPTIONS_MESH_AT(tp), "1", "ranks that share each layer in another way, as the mode says",
-     "1..256"},
+    {"tp", GX_FIELD_INT, GX__OPTIONS_MESH_AT(tp), "1",
+     "ranks that share each layer as the mode splits it (tensor or sequence parallelism)", "1..256"},
     {"dp_shard", GX_FIELD_INT, GX__OPTIONS_MESH_AT(dp_shard), "0",
-     "ranks that share every unit, the embedding, layers, the head; where there are more, as many again are a copy "
-     "(HSDP). 0 or -1: all that --tp leaves",
+     "ranks that share every unit (embedding, layers, head); if there are more ranks, each further group of this size "
+     "has a copy (HSDP); 0 or -1: all that --tp leaves",
      "-1..256"},
     {"dp_replicate", GX_FIELD_INT, GX__OPTIONS_MESH_AT(dp_replicate), "0",
-     "such groups, each of which has the whole model; 0: as many as --dp_shard leaves ranks for", "0..256"},
+     "groups of --dp_shard ranks, each with a whole copy of the model; 0: as many as there are ranks for", "0..256"},
     {"shard_grads_in_window", GX_FIELD_BOOL, GX__OPTIONS_MESH_AT(shard_grads_in_window), "false",
-     "gradients are summed and shared out behind each micro-batch, not only behind a step's last: less memory, more "
+     "sum and share out gradients after each micro-batch, not only after a step's last; needs less memory and more "
      "communication",
      NULL},
 };
@@ -181,14 +181,15 @@ static GxStatus gx__options_mesh_check_stages(const GxTrainOptions *o, int world
     const int listed = o->stage_num_hidden_layers_list.n, chunks = o->pp > 1 ? gx__options_mesh_chunks(o) : 1;
     if (listed && listed != chunks * o->pp)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "stage_num_hidden_layers_list has %d entr%s, and --pp %ld makes %ld stage%s%s: say one for each "
-                       "of them, or leave the list out",
+                       "stage_num_hidden_layers_list has %d entr%s, but --pp %ld makes %ld stage%s%s; give the layers "
+                       "of each stage, or leave the list out",
                        listed, listed == 1 ? "y" : "ies", (long)o->pp, (long)(chunks * o->pp),
                        chunks * o->pp == 1 ? "" : "s", chunks > 1 ? ", two on each rank" : "");
     if (o->pp == 1 && o->pipeline_schedule[0] && strcmp(o->pipeline_schedule, "1f1b"))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--pipeline_schedule %s is about stages, and --pp is 1: say --pp 2 or more, or leave it out",
-                       o->pipeline_schedule);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--pipeline_schedule %s needs several stages, but --pp is 1; say --pp 2 or more, or leave it out",
+            o->pipeline_schedule);
     return gx__options_mesh_check_divides("pp", o->pp, world, "", err);
 }
 
@@ -201,24 +202,23 @@ static GxStatus gx__options_mesh_check_zero(const GxTrainOptions *o, const GxCon
                                                           : NULL;
     if (of && zero == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--%s is about ranks that share what --zero says, and --zero is 0, nothing: say --zero 1, 2 or "
+                       "--%s is for ranks that share what --zero says, but --zero is 0 (nothing); say --zero 1, 2 or "
                        "3, or leave out --%s",
                        of, of);
     if (o->shard_grads_in_window && zero < 2)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--shard_grads_in_window is about gradients that ranks share, and with --zero %d each has all of "
-            "them: say --zero 2 or 3, or leave it out",
-            zero);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--shard_grads_in_window is for gradients that ranks share, but with --zero %d each rank has "
+                       "all of them; say --zero 2 or 3, or leave it out",
+                       zero);
     if (o->gathered_units && zero != 3)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--gathered_units is about weights that ranks share, and with --zero %d each has all of them: "
-                       "say --zero 3, or leave it out",
+                       "--gathered_units is for weights that ranks share, but with --zero %d each rank has all of "
+                       "them; say --zero 3, or leave it out",
                        zero);
     if (zero && o->reduce_bucket && gx_config_is_set(c, "reduce_bucket"))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--reduce_bucket sums the gradients of several layers at once, and with --zero %d those of each "
-                       "are shared out by themselves: leave out one of the two",
+                       "--reduce_bucket sums the gradients of several layers together, but with --zero %d those of "
+                       "each layer are shared out separately; leave out one of the two",
                        zero);
     return GX_OK;
 }
@@ -229,12 +229,12 @@ static GxStatus gx__options_mesh_check_shard_list(const GxTrainOptions *o, GxErr
     if (!listed || listed == o->dp_shard) return GX_OK;
     if (o->dp_shard == 1)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "dp_shard_list has %d entries, and each data-parallel rank has everything (--dp_shard 1): leave "
+                       "dp_shard_list has %d entries, but each data-parallel rank has everything (--dp_shard 1); leave "
                        "the list out",
                        listed);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "dp_shard_list has %d entr%s, and %ld ranks share (--dp_shard): say one for each of them, or leave "
-                   "the list out",
+                   "dp_shard_list has %d entr%s, but %ld ranks share (--dp_shard); give the share of each rank, or "
+                   "leave the list out",
                    listed, listed == 1 ? "y" : "ies", (long)o->dp_shard);
 }
 
@@ -258,7 +258,7 @@ static GxStatus gx__options_mesh_resolve_shards(GxTrainOptions *o, const GxConfi
     if (o->dp_replicate && o->dp_replicate * o->dp_shard != copies)
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
-            "--dp_replicate %ld x --dp_shard %ld are %ld ranks, and there are %d%s; leave out one of the two",
+            "--dp_replicate %ld x --dp_shard %ld are %ld ranks, but there are %d%s; leave out one of the two",
             (long)o->dp_replicate, (long)o->dp_shard, (long)(o->dp_replicate * o->dp_shard), copies, left);
     return gx__options_mesh_check_shard_list(o, err);
 }
@@ -268,8 +268,8 @@ GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxM
     const int is_split = gx_methods_split(mode->methods);
     if (!is_split && o->tp > 1)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--tp %ld: mode %s splits nothing among ranks; leave out --tp, or take another mode",
-                       (long)o->tp, mode->name);
+                       "--tp %ld: mode %s splits nothing among ranks; leave out --tp, or use another mode", (long)o->tp,
+                       mode->name);
     if (!o->pp) o->pp = gx_max(world / gx_max(o->tp, 1), 1);
     GX_TRY(gx__options_mesh_check_stages(o, world, err));
     const int of_stage = world / (int)o->pp;

@@ -25,18 +25,20 @@ GX_END
 
 #define GX__OPTIONS_MODE_AT(field) offsetof(GxTrainOptions, field)
 static const GxField gx__options_mode_fields[] = {
-    {"mode", GX_FIELD_STRING, GX__OPTIONS_MODE_AT(mode), "serial", "how one copy of the model is split over ranks",
-     GX_MODE_NAMES},
+    {"mode", GX_FIELD_STRING, GX__OPTIONS_MODE_AT(mode), "serial",
+     "how the ranks of a tp group split the model (docs/modes.md)", GX_MODE_NAMES},
     {"att", GX_FIELD_STRING, GX__OPTIONS_MODE_AT(att), "auto",
-     "instead of a mode: attention, split by heads (tp) or by the sequence (sp); auto: as --mode says, or none",
+     "how attention is split, instead of --mode: by heads (tp) or by the sequence (sp); auto: as --mode says, or none",
      "auto|none|tp|sp"},
     {"con", GX_FIELD_STRING, GX__OPTIONS_MODE_AT(con), "auto",
-     "what joins attention and MLP to the stream, split by the sequence; auto: as --mode says, or none",
+     "how CON, which adds the results of attention and MLP to the residual stream, is split: by the sequence (sp); "
+     "auto: as --mode says, or none",
      "auto|none|sp"},
     {"mlp", GX_FIELD_STRING, GX__OPTIONS_MODE_AT(mlp), "auto",
-     "the MLP, split by columns or by the sequence; auto: as --mode says, or none", "auto|none|tp|sp"},
+     "how the MLP is split: by columns (tp) or by the sequence (sp); auto: as --mode says, or none", "auto|none|tp|sp"},
     {"ends", GX_FIELD_STRING, GX__OPTIONS_MODE_AT(ends), "auto",
-     "embedding and head, split by the vocabulary or by the sequence; auto: as suits the others", "auto|none|tp|sp"},
+     "how embedding and head are split: by the vocabulary (tp) or by the sequence (sp); auto: to suit the others",
+     "auto|none|tp|sp"},
 };
 
 GxStatus gx_options_add_mode(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const char *program, GxError *err)
@@ -69,9 +71,10 @@ static GxStatus gx__options_mode_choose_mode(GxTrainOptions *o, const GxConfig *
                                gx_config_source(c, "con") == GX_FROM_FLAG || gx_config_source(c, "mlp") == GX_FROM_FLAG;
     if (!gx__options_mode_blocks_are_given(o) || !gx__options_mode_mode_is_given(o, c)) return GX_OK;
     if (mode_by_flag == blocks_by_flag)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--mode %s says how every block is split; leave it out, or leave out --att, --con and --mlp",
-                       o->mode);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--mode %s already says how every block is split; leave it out, or leave out --att, --con and --mlp",
+            o->mode);
     if (blocks_by_flag) snprintf(o->mode, sizeof o->mode, "serial");
     else
         snprintf(o->att, sizeof o->att, "auto"), snprintf(o->con, sizeof o->con, "auto"),

@@ -385,13 +385,13 @@ GxStatus gx_output_refuse_nested(const char *option, const char *path, GxError *
         if (gx_path_join(manifest, folder, GX_MANIFEST, &too_long) != GX_OK || !gx_path_is_file(manifest)) continue;
         if (is_itself)
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "%s %s is there already, and is not empty: it has a %s, as checkpoints and models have; "
-                           "choose another place",
+                           "%s %s already exists and is not empty: it has a %s, as checkpoints and models have; choose "
+                           "another place",
                            option, path, GX_MANIFEST);
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s %s lies in %s, which has a %s: a checkpoint is removed with all that is in it; choose "
-                       "another place",
-                       option, path, folder, GX_MANIFEST);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "%s %s lies in %s, which has a %s: when that checkpoint is removed, all in it is; choose another place",
+            option, path, folder, GX_MANIFEST);
     }
     return GX_OK;
 }
@@ -404,11 +404,9 @@ static GxStatus gx__output_refuse_nameless(const char *output_dir, const char *n
     GX_TRY(gx_checkpoint_newest(output_dir, 0, newest, NULL, err));
     if (newest[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s holds %s, and checkpoints (%s is the newest that is whole), but no run.json says which run "
-                       "they are of: "
-                       "%s; put it back, or go on from that checkpoint in another folder (--resume %s --output_dir "
-                       "%s); where %s is "
-                       "not of a run, move it away",
+                       "%s holds %s and checkpoints (%s is the newest complete one), but no run.json that says which "
+                       "run they belong to: %s; put it back, or continue from that checkpoint in another folder "
+                       "(--resume %s --output_dir %s); if %s belongs to no run, move it away",
                        output_dir, name, newest, why->message, newest, other, name);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "%s holds %s, but no run that could be resumed, and a new run would overwrite that (%s); move it "
@@ -427,11 +425,11 @@ GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home,
     if (!found) return gx__output_refuse_nameless(output_dir, name, &why, err);
     gx__output_suggest(output_dir, other, sizeof other);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s holds a run already%s; go on with it (--resume auto --output_dir %s), choose another folder "
+                   "%s already holds a run%s; continue it (--resume auto --output_dir %s), choose another folder "
                    "(--output_dir %s), or replace it (--overwrite_output_dir)",
                    output_dir,
                    !run           ? ""
-                   : found == run ? ", another way of the one that is resumed"
+                   : found == run ? ", a different course of the one that is resumed"
                                   : ", which is not the one that is resumed",
                    output_dir, other);
 }
@@ -545,15 +543,14 @@ static GxStatus gx__output_refuse_conflict(const char *path, int64_t run, int64_
     if (!gx_folder_is_ours(path))
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
-            "this run may have to save step %ld to %s, which is there already, without a %s: another program "
-            "wrote it, or this one did not finish; move it away or remove it, or choose another --output_dir",
+            "this run may have to save step %ld to %s, which already exists, but without a %s: another program wrote "
+            "it, or this one did not finish; move it away, remove it, or choose another --output_dir",
             (long)step, path, GX_MANIFEST);
     if (!gx__output_is_checkpoint(path))
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "this run may have to save step %ld to %s, which has no trainer_state.json that would tell which "
-            "run's it is; move it away or remove it, or choose another --output_dir",
-            (long)step, path);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "this run may have to save step %ld to %s, which has no trainer_state.json that says to which "
+                       "run it belongs; move it away, remove it, or choose another --output_dir",
+                       (long)step, path);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "this run may have to save step %ld to %s, which is a checkpoint of another run; choose another "
                    "--output_dir, or move that checkpoint away or remove it",
@@ -666,9 +663,10 @@ GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[G
         const int whole = gx_folder_verify(newest, 1, &torn) == GX_OK;
         if (whole && gx__output_belongs_to(newest, run)) break;
         if (whole)
-            gx_log(log, GX_LOG_WARNING, "%s is of another run than the one that was begun last in %s, passing it over",
-                   newest, output_dir);
-        else gx_log(log, GX_LOG_WARNING, "%s is not whole, passing it over: %s", newest, torn.message);
+            gx_log(log, GX_LOG_WARNING,
+                   "%s belongs to another run than the last one that was started in %s, and is skipped", newest,
+                   output_dir);
+        else gx_log(log, GX_LOG_WARNING, "%s is incomplete, and is skipped: %s", newest, torn.message);
         newest[0] = 0;
     }
     gx_folder_close(&list);
@@ -703,13 +701,13 @@ GxStatus gx_output_compare_space(const char *output_dir, int64_t left, int64_t b
     const double mb = (double)bytes / 1e6, left_mb = (double)left / 1e6;
     if (left < bytes)
         return GX_FAIL(err, GX_ERR_IO,
-                       "a checkpoint takes %.1f MB, and the disk of %s has %.1f MB left; make room, or choose another "
-                       "--output_dir",
+                       "a checkpoint takes %.1f MB, but the disk of %s has only %.1f MB left; make room, or choose "
+                       "another --output_dir",
                        mb, output_dir, left_mb);
     if ((double)left < (double)count * (double)bytes)
         gx_log(log, GX_LOG_WARNING,
-               "%ld checkpoint%s of %.1f MB will be in %s at once, and its disk has %.1f MB left; --save_total_limit "
-               "says how many are kept",
+               "%ld checkpoint%s of %.1f MB will be in %s at once, but its disk has only %.1f MB left; "
+               "--save_total_limit says how many are kept",
                (long)count, gx_text_s(count), mb, output_dir, left_mb);
     return GX_OK;
 }
@@ -732,12 +730,12 @@ static GxStatus gx__output_refuse_run(const char *folder, const char *option, co
     GX_TRY(gx_checkpoint_newest(folder, 0, newest, NULL, err));
     if (newest[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--%s %s: that is a folder with checkpoints in it, and has no %s of its own; name one of "
-                       "them: the newest is --%s %s",
+                       "--%s %s: that folder contains checkpoints, and has no %s of its own; name one of them: the "
+                       "newest is --%s %s",
                        option, folder, option, option, newest);
     if (gx_run_read(folder).run)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s %s: that is the folder of a run without a whole checkpoint", option,
-                       folder);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s %s: that is the folder of a run without a complete checkpoint",
+                       option, folder);
     return GX_OK;
 }
 
@@ -756,10 +754,10 @@ GxStatus gx_output_check_exists(const char *folder, const char *option, GxError 
     const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
     if (!folder[0] || access(folder, F_OK) == 0) return GX_OK;
     if (!gx__output_may_be_on_hub(folder))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "there is no folder %s; --%s takes one", folder, option);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "there is no folder %s; --%s needs one", folder, option);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "there is no folder %s; if that is a name on the Hugging Face hub: `hf download %s --local-dir %s` "
-                   "(pip install huggingface_hub) fetches it into a folder, then say --%s %s",
+                   "there is no folder %s; if that is a name on the Hugging Face hub, download it with `hf download %s "
+                   "--local-dir %s` (pip install huggingface_hub), then say --%s %s",
                    folder, folder, name, option, name);
 }
 
@@ -772,7 +770,7 @@ GxStatus gx_output_check_place(const char *folder, GxError *err)
     gx_path_parent(parent, path);
     if (number < 0 || !gx_run_read(parent).run) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "--output_dir %s is the name of a checkpoint of the run in %s, which would be taken for one, and "
+                   "--output_dir %s has the name of a checkpoint of the run in %s, and would be taken for one, and "
                    "removed; choose another folder",
                    folder, parent);
 }
@@ -788,11 +786,11 @@ static GxStatus gx__output_refuse_file(const char *folder, GxError *err)
     const char *end = strrchr(folder, '.');
     if (!gx_path_is_file(folder)) return GX_OK;
     if (end && !strcmp(end, ".gguf"))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s is a file, and --model takes a folder; ./convert_gguf --gguf %s --output_dir FOLDER makes "
-                       "one of it",
-                       folder, folder);
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is a file, and --model takes the folder that has config.json and weights",
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "%s is a file, but --model needs a folder; ./convert_gguf --gguf %s --output_dir FOLDER makes one of it",
+            folder, folder);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is a file, but --model needs the folder that has config.json and weights",
                    folder);
 }
 
@@ -807,7 +805,6 @@ GxStatus gx_output_check_model(const char *folder, GxError *err)
     GX_TRY(gx_sentence_check_place(folder, err));
     GX_TRY(gx_path_join(manifest, folder, GX_MANIFEST, err));
     if (!gx_path_is_file(manifest) || gx_folder_verify(folder, 1, &torn) == GX_OK) return GX_OK;
-    return GX_FAIL(err, gx_error_code(&torn), "%s; where that was changed on purpose, remove %s", torn.message,
-                   manifest);
+    return GX_FAIL(err, gx_error_code(&torn), "%s; if that was changed on purpose, remove %s", torn.message, manifest);
 }
 #endif

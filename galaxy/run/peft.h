@@ -125,7 +125,7 @@ static const GxJsonKey gx__peft_lora_keys[] = {
     {"alpha_pattern", GX_KEY_READ, NULL},
     {"init_lora_weights", GX_KEY_READ, NULL},
     {"ensure_weight_tying", GX_KEY_READ, NULL},
-    {"loftq_config", GX_KEY_HARMLESS, "how factors begin; init_lora_weights says whether they began so"},
+    {"loftq_config", GX_KEY_HARMLESS, "how LoRA's matrices begin; init_lora_weights says whether they began so"},
     {"eva_config", GX_KEY_HARMLESS, "as loftq_config"},
     {"corda_config", GX_KEY_HARMLESS, "as loftq_config"},
     {"lora_ga_config", GX_KEY_HARMLESS, "as loftq_config"},
@@ -135,18 +135,18 @@ static const GxJsonKey gx__peft_lora_keys[] = {
     {"megatron_core", GX_KEY_HARMLESS, "where Megatron's layers come from, with megatron_config"},
     {"qalora_group_size", GX_KEY_HARMLESS, "with use_qalora"},
     {"runtime_config", GX_KEY_HARMLESS, "peft ignores it in a file"},
-    {"bias=\"none\"", GX_KEY_REFUSED, "the file has biases that were trained with the factors"},
+    {"bias=\"none\"", GX_KEY_REFUSED, "the file has biases that were trained with LoRA's matrices"},
     {"use_dora", GX_KEY_REFUSED, "matrices are scaled besides, to a length of their own (DoRA)"},
     {"lora_bias", GX_KEY_REFUSED, "B has a bias"},
     {"layer_replication", GX_KEY_REFUSED, "layers of the base come several times"},
-    {"target_parameters", GX_KEY_REFUSED, "there are factors of tensors that are no module's weight"},
+    {"target_parameters", GX_KEY_REFUSED, "there are LoRA matrices for tensors that are no module's weight"},
     {"trainable_token_indices", GX_KEY_REFUSED, "rows of the embedding are replaced"},
     {"megatron_config", GX_KEY_REFUSED, "it is of a model of Megatron's layers"},
     {"use_qalora", GX_KEY_REFUSED, "A reads averages of its input (QA-LoRA)"},
-    {"use_bdlora", GX_KEY_REFUSED, "factors are block-diagonal (BD-LoRA)"},
+    {"use_bdlora", GX_KEY_REFUSED, "LoRA's matrices are block-diagonal (BD-LoRA)"},
     {"arrow_config", GX_KEY_REFUSED, "each token chooses among several adapters (Arrow)"},
     {"alora_invocation_tokens", GX_KEY_REFUSED, "the adapter acts from these tokens on alone (aLoRA)"},
-    {"monteclora_config", GX_KEY_REFUSED, "factors are drawn (MonteCLoRA)"},
+    {"monteclora_config", GX_KEY_REFUSED, "LoRA's matrices are sampled (MonteCLoRA)"},
     {"kasa_config", GX_KEY_REFUSED,
      "the base lacks its smallest singular values, and a diagonal stands between A and B"},
 };
@@ -222,29 +222,28 @@ static GxStatus gx__peft_check_init(GxPeftConfig *c, const GxJson *json, const c
     if (gx_json_type(value) <= GX_JSON_NULL || gx_json_type(value) == GX_JSON_BOOL) return GX_OK;
     const gx__PeftInit *init = gx__peft_init_of(name);
     if (!init)
-        return GX_FAIL(
-            err, GX_ERR_UNSUPPORTED,
-            "%s: init_lora_weights is \"%.60s\", which is not known: it may have changed the base's weights; "
-            "true, false, gaussian, orthogonal, mica and eva leave them as they are",
-            path, name);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: init_lora_weights is \"%.60s\", which is not known and may have changed the base model's "
+                       "weights; true, false, gaussian, orthogonal, mica and eva leave them as they are",
+                       path, name);
     c->freezes_b = init->kind == GX__PEFT_INIT_FREEZES_B;
     if (init->kind < GX__PEFT_INIT_CHANGES) return GX_OK;
     return GX_FAIL(
         err, GX_ERR_UNSUPPORTED,
-        "%s: init_lora_weights is \"%.60s\", for which peft changed the base's weights before it trained: the "
-        "adapter fits those, and not the base's folder; %sif --model is a folder with the changed weights, "
-        "set the key to true",
+        "%s: init_lora_weights is \"%.60s\", for which peft changed the base model's weights before training, so the "
+        "adapter does not fit the base model's folder; %sif --model is a folder with the changed weights, set the key "
+        "to true",
         path, name,
         init->kind == GX__PEFT_INIT_QUANTIZES
             ? ""
-            : "save it with path_initial_model_for_weight_conversion, which makes a plain adapter of it, or ");
+            : "save it with path_initial_model_for_weight_conversion, which makes an ordinary adapter of it, or ");
 }
 
 static GxStatus gx__peft_refuse_type(const char *type, const char *path, GxError *err)
 {
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                    "%s: peft_type is \"%.60s\"; LORA, " GX_PEFT_PROMPT ", " GX_PEFT_PROMPT_V2 ", " GX_PEFT_BOTTLENECK
-                   " and " GX_PEFT_SIDE " are built",
+                   " and " GX_PEFT_SIDE " are supported",
                    path, type);
 }
 
@@ -258,14 +257,14 @@ static GxStatus gx__peft_check_task(const GxPeftConfig *c, const GxJson *json, c
     if (!is_built)
         return GX_FAIL(
             err, GX_ERR_UNSUPPORTED,
-            "%s: task_type is \"%s\", which is not built; CAUSAL_LM, SEQ_CLS, FEATURE_EXTRACTION and null are", path,
-            c->task_type);
+            "%s: task_type is \"%s\", which is not supported; CAUSAL_LM, SEQ_CLS, FEATURE_EXTRACTION and null are",
+            path, c->task_type);
     const int has_head = strstr(c->modules_to_save, "classifier") || strstr(c->modules_to_save, "score") ||
                          strstr(c->targets, "classifier") || strstr(c->targets, "score");
     if (!has_head || c->task_type[0] || !of[0] || gx_text_stem(of, "ForSequenceClassification") >= 0) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s: auto_mapping says that the adapter's classifier is of a %.100s, which is not built; those of "
-                   "a ...ForSequenceClassification are",
+                   "%s: auto_mapping says that the adapter's classifier belongs to a %.100s, which is not supported; "
+                   "only ...ForSequenceClassification is",
                    path, of);
 }
 
@@ -299,7 +298,7 @@ static GxStatus gx__peft_names(const GxJson *json, const char *key, int may_be_p
     for (int64_t i = 0; i < gx_json_size(list); i++) {
         const char *name = gx_json_string(gx_json_at(list, i));
         if (!name[0] || strchr(name, ',') || gx_module_is_pattern(name))
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s: name %ld of %s is no name of a module", path, (long)i, key);
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: name %ld of %s is not the name of a module", path, (long)i, key);
         n += (size_t)snprintf(names + n, size - n, "%s%s", n ? "," : "", name);
         if (n >= size)
             return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the names of %s have more than %d characters", path, key,
@@ -327,7 +326,7 @@ static GxStatus gx__peft_layers(GxPeftConfig *c, const GxJson *json, const char 
     if (gx_json_type(layers) <= GX_JSON_NULL || (is_list && !gx_json_size(layers))) return GX_OK;
     if (c->targets[0] && (gx_module_is_pattern(c->targets) || !strcasecmp(c->targets, "all-linear")))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: layers_to_transform goes with a list of target_modules, and here they are a text", path);
+                       "%s: layers_to_transform needs a list of target_modules, but here they are a single text", path);
     if (is_list && gx_json_size(layers) > GX_FIELD_LIST)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: layers_to_transform has more than %d layers", path, GX_FIELD_LIST);
     for (int64_t i = 0; i < (is_list ? gx_json_size(layers) : 1); i++) {
@@ -342,8 +341,8 @@ static GxStatus gx__peft_layers(GxPeftConfig *c, const GxJson *json, const char 
     GX_TRY(gx__peft_text(json, "layers_pattern", c->layers_pattern, sizeof c->layers_pattern, path, err));
     if (!gx_module_is_pattern(c->layers_pattern)) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s: layers_pattern is the regular expression \"%s\", which is not built; names of lists are, "
-                   "\"layers\"",
+                   "%s: layers_pattern is the regular expression \"%s\", which is not supported; use the name of a "
+                   "list of layers, such as \"layers\"",
                    path, c->layers_pattern);
 }
 
@@ -379,8 +378,8 @@ static GxStatus gx__peft_tie(GxPeftConfig *c, const GxJson *json, const char *pa
     for (int i = 0; i < 4; i++)
         if (c->ties && strstr(c->targets, words[i]))
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "%s: ensure_weight_tying is true, and target_modules has %s, which is not built: factors "
-                           "would be shared by the embedding and a head that is tied to it",
+                           "%s: ensure_weight_tying is true, and target_modules has %s, which is not supported: the "
+                           "embedding and the head that is tied to it would share LoRA's matrices",
                            path, words[i]);
     return GX_OK;
 }
@@ -390,8 +389,7 @@ static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *p
     const char *name = gx_json_string(gx_json_get(json, "peft_type"));
     const gx__PeftType *type = gx__peft_type_of(name);
     if (!gx_json_get(json, "peft_type"))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s has no peft_type, which says of which kind the adapter is (\"LORA\")",
-                       path);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s has no peft_type to say which kind of adapter it is (\"LORA\")", path);
     if (!type) return gx__peft_refuse_type(name, path, err);
     const int is_lora = type == gx__peft_types;
     GX_TRY(gx_json_check_keys(json, type->key, type->keys, path, log, err));

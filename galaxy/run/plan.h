@@ -183,9 +183,9 @@ static GxStatus gx__plan_refuse_all(const GxPlan *p, const GxPlanPlace *place, c
         snprintf(instead, sizeof instead, "let the %d data-parallel ranks share the model (--zero 3: about %.0f MB), ",
                  p->copies, (double)shared / 1e6);
     return GX_FAIL(err, GX_ERR_MEMORY,
-                   "the plan needs %.1f MB %s %.1f MB left; weights, gradients and optimizer alone do not fit, or not "
-                   "beside one sample: %smake the model smaller, put its layers on more machines or cards (--pp), or "
-                   "take --optimizer sgd --momentum 0",
+                   "the plan needs %.1f MB %s %.1f MB left; weights, gradients and optimizer do not fit, or leave no "
+                   "room for one sample: %suse a smaller model, put its layers on more machines or cards (--pp), or "
+                   "say --optimizer sgd --momentum 0",
                    (double)place->bytes / 1e6, where, (double)place->has / 1e6, instead);
 }
 

@@ -189,7 +189,7 @@ GxStatus gx_threads_take(int threads, GxError *err)
 #endif
     if (taken == threads) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "OpenMP allows %d of the %d threads that this rank takes: unset OMP_THREAD_LIMIT and "
+                   "OpenMP allows %d of the %d threads that this rank needs; unset OMP_THREAD_LIMIT and "
                    "OMP_MAX_ACTIVE_LEVELS, or say --threads %d",
                    taken, threads, taken);
 }
@@ -204,7 +204,8 @@ static void gx__processors_share_text(const GxComm *comm, int threads, char *tex
     size_t n = (size_t)snprintf(text, size, "%d core%s / %d rank%s%s", cores, gx_text_s(cores), ranks, gx_text_s(ranks),
                                 comm && comm->world > ranks ? " here" : "");
     if (affinity < machine)
-        n += (size_t)snprintf(text + n, size - n, "; this process may use %d of the machine's %d", affinity, machine);
+        n += (size_t)snprintf(text + n, size - n, "; this process may use %d of the machine's %d cores", affinity,
+                              machine);
     if (limit > 0 && limit < affinity)
         n += (size_t)snprintf(text + n, size - n, "; the CPU limit of this container is %g", limit);
     if (variable && atoi(variable) != threads) snprintf(text + n, size - n, "; OMP_NUM_THREADS does not count");
@@ -231,19 +232,20 @@ void gx_warn_cores(const GxLogger *log, int threads, int local_ranks)
               share = (int)gx_max(machine / gx_max(local_ranks, 1), 1);
     const char *policy = getenv("OMP_WAIT_POLICY");
     if (threads > cores)
-        gx_log(log, GX_LOG_WARNING, "%d threads on %d cores: they will wait for each other; use %d threads%s", threads,
-               cores, cores,
-               affinity < machine ? ", or lift the binding (Open MPI: OMPI_MCA_hwloc_base_binding_policy=none)" : "");
+        gx_log(log, GX_LOG_WARNING, "%d threads on %d cores wait for each other; use %d threads%s", threads, cores,
+               cores,
+               affinity < machine ? ", or remove the binding (Open MPI: OMPI_MCA_hwloc_base_binding_policy=none)" : "");
     else if (affinity < share)
-        gx_log(log, GX_LOG_WARNING,
-               "this process is bound to %d of the machine's %d cores, where its share is %d: by taskset, a batch "
-               "system, a variable of OpenMP's, or Open MPI (OMPI_MCA_hwloc_base_binding_policy=none lifts that)",
-               affinity, machine, share);
+        gx_log(
+            log, GX_LOG_WARNING,
+            "this process is bound to %d of the machine's %d cores, although its share is %d; taskset, a batch system, "
+            "an OpenMP variable, or Open MPI did that (OMPI_MCA_hwloc_base_binding_policy=none turns it off)",
+            affinity, machine, share);
     else if (threads > 1 && threads * local_ranks > machine && gx_waiting_is_chosen() &&
              !(policy && (policy[0] == 'p' || policy[0] == 'P')))
         gx_log(log, GX_LOG_WARNING,
-               "%d ranks of %d threads on %d cores, and waiting threads spin: set OMP_WAIT_POLICY=passive, or use "
-               "fewer threads",
+               "%d ranks of %d threads on %d cores spin while they wait; set OMP_WAIT_POLICY=passive, or use fewer "
+               "threads",
                local_ranks, threads, machine);
 }
 
@@ -262,7 +264,8 @@ void gx_warn_waiting(const GxLogger *log, int threads)
 {
     if (threads > 1 && !gx_waiting_is_chosen())
         gx_log(log, GX_LOG_WARNING,
-               "OpenMP's threads spin while they wait, which slows down everything on this machine, this program "
-               "included; set OMP_WAIT_POLICY=passive before it starts (OMP_WAIT_POLICY=active: it is meant so)");
+               "OpenMP's threads spin while they wait, which slows down everything on this machine, including this "
+               "program; set OMP_WAIT_POLICY=passive before it starts (or OMP_WAIT_POLICY=active, if that is what you "
+               "want)");
 }
 #endif

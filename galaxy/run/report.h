@@ -45,25 +45,26 @@ void gx_report_resumed(const GxSession *s, const char *changes)
     if (r->folder[0])
         gx_report(s->g, "resumed from %s: step %ld, %ld sample%s seen\n", r->folder, (long)s->run->at.step,
                   (long)s->run->at.samples, gx_text_s(s->run->at.samples));
-    if (changes[0]) gx_report(s->g, "  other than before: %s\n", changes);
+    if (changes[0]) gx_report(s->g, "  changed since then: %s\n", changes);
 }
 
 void gx_report_weights(const GxSession *s, const GxWeightsLoaded *w)
 {
     const GxTrainRun *r = s->run;
     if (w->reinitialised.n)
-        gx_report(s->g, "  new, in place of those in %s (--ignore_mismatched_sizes): %s\n", r->o.model,
+        gx_report(s->g, "  newly initialised instead of those in %s (--ignore_mismatched_sizes): %s\n", r->o.model,
                   w->reinitialised.text);
-    if (w->missing.n) gx_report(s->g, "  new, not in %s: %s\n", r->o.model, w->missing.text);
-    if (w->mismatched.n) gx_report(s->g, "  new, of another shape in %s: %s\n", r->o.model, w->mismatched.text);
-    if (w->unexpected.n) gx_report(s->g, "  not needed of %s: %s\n", r->o.model, w->unexpected.text);
+    if (w->missing.n) gx_report(s->g, "  newly initialised, not in %s: %s\n", r->o.model, w->missing.text);
+    if (w->mismatched.n)
+        gx_report(s->g, "  newly initialised, of another shape in %s: %s\n", r->o.model, w->mismatched.text);
+    if (w->unexpected.n) gx_report(s->g, "  not needed from %s: %s\n", r->o.model, w->unexpected.text);
 }
 
 void gx_report_abandoned(const GxSession *s, int checkpoints, int64_t lines)
 {
     const GxTrainRun *r = s->run;
     if (!checkpoints && !lines) return;
-    gx_report(s->g, "  set apart in %s/%s, what came after step %ld before: %d checkpoint%s, %ld line%s of the log\n",
+    gx_report(s->g, "  moved to %s/%s what came after step %ld before: %d checkpoint%s, %ld line%s of the log\n",
               r->o.output_dir, GX_ABANDONED, (long)r->at.step, checkpoints, gx_text_s(checkpoints), (long)lines,
               gx_text_s(lines));
 }

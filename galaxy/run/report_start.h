@@ -130,8 +130,8 @@ static void gx__report_start_attention(FILE *out, const GxSession *s)
             if (!device->attention_misses_tensor_cores(s->g, dtype, c->head_dim)) continue;
             said = c->head_dim;
             fprintf(out,
-                    "attention: heads of %ld are computed without tensor cores, which in %s take multiples of %d up to "
-                    "128: expect it to be slow\n",
+                    "attention: heads of %ld are computed without tensor cores, which in %s support multiples of %d up "
+                    "to 128; expect it to be slow\n",
                     (long)said, r->o.precision, (int)(16 / gx_dtype_size(dtype)));
         }
 }
@@ -142,7 +142,7 @@ static void gx__report_start_options(FILE *out, const GxSession *s)
     const int columns = gx_report_columns(s->g);
     GxError ignored = GX_ZERO; // without it only this line is missing
     GxJson *json = gx_config_changed_to_json(&s->run->config, &ignored);
-    int column = fprintf(out, "options, where not the default:");
+    int column = fprintf(out, "options that differ from their defaults:");
     for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
         char *text = NULL;
         int64_t bytes = 0;
@@ -255,7 +255,7 @@ static void gx__report_start_tuning(FILE *out, const GxSession *s)
                 gx_tuning_say_modules(o, said), gx_tuning_quantize(o) ? "; the model in " : "",
                 gx_tuning_quantize(o) ? o->quantize : "");
     if (m->bottleneck.reduction)
-        fprintf(out, "adapters: width %ld, %ld inside, behind attention and MLP of each layer\n",
+        fprintf(out, "adapters: width %ld, %ld inside, after attention and MLP of each layer\n",
                 (long)gx_model_width(m), (long)(gx_model_width(m) / m->bottleneck.reduction));
     if (m->side.reduction)
         fprintf(out, "side network: width %ld beside %ld, %s, %s biases; no gradient goes through the model\n",

@@ -110,7 +110,7 @@ void gx_report_summary(const GxSession *s, const char *svg)
     fprintf(r.out, "peak memory%s %.0f MB, planned %.0f MB%s\n",
             s->g->world > 1 && s->plan.ranks_here == 1 ? " of rank 0" : "", (double)peak / 1e6,
             (double)gx_plan_total(&s->plan) / 1e6,
-            peak > s->plan.peak_before ? "" : " for training;\n  the peak was before, when the data were opened");
+            peak > s->plan.peak_before ? "" : " for training;\n  the peak was earlier, when the data were opened");
     const char *last = s->run->at.saved > s->run->at.begun ? folder : s->run->resume.folder;
     fprintf(r.out, "checkpoint: %s\nloss curve: %s, log: %s\n", *last ? last : "none", svg, s->run->log_path);
     gx_report_end(&r, s->g);

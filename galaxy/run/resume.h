@@ -85,7 +85,7 @@ static GxStatus gx__resume_parent(char parent[GX_PATH], const char *folder, GxEr
     if (!real || !given) {
         free(real);
         free(given);
-        return GX_FAIL(err, GX_ERR_IO, "cannot find out where %s lies", folder);
+        return GX_FAIL(err, GX_ERR_IO, "cannot find out where %s is", folder);
     }
     const char *a = strrchr(given, '/'), *b = strrchr(real, '/');
     const int is_named = !strcmp(a ? a + 1 : given, b + 1);
@@ -118,7 +118,7 @@ static GxStatus gx__resume_read_state(GxResume *r, GxError *err)
     GX_TRY(gx_path_join(path, r->folder, "trainer_state.json", err));
     GX_TRY(gx_train_state_read(path, &r->state, err));
     if (number >= 0 && number != r->state.step)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: global_step is %ld, but the folder is called checkpoint-%ld", path,
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: global_step is %ld, but the folder is named checkpoint-%ld", path,
                        (long)r->state.step, (long)number);
     GX_TRY(gx__resume_read_args(r, r->folder, err));
     const struct {
@@ -128,7 +128,7 @@ static GxStatus gx__resume_read_state(GxResume *r, GxError *err)
     for (int i = 0; i < 2; i++) {
         const GxJson *then = gx_json_get(r->args, same[i].name);
         if (gx_json_type(then) != GX_JSON_INT || gx_json_int(then) != same[i].state)
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s is %ld, which is not what %s says", path, same[i].name,
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s is %ld, but %s says otherwise", path, same[i].name,
                            (long)same[i].state, r->args_path);
     }
     return GX_OK;
@@ -144,7 +144,7 @@ static GxStatus gx__resume_start_over(GxContext *g, GxResume *r, const GxTrainOp
     GX_TRY(gx_path_join(path, output_dir, "training_args.json", &g->error));
     const int is_said = gx_options_is_inference(o); // else where it begins (notes.h)
     if (is_said && r->state.run)
-        gx_log(&g->log, GX_LOG_WARNING, "--resume auto: the run in %s has no checkpoint to go on from", output_dir);
+        gx_log(&g->log, GX_LOG_WARNING, "--resume auto: the run in %s has no checkpoint to continue from", output_dir);
     else if (is_said) {
         const int is_near = gx_run_find_near(output_dir, near);
         gx_log(&g->log, GX_LOG_WARNING, "--resume auto: there is nothing to resume in %s%s%s", output_dir,
@@ -160,28 +160,28 @@ static GxStatus gx__resume_check_state(const char *folder, GxError *err)
     GX_TRY(gx_path_join(path, folder, "trainer_state.json", err));
     GX_TRY(gx_path_join(manifest, folder, GX_MANIFEST, err));
     if (gx_path_is_file(path) || !gx_path_is_file(manifest)) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT,
-                   "there is no %s, which says how far the run was: it cannot go on from there; take an earlier "
-                   "checkpoint, or begin a new run from the weights alone: remove %s, which names the missing file, "
-                   "and say --model %s",
-                   path, manifest, folder);
+    return GX_FAIL(
+        err, GX_ERR_FORMAT,
+        "there is no %s, which says how far the run was, so it cannot be resumed from there; use an earlier "
+        "checkpoint, or begin a new run from its weights: remove %s, which names the missing file, and say --model %s",
+        path, manifest, folder);
 }
 
 static GxStatus gx__resume_check_folder(const GxResume *r, GxError *err)
 {
     GxError torn = GX_ZERO;
     if (!gx_path_is_folder(r->folder))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "there is no folder %s; --resume takes auto, or a checkpoint's folder",
-                       r->folder);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "there is no folder %s; --resume needs auto, or the folder of a checkpoint", r->folder);
     if (gx_run_read(r->folder).run)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s is the folder of a run; name a checkpoint in it, or go on with it by --resume auto "
+                       "%s is the folder of a run; name a checkpoint in it, or continue the run with --resume auto "
                        "--output_dir %s",
                        r->folder, r->folder);
     GX_TRY(gx__resume_check_state(r->folder, err));
     if (gx_folder_verify(r->folder, 1, &torn) == GX_OK) return GX_OK;
     return GX_FAIL(err, gx_error_code(&torn),
-                   "%s; take another checkpoint of the run, as --resume auto does, which passes over what is not whole",
+                   "%s; use another checkpoint of the run, as --resume auto does, which skips incomplete ones",
                    torn.message);
 }
 
@@ -215,7 +215,8 @@ static GxStatus gx__resume_find(GxContext *g, GxResume *r, GxTrainOptions *o, co
         const int is_abandoned = !strcmp(name ? name + 1 : parent, GX_ABANDONED);
         if (is_abandoned && !gx_config_is_set(c, "output_dir"))
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "%s was set apart; to take it up again, give it a folder of its own with --output_dir",
+                           "%s was set aside by a later course of its run; to continue from it, give it a folder of "
+                           "its own with --output_dir",
                            r->folder);
         if (!gx_config_is_set(c, "output_dir")) // it continues in its own folder
             snprintf(o->output_dir, sizeof o->output_dir, "%s", parent);
@@ -265,12 +266,11 @@ GxStatus gx_resume_check_choice(const GxResume *r, const GxFamily *family, const
     gx_text_cut(then, cut, sizeof cut);
     if (gx_task_find(family, then))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s is of the task %s, and this command is %s: it would not be the same run; go on with it by "
-                       "--task %s, or begin a new run from its weights with --%s",
+                       "%s belongs to task %s, but this command has task %s, so it would not be the same run; continue "
+                       "it with --task %s, or begin a new run from its weights with --%s",
                        from, cut, task->name, cut, gx__resume_weights_option(r));
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s is of the task %s, which train_%s does not have; go on with it by the "
-                   "program that it was trained with",
+                   "%s belongs to task %s, which train_%s does not have; continue it with the program that trained it",
                    from, cut, family->name);
 }
 
@@ -281,17 +281,16 @@ GxStatus gx_resume_check_model(const GxResume *r, const GxTrainOptions *o, GxErr
     const char *then = gx__resume_model(r), *adapter = gx_json_string(gx_json_get(r->args, "adapter"));
     if (r->folder[0] && o->tuning.adapter[0] && strcmp(o->tuning.adapter, adapter) &&
         !(adapter[0] && gx__resume_is_same_folder(o->tuning.adapter, adapter)))
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--adapter is %s, but the resumed run (%s) began %s%s, and a checkpoint brings its adapter along; "
-            "leave out --adapter, or begin a new run from it in another --output_dir",
-            o->tuning.adapter, r->folder, adapter[0] ? "with " : "without an --adapter", adapter);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--adapter is %s, but the resumed run (%s) began %s%s, and a checkpoint has its own adapter; "
+                       "leave out --adapter, or begin a new run from it in another --output_dir",
+                       o->tuning.adapter, r->folder, adapter[0] ? "with " : "without an --adapter", adapter);
     if (!r->folder[0] || !o->model[0] || !strcmp(o->model, then)) return GX_OK;
     if (r->state.base_hash.all) return GX_OK; // for adapters the hash of the weights tells whether the base is the same
     if (then[0] && gx__resume_is_same_folder(o->model, then)) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "--model is %s, but the resumed run (%s) began %s%s, and a checkpoint brings its model along; "
-                   "leave out --model, or begin a new run from that model in another --output_dir",
+                   "--model is %s, but the resumed run (%s) began %s%s, and a checkpoint has its own model; leave out "
+                   "--model, or begin a new run from that model in another --output_dir",
                    o->model, r->folder, then[0] ? "from " : "without a --model", then);
 }
 
@@ -324,7 +323,7 @@ void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c, const GxLog
     gx_config_unknown(c, r->args, names, sizeof names);
     if (names[0])
         gx_log(log, GX_LOG_WARNING,
-               "%s says %s, which this program does not know (another version wrote it, perhaps): it goes on without",
+               "%s says %s, which this program does not know (perhaps another version wrote it), and ignores",
                r->args_path, names);
 }
 
@@ -374,7 +373,7 @@ void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig 
 static GxStatus gx__resume_refuse(const GxResume *r, const char *name, const char *then, const char *now, GxError *err)
 {
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s was trained with --%s %s, and this command says %s: it would not be the same run; leave out "
+                   "%s was trained with --%s %s, but this command says %s, so it would not be the same run; leave out "
                    "--%s, or begin a new run from its weights with --%s %s",
                    r->folder, name, then, now, name, gx__resume_weights_option(r), r->folder);
 }
@@ -406,20 +405,19 @@ GxStatus gx_resume_check_tuning(const GxResume *r, const GxTrainOptions *o, GxEr
     if (gx_tuning_is_sides(gx_tuning_method(then)) && gx_tuning_is_sides(gx_tuning_method(now))) return GX_OK;
     if (!strcmp(then, "full"))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s holds a whole model (--tuning full), and this command says --tuning %s: that is a new run; "
-                       "say --model %s --tuning %s, with an --output_dir of its own and without --resume",
+                       "%s holds a whole model (--tuning full), but this command says --tuning %s, which makes it a "
+                       "new run; say --model %s --tuning %s, with an --output_dir of its own and without --resume",
                        r->folder, now, r->folder, now);
     if (strcmp(then, "lora"))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s holds an adapter (--tuning %s), and this command says --tuning %s: that is a new run; leave "
-                       "out --tuning to go on with the adapter",
+                       "%s holds an adapter (--tuning %s), but this command says --tuning %s, which makes it a new "
+                       "run; leave out --tuning to continue with the adapter",
                        r->folder, then, now);
-    return GX_FAIL(
-        err, GX_ERR_ARGUMENT,
-        "%s holds an adapter (--tuning lora), and this command says --tuning %s: that is a new run; leave out "
-        "--tuning to go on with the adapter, or merge it (./merge_adapter --adapter %s --output_dir MERGED) "
-        "and say --model MERGED",
-        r->folder, now, r->folder);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "%s holds an adapter (--tuning lora), but this command says --tuning %s, which makes it a new run; "
+                   "leave out --tuning to continue with the adapter, or merge it (./merge_adapter --adapter %s "
+                   "--output_dir MERGED) and say --model MERGED",
+                   r->folder, now, r->folder);
 }
 
 static GxStatus gx__resume_check_adapter(const GxResume *r, const GxTrainOptions *o, GxError *err)
@@ -468,7 +466,7 @@ GxStatus gx_resume_check_steps(const GxResume *r, const GxTrainOptions *o, GxErr
     if (!r->folder[0] || r->state.step <= o->max_steps) return GX_OK;
     if (o->num_train_epochs > 0) snprintf(epochs, sizeof epochs, " by --num_train_epochs %g", o->num_train_epochs);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s is of step %ld, and max_steps is %ld%s: there is nothing to train; take a larger %s, or an "
+                   "%s is of step %ld, and max_steps is %ld%s, so there is nothing to train; use a larger %s, or an "
                    "earlier checkpoint",
                    r->folder, (long)r->state.step, (long)o->max_steps, epochs,
                    epochs[0] ? "--num_train_epochs" : "--max_steps");
@@ -490,8 +488,8 @@ static GxStatus gx__resume_compare_identity(const GxResume *r, const GxTask *tas
                      (unsigned long)*(const uint64_t *)gx_field_in(f, theirs),
                      (unsigned long)*(const uint64_t *)gx_field_in(f, self));
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s was trained %s (its %s is another one%s): it would not be the same run; give it what it was "
-                       "trained on (%s names it), or begin a new run from its weights with --%s %s",
+                       "%s was trained %s (its %s differs%s), so it would not be the same run; use what it was trained "
+                       "on (%s names it), or begin a new run from its weights with --%s %s",
                        r->folder, task->checkpoint.elsewhere, f->name, values, r->args_path,
                        gx__resume_weights_option(r), r->folder);
     }
@@ -507,10 +505,11 @@ static GxStatus gx__resume_check_members(const GxJson *state, const GxTask *task
     for (GxJsonMember m = GX_ZERO; gx_json_next(state, &m);)
         if (strcmp(m.key, "galaxy_version") && !gx_field_find(fields, n, m.key) &&
             !gx_field_find(task->checkpoint.identity, task->checkpoint.n_identity, m.key))
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "%s has \"%s\", which this version does not know; go on with the one that wrote it (%s)",
-                           path, gx_text_cut(m.key, cut, sizeof cut),
-                           gx_text_cut(gx_json_string(gx_json_get(state, "galaxy_version")), version, sizeof version));
+            return GX_FAIL(
+                err, GX_ERR_UNSUPPORTED,
+                "%s has \"%s\", which this version does not know; continue with the version that wrote it (%s)", path,
+                gx_text_cut(m.key, cut, sizeof cut),
+                gx_text_cut(gx_json_string(gx_json_get(state, "galaxy_version")), version, sizeof version));
     return GX_OK;
 }
 

@@ -185,10 +185,11 @@ static GxStatus gx__run_check_folders(const GxTrainOptions *o, GxError *err)
 {
     if (o->model[0] && o->resume[0] && strcmp(o->resume, "auto") && !gx_path_is_adapter(o->resume))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--model and --resume both name a folder; a checkpoint that is resumed brings its model along");
+                       "--model and --resume both name a folder, but a checkpoint that is resumed has its own model; "
+                       "leave out --model");
     if (o->overwrite_output_dir && o->resume[0] && !gx_options_is_inference(o))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--overwrite_output_dir begins a new run, and --resume goes on with one; leave one of them out");
+                       "--overwrite_output_dir begins a new run, but --resume continues one; leave one of them out");
     if (gx_options_is_inference(o) && !o->model[0] && !o->resume[0] && !o->tuning.adapter[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s needs a model: --resume auto, --resume FOLDER or --model FOLDER",
                        o->predicts   ? o->predicts
@@ -196,18 +197,17 @@ static GxStatus gx__run_check_folders(const GxTrainOptions *o, GxError *err)
                                      : "sample_only");
     if (o->predicts && o->evaluate)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--evaluate looks at held-out samples, and --%s at another file in their place; give one of "
-                       "them, then the other",
+                       "--evaluate reads held-out samples, but --%s reads another file instead; use them in two runs "
+                       "of the program",
                        o->predicts);
     if (o->ignore_mismatched_sizes && !o->model[0])
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--ignore_mismatched_sizes is about the head of --model, which is not given; give it, or leave "
-                       "this out");
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--ignore_mismatched_sizes is for the head of --model, which is not given; give it, or leave this out");
     if (!o->strict && !o->model[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--strict false is about the weights of --model, which is not given; give it, or leave this "
-                       "out%s",
-                       o->resume[0] ? " (what --resume goes on with must match, all of it)" : "");
+                       "--strict false is for the weights of --model, which is not given; give it, or leave this out%s",
+                       o->resume[0] ? " (a resumed checkpoint must always match)" : "");
     return GX_OK;
 }
 

@@ -47,7 +47,7 @@ GxStatus gx_run_check_overwrite(const GxTrainRun *r, GxError *err)
     for (int i = 0; i < 2 && o->overwrite_output_dir && !o->dry_run && !gx_options_is_inference(o); i++)
         if (from[i][0] && gx_output_contains(o->output_dir, from[i]))
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "--%s %s lies in %s, which --overwrite_output_dir would clear before anything new is saved; "
+                           "--%s %s lies in %s, which --overwrite_output_dir would empty before anything new is saved; "
                            "choose another --output_dir",
                            name[i], from[i], o->output_dir);
     return GX_OK;
@@ -60,8 +60,8 @@ void gx_run_check_base(const GxTrainRun *r, GxError *err)
         gx_output_check_exists(r->o.model, "model", &gone) == GX_OK)
         return;
     GX_FAIL(err, GX_ERR_ARGUMENT,
-            "%s is an adapter of %s, and there is no such folder; where it lies now, --model says", r->resume.folder,
-            r->o.model);
+            "%s is an adapter of the model %s, but there is no such folder; name the folder of the model with --model",
+            r->resume.folder, r->o.model);
 }
 
 static GxStatus gx__run_checks_dropout(GxTrainRun *r, GxError *err)
@@ -69,8 +69,8 @@ static GxStatus gx__run_checks_dropout(GxTrainRun *r, GxError *err)
     if (!r->task->options.defaults || !r->task->options.defaults->without_dropout) return GX_OK;
     if (gx_config_source(&r->config, "lora_dropout") == GX_FROM_FLAG && r->o.tuning.lora_dropout > 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--lora_dropout is %g, and --task %s is without dropout: what it compares would be compared "
-                       "through different drawings; leave it out",
+                       "--lora_dropout is %g, but --task %s needs 0: with dropout, the texts that it compares would be "
+                       "computed with different random masks; leave it out",
                        r->o.tuning.lora_dropout, r->task->name);
     r->o.tuning.lora_dropout = 0;
     return GX_OK;
@@ -83,13 +83,13 @@ GxStatus gx_run_check_tuning(GxTrainRun *r, GxError *err)
     GX_TRY(gx__run_checks_dropout(r, err));
     if (!o->strict)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--strict false draws weights of --model, which a folder of an adapter does not have: nobody "
-                       "could load it; leave one of them out");
+                       "--strict false initialises some weights of --model at random, but the adapter's folder does "
+                       "not contain them, so nobody could load it; leave one of them out");
     if (o->ignore_mismatched_sizes && o->tuning.adapter[0])
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--ignore_mismatched_sizes draws a new head, and the adapter %s brings its own; leave one of "
-                       "them out",
-                       o->tuning.adapter);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--ignore_mismatched_sizes makes a new head, but the adapter %s has its own; leave one of them out",
+            o->tuning.adapter);
     return gx_error_code(err);
 }
 
@@ -99,20 +99,18 @@ GxStatus gx_run_check_tf32(const GxTrainRun *r, const GxDevice *device, GxError 
     if (!r->o.tf32 || (!strcmp(name, "cuda") && gx_options_dtype(r->o.precision) == GX_F32)) return GX_OK;
     return GX_FAIL(
         err, GX_ERR_ARGUMENT,
-        "--tf32 is about products in fp32 on a card; this run is on the device %s in %s: leave it out, or say "
-        "--tf32 false",
-        name, r->o.precision);
+        "--tf32 needs fp32 on a card, but this run is on the device %s in %s; leave it out, or say --tf32 false", name,
+        r->o.precision);
 }
 
 GxStatus gx_run_check_graphs(const GxTrainRun *r, const GxDevice *device, GxError *err)
 {
     if (!r->o.cuda_graphs || gx_options_is_inference(&r->o)) return GX_OK;
     if (!device->graph_begin)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--cuda_graphs is about kernels on a card; this run is on the device %s: leave it out, or, where "
-            "the resumed run or a --config file has it, say --cuda_graphs false",
-            device->name);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--cuda_graphs needs a card, but this run is on the device %s; leave it out, or say "
+                       "--cuda_graphs false if the resumed run or a --config file sets it",
+                       device->name);
     return GX_OK;
 }
 
@@ -121,8 +119,8 @@ GxStatus gx_run_check_autotune(const GxTrainRun *r, const GxDevice *device, GxEr
     const GxTrainOptions *o = &r->o;
     if (!o->autotune[0] || device->tune || gx_options_is_inference(o)) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "--autotune chooses among ways to compute a matrix product; on the device %s this program has one "
-                   "alone%s: leave it out, or say --autotune \"\"",
+                   "--autotune chooses among ways to compute a matrix product, but on the device %s this program has "
+                   "only one%s; leave it out, or say --autotune \"\"",
                    device->name, strcmp(device->name, "cpu") ? "" : " (a build with oneDNN has others)");
 }
 #endif

@@ -77,7 +77,7 @@ static GxStatus gx__run_folder_describe_run(const GxSession *s, GxRunInfo *r, Gx
     const int fits = from && strlen(from) < sizeof r->from;
     if (fits) snprintf(r->from, sizeof r->from, "%s", from);
     free(from);
-    return fits ? GX_OK : GX_FAIL(err, GX_ERR_IO, "cannot find out where %s lies", s->run->resume.folder);
+    return fits ? GX_OK : GX_FAIL(err, GX_ERR_IO, "cannot find out where %s is", s->run->resume.folder);
 }
 
 // Makes the folder this run's: what an earlier continuation wrote after the resumed step is moved to abandoned/.

@@ -28,8 +28,8 @@ void gx_save_best(const GxSession *s)
     GxRunInfo info = gx_run_read(r->o.output_dir);
     gx_best_describe(r, &info);
     if (gx_run_write(r->o.output_dir, &info, &disk) != GX_OK)
-        gx_log(&s->g->log, GX_LOG_WARNING, "that step %ld is the best so far could not be noted: %s", (long)r->at.step,
-               disk.message);
+        gx_log(&s->g->log, GX_LOG_WARNING, "that step %ld is the best so far could not be recorded: %s",
+               (long)r->at.step, disk.message);
 }
 
 // On rank 0: reports whether a checkpoint was saved, and removes older ones.
@@ -55,7 +55,8 @@ static void gx__save_check_data(GxSession *s)
     if (!changed || r->data_changed || gx_error_code(&r->data_error)) return;
     r->data_changed = 1;
     gx_log(&s->g->log, GX_LOG_WARNING,
-           "%s has changed since the training began; it goes on with what is there now, and cannot be resumed with it",
+           "%s has changed since the training began; the training continues with its present contents, and cannot be "
+           "resumed with them",
            changed);
 }
 

@@ -45,7 +45,8 @@ GxStatus gx_schedule_open(GxSchedule *s, const char *name, double base, double f
     while (kind < GX_SCHEDULES && strcmp(name, names[kind])) kind++;
     if (kind == GX_SCHEDULES)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "no schedule \"%s\"; there are constant, linear, cosine, wsd, wsd_sqrt, wsd_cosine", name);
+                       "there is no schedule \"%s\"; expected constant, linear, cosine, wsd, wsd_sqrt or wsd_cosine",
+                       name);
     int wsd = kind >= GX_SCHEDULE_WSD_LINEAR;
     if (warmup < 0 || warmup > total || (wsd && (decay < 1 || warmup + decay > total)))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "warmup_steps (%ld)%s do not fit into max_steps (%ld)", (long)warmup,

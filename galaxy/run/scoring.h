@@ -44,7 +44,7 @@ static void gx__scoring_progress(void *user, int64_t done, int64_t all)
     gx__Scoring *x = (gx__Scoring *)user;
     if (x->w->g->rank != 0 || gx_seconds() - x->said < GX__SCORING_PATIENCE) return;
     x->said = gx_seconds();
-    gx_log(&x->w->g->log, GX_LOG_INFO, "%ld of %ld texts are scored", (long)done, (long)all);
+    gx_log(&x->w->g->log, GX_LOG_INFO, "%ld of %ld texts scored", (long)done, (long)all);
 }
 
 // ---- results, on rank 0 --------------------------------------------------------------------------------------------

@@ -100,11 +100,10 @@ static GxStatus gx__session_agree_read_adapter(GxSession *s)
         if (!r->o.model[0]) snprintf(r->o.model, sizeof r->o.model, "%s", c->base);
         if (gx_session_is_first(s)) gx_output_check_exists(r->o.model, "model", &g->error);
         if (gx_session_is_first(s) && c->freezes_b && !gx_options_is_inference(&r->o) && !r->o.freeze[0])
-            gx_log(
-                &g->log, GX_LOG_WARNING,
-                "the adapter %s was trained with its lora_B frozen (init_lora_weights \"mica\"), and goes on with both "
-                "factors; --freeze '*.lora_B.*' keeps them as they are",
-                r->o.tuning.adapter);
+            gx_log(&g->log, GX_LOG_WARNING,
+                   "the adapter %s was trained with lora_B frozen (init_lora_weights \"mica\"), but now both matrices "
+                   "are trained; --freeze '*.lora_B.*' keeps lora_B as it is",
+                   r->o.tuning.adapter);
     }
     free(c);
     return gx_status(g);
@@ -152,8 +151,8 @@ static GxStatus gx__session_agree_find_run(GxSession *s)
     if (is_first) gx_run_check_base(r, err);
     if (gx_options_is_inference(o) && resume->args && !resume->folder[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "the run in %s has no whole checkpoint to show; --model or --adapter, without --resume, shows "
-                       "what it began with",
+                       "the run in %s has no complete checkpoint to show; --model or --adapter, without --resume, "
+                       "shows what it began with",
                        o->output_dir);
     GX_TRY(gx__session_agree_read_adapter(s));
     GX_TRY(gx_tuning_resolve(&o->tuning, &r->config, o->model, err));

@@ -80,14 +80,14 @@ static GxStatus gx__session_data_open_task(GxSession *s)
     GX_TRY(r->task->data.open(s->g, r->self, &task));
     *r->family->vocab_size(r->model_config) = task.vocab, r->tokens_added = task.added;
     if (task.add_tokens[0] && !task.has_added)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--add_tokens is about a tokenizer, and task %s has none; leave it out",
-                       r->task->name);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--add_tokens needs a tokenizer, which task %s does not have; leave it out", r->task->name);
     if (r->extends.open) GX_TRY(r->extends.open(r->extends.self, s, task.epoch_samples, task.all_samples));
     r->epoch_samples = s->extra.sample ? s->extra.epoch * task.all_samples : task.epoch_samples;
     const GxHeadRequest *request = r->task->data.head ? r->task->data.head(r->self) : NULL;
     if (task.ignore_mismatched_sizes && !(request && request->kind == GX_HEAD_LABELS))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--ignore_mismatched_sizes is about a head for labels, and task %s has none; leave it out",
+                       "--ignore_mismatched_sizes needs a head for labels, which task %s does not have; leave it out",
                        r->task->name);
     return GX_OK;
 }

@@ -61,15 +61,15 @@ static GxStatus gx__session_model_check_rows(const GxSession *s)
     if ((!frozen && !other) || !is_new || gx_options_is_inference(&r->o)) return GX_OK;
     if (more && frozen && gx_model_has_adapter(&s->model))
         return GX_FAIL(&s->g->error, GX_ERR_ARGUMENT,
-                       "the tokenizer has %ld token%s more than the model has rows for; --tuning %s does not train %s, "
-                       "and its folder would not have the rows: say --trainable_modules %s",
+                       "the tokenizer has %ld token%s more than the model has rows for, but --tuning %s does not train "
+                       "%s, and its folder would not contain the new rows; say --trainable_modules %s",
                        more, gx_text_s(more), r->o.tuning.tuning, frozen->name, names);
     const char *why = !gx_model_has_adapter(&s->model) ? "--freeze has frozen it"
                       : frozen                         ? "--trainable_modules names what is trained whole"
-                      : other->has_lora                ? "its LoRA alone is"
+                      : other->has_lora                ? "only its LoRA is trained"
                                                        : "--lora_target_modules can give it LoRA";
     if (gx_session_is_first(s))
-        gx_log(&s->g->log, GX_LOG_WARNING, "%s is not trained, and its rows of new tokens stay what they are; %s",
+        gx_log(&s->g->log, GX_LOG_WARNING, "%s is not trained, so its rows for new tokens stay what they are; %s",
                frozen ? frozen->name : other->name, why);
     return GX_OK;
 }
@@ -80,10 +80,10 @@ static GxStatus gx__session_model_check(const GxSession *s)
     const GxTrainRun *r = s->run;
     const int64_t positions = s->model.max_positions;
     if (r->seq_len_is && positions && r->o.seq_len > positions)
-        return GX_FAIL(&s->g->error, GX_ERR_ARGUMENT,
-                       "%s is %ld, which is longer than the model's max_position_embeddings (%ld): say --seq_len %ld, "
-                       "or less",
-                       r->seq_len_is, (long)r->o.seq_len, (long)positions, (long)positions);
+        return GX_FAIL(
+            &s->g->error, GX_ERR_ARGUMENT,
+            "%s is %ld, which is longer than the model's max_position_embeddings (%ld); say --seq_len %ld, or less",
+            r->seq_len_is, (long)r->o.seq_len, (long)positions, (long)positions);
     if (gx_model_has_adapter(&s->model)) GX_TRY(gx_adapter_check_names(&s->model, &s->g->error));
     return gx__session_model_check_rows(s);
 }

@@ -48,7 +48,7 @@ static GxStatus gx__session_open_explain_path(GxSession *s, const GxField *optio
     GxError *err = &s->g->error, told = GX_ZERO;
     char *here = getcwd(NULL, 0);
     GX_FAIL(&told, gx_error_code(err),
-            "%s; the resumed run was started with --%s %s, which is relative to the current folder, now %s: change to "
+            "%s; the resumed run was started with --%s %s, which is relative to the current folder, now %s; change to "
             "the folder where it was started, or give --%s again",
             err->message, option->name, path, here ? here : "another one", option->name);
     *err = told;

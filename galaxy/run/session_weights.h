@@ -43,11 +43,11 @@ static GxStatus gx__session_weights_report_resumed(GxSession *s)
     gx_report_resumed(s, changes ? changes : "");
     free(changes);
     if (r->resume.folder[0] && r->at.step >= r->o.max_steps && !gx_options_is_inference(&r->o))
-        gx_log(&g->log, GX_LOG_WARNING, "that is all of max_steps (%ld) already: there is nothing to train",
+        gx_log(&g->log, GX_LOG_WARNING, "that is all of max_steps (%ld) already, so there is nothing to train",
                (long)r->o.max_steps);
     else if (r->resume.folder[0] && gx_run_stops_early(r) && !gx_options_is_inference(&r->o))
         gx_log(&g->log, GX_LOG_WARNING,
-               "it was stopped early, by %s: there is nothing to train; go on with a larger one, or with 0",
+               "it was stopped early by %s, so there is nothing to train; continue with a larger one, or with 0",
                gx_best_reason(r, why));
     return gx_status(g);
 }
@@ -61,8 +61,8 @@ static void gx__session_weights_load_base(GxSession *s)
     gx_checkpoint_load_base(s->g, &s->model, r->o.model, &r->base_hash);
     if (gx_failed(s->g) || !gx_session_is_first(s) || r->base_hash.all == then) return;
     GX_FAIL(&s->g->error, GX_ERR_ARGUMENT,
-            "the weights of %s are not those that %s was trained on (their hash is 0x%016lx, and was 0x%016lx): the "
-            "adapter fits those alone; put them back",
+            "the weights of %s are not those that %s was trained on (their hash is 0x%016lx, and was 0x%016lx), and "
+            "the adapter fits only those; put them back",
             r->o.model, r->resume.folder, (unsigned long)r->base_hash.all, (unsigned long)then);
 }
 

@@ -135,8 +135,8 @@ static int gx__side_cache_find(GxContext *g, void *session, const GxBatch *b)
     c->micro_batches++, c->hits += !lacks, c->shared[0]++, c->shared[1] += !lacks;
     if (c->records.damaged && !c->said_damaged)
         gx_log(&g->log, GX_LOG_WARNING,
-               "rank %d: a record of the side cache in %s is damaged, or another run has written something else in its "
-               "place: it is computed again, and so is every other such",
+               "rank %d: a record of the side cache in %s is damaged, or another run has written to it; it is computed "
+               "again, and so is every other such record",
                g->rank, c->folder);
     c->said_damaged = c->records.damaged > 0;
     return !lacks;
@@ -166,8 +166,8 @@ static void gx__side_cache_keep(GxSession *s, int64_t B)
     if (!gx_error_code(&c->records.error) || c->said_full) return;
     c->said_full = 1;
     gx_log(&s->g->log, GX_LOG_WARNING,
-           "rank %d: the side cache takes no more samples: %s; the training goes on, and the others are computed in "
-           "each epoch",
+           "rank %d: the side cache takes no more samples: %s; the training goes on, and the other samples are "
+           "computed in each epoch",
            s->g->rank, c->records.error.message);
 }
 
@@ -277,17 +277,16 @@ static GxStatus gx__side_cache_refuse_memory(const GxSession *s, GxError *err)
     GxError why = GX_ZERO;
     // the name of a checkpoint is refused, too, since the run will make those later
     if (c && dir[0] && (gx_output_check_place(dir, &why) != GX_OK || gx_checkpoint_number(last ? last + 1 : dir) >= 0))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--side_cache_dir %s is the place of a checkpoint, which is removed with all that is in it; "
-                       "choose another folder",
-                       dir);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--side_cache_dir %s is the folder of a checkpoint, and is removed with it; choose another folder", dir);
     const GxPlanPlace *machine = &s->plan.machine;
     const int64_t bytes = c ? gx_record_cache_memory(c->bytes, c->samples) * gx__side_cache_neighbours(s) : 0;
     if (!c || !c->in_memory || !machine->has || machine->bytes <= machine->has || machine->bytes - bytes > machine->has)
         return GX_OK;
     return GX_FAIL(err, GX_ERR_MEMORY,
-                   "the plan needs %.1f MB on this machine, %.1f of them for the side cache, and the system has %.1f "
-                   "left; take --side_cache disk",
+                   "the plan needs %.1f MB on this machine, %.1f of them for the side cache, but the system has %.1f "
+                   "left; use --side_cache disk",
                    (double)machine->bytes / 1e6, (double)bytes / 1e6, (double)machine->has / 1e6);
 }
 
@@ -355,10 +354,9 @@ static void gx__side_cache_tell_left(const GxSession *s, const gx__SideCacheLeft
     if (left->n > 1) snprintf(more, sizeof more, " and %d more", left->n - 1);
     if (left->n)
         gx_log(&s->g->log, GX_LOG_WARNING,
-               "%s/%s%s, %.1f MB, of ranks that this run does not have, %s about another model, or another part of "
-               "it%s",
+               "%s/%s%s, %.1f MB, of ranks that this run does not have, %s for another model, or another part of it%s",
                gx__side_cache_of(s)->folder, left->first, more, left->mb, left->n > 1 ? "are" : "is",
-               left->is_own ? ": removed" : ": not read, and left for other runs; remove what none of them needs");
+               left->is_own ? "; removed" : "; not read, and left for other runs; remove what no run needs");
 }
 
 static void gx__side_cache_find_others(GxSession *s, const char *own)
@@ -398,11 +396,12 @@ static void gx__side_cache_fit(GxSession *s, int64_t others)
     if (fit >= c->samples - there) return;
     c->records.most = c->records.file[0].records + fit;
     if (gx_session_is_first(s))
-        gx_log(&s->g->log, GX_LOG_WARNING,
-               "the side cache needs %.1f MB on each rank, and the disk of %s has %.1f MB left beside checkpoints: of "
-               "%ld samples, beside those that are there, %ld are kept, and the others computed in each epoch",
-               (double)c->samples * (double)stride / 1e6, c->folder, (double)gx_max(0, left - others) / 1e6,
-               (long)c->samples, (long)fit);
+        gx_log(
+            &s->g->log, GX_LOG_WARNING,
+            "the side cache needs %.1f MB on each rank, but the disk of %s has only %.1f MB left beside checkpoints: "
+            "of %ld samples that are not there yet, %ld are kept, and the others are computed in each epoch",
+            (double)c->samples * (double)stride / 1e6, c->folder, (double)gx_max(0, left - others) / 1e6,
+            (long)c->samples, (long)fit);
 }
 
 static GxStatus gx__side_cache_open_files(GxSession *s, uint64_t about, int64_t disk)
@@ -419,9 +418,9 @@ static GxStatus gx__side_cache_open_files(GxSession *s, uint64_t about, int64_t 
     GX_TRY(gx_status(g));
     if (found == GX_RECORDS_OTHER)
         gx_log(&g->log, GX_LOG_WARNING,
-               "%s is about another model, or another part of it, or of another version: it is written anew", path);
+               "%s is for another model, another part of it, or another version, and is written anew", path);
     if (found == GX_RECORDS_IN_USE)
-        gx_log(&g->log, GX_LOG_WARNING, "%s is being written by another run: what is there is read, and nothing added",
+        gx_log(&g->log, GX_LOG_WARNING, "%s is being written by another run; what it has is read, but nothing is added",
                path);
     gx__side_cache_find_others(s, strrchr(path, '/') + 1);
     gx__side_cache_fit(s, disk);
@@ -502,8 +501,8 @@ static GxStatus gx__side_cache_extend(void *self, GxSession *s, int64_t samples,
     if (r->chosen.tuning != GX_TUNING_SIDE_ONLY || gx_options_is_inference(&r->o)) return GX_OK;
     if (samples < 1 && !r->o.dry_run)
         return GX_FAIL(&s->g->error, GX_ERR_UNSUPPORTED,
-                       "--tuning side_only keeps what the model makes of the samples of an epoch, and --task %s does "
-                       "not say how many those are; take --tuning side",
+                       "--tuning side_only stores what the model computes for the samples of an epoch, but --task %s "
+                       "does not say how many those are; use --tuning side",
                        r->task->name);
     memset(c, 0, sizeof *c);
     c->epoch = samples < 1 ? 0 : gx_max(1, samples / all);

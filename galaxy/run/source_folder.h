@@ -124,9 +124,8 @@ static void gx__source_folder_warn_of_templates(const char *folder, const GxLogg
     gx_folder_close(&list);
     if (others)
         gx_log(log, GX_LOG_WARNING,
-               "%s has %d file%s other than default.jinja, not read, and what is saved does not have them: copy "
-               "the folder if it is wanted",
-               path, others, gx_text_s(others));
+               "%s has %d file%s besides default.jinja, not read and not saved; copy the folder if it is needed", path,
+               others, gx_text_s(others));
 }
 
 void gx_source_folder_warn(const char *folder, const GxLogger *log)
@@ -135,13 +134,13 @@ void gx_source_folder_warn(const char *folder, const GxLogger *log)
               is_sharded = gx_folder_has(folder, "model.safetensors.index.json");
     if (is_single && is_sharded)
         gx_log(log, GX_LOG_WARNING,
-               "%s has model.safetensors and model.safetensors.index.json: weights are those of the first, and the "
-               "files that the second names are left out; remove what is not meant",
+               "%s has both model.safetensors and model.safetensors.index.json: the weights of the first are used, and "
+               "the files that the second names are ignored; remove what is not meant",
                folder);
     if ((is_single || is_sharded) && gx_folder_has(folder, "adapter_config.json"))
         gx_log(log, GX_LOG_WARNING,
-               "%s has adapter_config.json beside the weights of a whole model: the adapter is left out, and "
-               "transformers would take it; move it to a folder of its own for --adapter, or remove it",
+               "%s has adapter_config.json beside the weights of a whole model: the adapter is ignored here, though "
+               "transformers would load it; move it to a folder of its own for --adapter, or remove it",
                folder);
     gx__source_folder_warn_of_templates(folder, log);
 }

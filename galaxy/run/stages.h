@@ -41,12 +41,12 @@ static GxStatus gx__stages_split(const GxSession *s, int64_t layers, GxSplit *sp
     const int most = (int)gx_min(layers, GX_MAX_PARTS), pp_most = most * (int)o->pp / stages;
     if (stages > most && pp_most < 2 && stages > o->pp)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--pipeline_schedule %s puts two stages on each rank, and the model has %ld layer%s, fewer than "
-                       "two ranks need: take another --pipeline_schedule, or leave out --pp",
+                       "--pipeline_schedule %s puts two stages on each rank, but the model has %ld layer%s, fewer than "
+                       "two ranks need; use another --pipeline_schedule, or leave out --pp",
                        o->pipeline_schedule, (long)layers, layers == 1 ? "" : "s");
     if (stages > most)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--pp %ld: the model has %ld layer%s, and each stage needs one at least%s; use at most --pp %d",
+                       "--pp %ld: the model has %ld layer%s, but each stage needs at least one%s; use at most --pp %d",
                        (long)o->pp, (long)layers, layers == 1 ? "" : "s",
                        stages > o->pp ? ", two of them on each rank" : "", pp_most);
     if (!list->n) {
@@ -67,8 +67,8 @@ GxStatus gx_stages_plan(GxSession *s)
     if (o->pp == 1 && !o->stage_num_hidden_layers_list.n) return GX_OK;
     if (o->pp > 1 && r->chosen.tuning == GX_TUNING_SIDE_ONLY)
         return GX_FAIL(&s->g->error, GX_ERR_ARGUMENT,
-                       "--tuning side_only keeps the outputs of all layers on each rank, and with --pp a rank has some "
-                       "of the layers: take --tuning side, or leave out --pp");
+                       "--tuning side_only keeps the outputs of all layers on each rank, but with --pp a rank has only "
+                       "some of the layers; use --tuning side, or leave out --pp");
     GX_TRY(gx__stages_split(s, layers, &split));
     for (int i = 0; i < split.n; i++) s->stage[i] = (int16_t)(i ? lead + lead * split.begin[i] : 0);
     s->stage[split.n] = (int16_t)(lead + lead * layers + 1);

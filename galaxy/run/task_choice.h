@@ -101,9 +101,9 @@ GxStatus gx_task_choose(GxTaskChoice *c, const GxFamily *family, const GxTask **
     }
     if (!flag && file) GX_TRY(gx__task_choice_read_file(family, task, file, err));
     gx__task_choice_names(family, "|", c->names, sizeof c->names);
-    snprintf(c->help, sizeof c->help, "what it is trained for%s",
+    snprintf(c->help, sizeof c->help, "what the model is trained for%s",
              family->tasks[1]
-                 ? "; what stands here are its options, and those of another one with --task NAME --help all"
+                 ? "; these are the options of this task, and those of another are shown by --task NAME --help all"
                  : "");
     c->field.name = "task", c->field.type = GX_FIELD_STRING, c->field.offset = offsetof(GxTaskChoice, name);
     c->field.default_text = usual->name, c->field.help = c->help, c->field.allowed = c->names;

@@ -116,7 +116,9 @@ static int gx__tensor_match_has_shape(const GxSafetensorsEntry *e, const GxTenso
 // The end of an error message, which says what else can be done when training starts from these weights.
 static const char *gx__tensor_match_hint(const GxTensorMatch *match)
 {
-    return match && match->how == GX_MATCH_BODY ? "; --strict false takes what matches, and draws the rest" : "";
+    return match && match->how == GX_MATCH_BODY
+               ? "; --strict false loads what matches, and initialises the rest at random"
+               : "";
 }
 
 static GxStatus gx__tensor_match_check_shape(const GxSafetensorsEntry *e, const GxTensor *row,
@@ -126,7 +128,7 @@ static GxStatus gx__tensor_match_check_shape(const GxSafetensorsEntry *e, const 
     int64_t shape[GX_MAX_DIMS];
     gx__tensor_match_shape(row, match, shape);
     if (gx__tensor_match_has_shape(e, row, match)) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s: tensor %s has the shape %s; this model's has %s%s", folder, e->name,
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: tensor %s has the shape %s, but this model's has %s%s", folder, e->name,
                    gx_shape_text(e->shape, e->ndim, theirs), gx_shape_text(shape, row->ndim, ours),
                    gx__tensor_match_hint(match));
 }
@@ -135,8 +137,8 @@ static GxStatus gx__tensor_match_refuse_missing(const GxSafetensors *s, const ch
                                                 const char *folder, GxError *err)
 {
     return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s has no tensor %s, which this model needs (it has %d tensors; is it of another model?)%s", folder,
-                   name, s->n, gx__tensor_match_hint(match));
+                   "%s has no tensor %s, which this model needs (the file has %d tensors; is it for another model?)%s",
+                   folder, name, s->n, gx__tensor_match_hint(match));
 }
 
 GxStatus gx_tensor_match_find(const GxSafetensorsEntry **entry, const GxSafetensors *s, const GxTensorMatch *match,
@@ -156,11 +158,10 @@ GxStatus gx_tensor_match_check_finite(const GxSafetensors *s, const GxSafetensor
 {
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(values[i]))
-            return GX_FAIL(
-                err, GX_ERR_FORMAT,
-                "%s: value %ld of %s is %g; an adapter has finite ones alone: its training diverged, or the file "
-                "is damaged",
-                s->file[e->file].path, (long)(first + i), e->name, (double)values[i]);
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s: value %ld of %s is %g, but an adapter has only finite ones: its training diverged, or "
+                           "the file is damaged",
+                           s->file[e->file].path, (long)(first + i), e->name, (double)values[i]);
     return GX_OK;
 }
 
@@ -184,14 +185,14 @@ static GxStatus gx__tensor_match_quantized(GxTensorMatch *match, const GxSafeten
     if (!m.is_quantized) return GX_OK;
     const char *theirs = gx_quantize_name(1 + (int)m.kind);
     if (row->quantized != 1 + (int)m.kind)
-        return GX_FAIL(
-            err, GX_ERR_UNSUPPORTED,
-            "%s has %s quantised by bitsandbytes (%s), and here it is %s: a matrix of attention or MLP stays "
-            "as it is with --quantize %s, where nothing trains it (--tuning lora) or it is written with; "
-            "else name a folder in fp32, bf16 or fp16",
-            folder, e->name, theirs, row->quantized ? gx_quantize_name(row->quantized) : "in numbers", theirs);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s holds %s quantised by bitsandbytes (%s), but in this run it is %s; --quantize %s keeps a "
+                       "matrix of attention or MLP as it is, if nothing trains it (as with --tuning lora, or to write "
+                       "text); else name a folder in fp32, bf16 or fp16",
+                       folder, e->name, theirs, row->quantized ? gx_quantize_name(row->quantized) : "not quantised",
+                       theirs);
     if (row->ndim != 2 || m.rows != row->global_shape[0] || m.cols != row->global_shape[1])
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s has the shape [%ld,%ld]; this model's has [%ld,%ld]", folder,
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s has the shape [%ld,%ld], but this model's has [%ld,%ld]", folder,
                        e->name, (long)m.rows, (long)m.cols, (long)row->global_shape[0], (long)row->global_shape[1]);
     match->quantized[i] = 1;
     return GX_OK;
@@ -306,7 +307,7 @@ static GxStatus gx__tensor_match_head(GxTensorMatch *match, const GxSafetensors 
     char name[GX_NAME];
     if (h->found >= 0 && h->absent >= 0)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s has a part of a head: %s, but not %s; all of it must be there, or nothing%s", folder,
+                       "%s has a part of a head: %s, but not %s; it must have all of it, or nothing%s", folder,
                        t->row[h->found].name, t->row[h->absent].name, gx__tensor_match_hint(match));
     for (int i = 0; i < t->n && h->found < 0; i++)
         if (!t->row[i].has_alias && gx_name_matches(t->row[i].name, h->pattern)) match->missing[i] = 1;
@@ -356,13 +357,13 @@ static GxStatus gx__tensor_match_refuse_other_model(const GxTensorMatch *match, 
     for (int e = 0; e < s->n; e++)
         if (match->unexpected[e] && strstr(s->entry[e].name, ".lora_"))
             return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s has %s, of a LoRA, which is not built: the other weights alone are not the model that "
-                           "was trained; merge it into them first",
+                           "%s has %s, which belongs to a LoRA, and is not supported in a model: the other weights "
+                           "alone are not the model that was trained; merge the LoRA into them first",
                            folder, s->entry[e].name);
     if (found) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s has nothing that matches this model, by name and shape: it has %d tensors, the first of them "
-                   "%s; this model has %s; leave out --model to begin with drawn weights",
+                   "%s has nothing that matches this model by name and shape: it has %d tensors, the first of them %s; "
+                   "this model has %s; leave out --model to start from random weights",
                    folder, s->n, s->n ? s->entry[0].name : "none", t->row[0].name);
 }
 
@@ -395,8 +396,7 @@ static GxStatus gx__tensor_match_check_alias(const GxTensorMatch *match, const G
     if (same) return GX_OK;
     if (row->role == GX_ROLE_BIAS)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: %s and %s are two names of one tensor, but their values differ; "
-                       "remove the one that is not meant",
+                       "%s: %s and %s are two names of one tensor, but their values differ; remove the wrong one",
                        folder, row->name, to->name);
     return GX_FAIL(err, GX_ERR_FORMAT,
                    "%s: config.json ties %s to the embedding, but the file has other values for it; set "

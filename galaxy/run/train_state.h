@@ -105,13 +105,13 @@ static GxStatus gx__train_state_check(const GxTrainState *s, const char *path, G
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: applied_steps is %ld; expected at most global_step, which is %ld", path,
                        (long)s->applied, (long)s->step);
     if (s->samples < s->step || (s->step == 0 && s->samples > 0))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: samples_seen is %ld, and global_step %ld; expected %s", path,
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: samples_seen is %ld, but global_step is %ld; expected %s", path,
                        (long)s->samples, (long)s->step, s->step ? "at least one sample in each step" : "none");
     if (s->best.validated > s->step || s->best.step > s->best.validated)
-        return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: best_global_step is %ld, last_validation_step %ld, global_step %ld; expected that none is "
-                       "larger than the next",
-                       path, (long)s->best.step, (long)s->best.validated, (long)s->step);
+        return GX_FAIL(
+            err, GX_ERR_FORMAT,
+            "%s: best_global_step is %ld, last_validation_step %ld, global_step %ld; expected them in ascending order",
+            path, (long)s->best.step, (long)s->best.validated, (long)s->step);
     return GX_OK;
 }
 

@@ -94,79 +94,82 @@ GxTuningMethod gx_tuning_method(const char *name)
 #define GX__TUNING_AT(member) offsetof(GxTuningOptions, member)
 static const GxField gx__tuning_options[] = {
     {"tuning", GX_FIELD_STRING, GX__TUNING_AT(tuning), "full",
-     "what is trained: full: the model; lora: two small matrices beside each matrix of --model, which stays as it is; "
-     "adapter: two small linears behind each attention and MLP of it; side: narrow layers beside it, which read it, so "
-     "that no gradient goes through it; side_only: the same, with the samples of the first epoch in each, so that what "
-     "the model makes of them is computed once; prompt: rows that attention sees besides (LLaMA-Adapter); checkpoints "
-     "then have these alone, lora's and prompt's as peft's folders do",
+     "what is trained. full: all weights. The other methods keep the weights of --model frozen, and checkpoints hold "
+     "only what they train. lora: two small matrices beside each weight matrix (LoRA); adapter: two small linear "
+     "layers after each attention and MLP; side: a narrow network beside the model that reads its layers, so that no "
+     "gradient passes through the model; side_only: side with the same samples in each epoch, so that the model is run "
+     "on them only once; prompt: learned rows that attention sees in addition (LLaMA-Adapter). lora and prompt save "
+     "peft folders",
      "full|lora|adapter|side|side_only|prompt"},
-    {"lora_dim", GX_FIELD_INT, GX__TUNING_AT(lora_dim), "16", "rows of the first of the two (also --r, as in peft)",
+    {"lora_dim", GX_FIELD_INT, GX__TUNING_AT(lora_dim), "16", "rank of LoRA's two matrices (also --r, as in peft)",
      "1..65536"},
     {"lora_alpha", GX_FIELD_DOUBLE, GX__TUNING_AT(lora_alpha), "0",
-     "their product counts alpha / lora_dim times; 0: alpha is twice lora_dim", "0..1000000"},
+     "LoRA's product is scaled by lora_alpha / lora_dim; 0: lora_alpha is 2 * lora_dim", "0..1000000"},
     {"lora_dropout", GX_FIELD_DOUBLE, GX__TUNING_AT(lora_dropout), "0.05",
-     "of what the first of the two reads; 0 with --task dpo", "0..0.999"},
+     "dropout of the input of LoRA's matrices; 0 with --task dpo", "0..0.999"},
     {"use_rslora", GX_FIELD_BOOL, GX__TUNING_AT(use_rslora), "false",
-     "their product counts alpha / sqrt(lora_dim) times (rsLoRA)", NULL},
+     "scale LoRA's product by lora_alpha / sqrt(lora_dim) instead (rsLoRA)", NULL},
     {"lora_target_modules", GX_FIELD_NAMES, GX__TUNING_AT(lora_target_modules), "",
-     "which matrices have them (also --target_modules): by the ends of their names, q_proj,v_proj; or by whole names, "
-     "with a regular expression, '.*\\.[0-3]\\..*_proj', which has signs that names do not have; or all-linear, all "
-     "but heads. The embedding of tokens and heads are among them where they are named: embed_tokens, "
-     "word_embeddings, lm_head, score, classifier. \"\": all of attention and MLP",
+     "modules that get LoRA (also --target_modules): ends of their names, such as q_proj,v_proj; or a regular "
+     "expression for whole names, such as '.*\\.[0-3]\\..*_proj' (a text with a character that names do not have); or "
+     "all-linear: all linear layers except heads. The token embedding and heads get LoRA only if they are named: "
+     "embed_tokens, word_embeddings, lm_head, score, classifier. Empty: all of attention and MLP",
      NULL},
     {"lora_exclude_modules", GX_FIELD_NAMES, GX__TUNING_AT(lora_exclude_modules), "",
-     "which of these have none after all (also --exclude_modules): by the ends of their names, or by whole names with "
-     "a regular expression",
+     "modules that get no LoRA although lora_target_modules names them (also --exclude_modules): ends of names, or a "
+     "regular expression for whole names",
      NULL},
     {"lora_layers_to_transform", GX_FIELD_INT_LIST, GX__TUNING_AT(lora_layers_to_transform), "",
-     "numbers of the layers that have them (also --layers_to_transform); not for whole names or a regular expression. "
-     "None: all layers",
+     "numbers of the layers that get LoRA (also --layers_to_transform); only if lora_target_modules are ends of names; "
+     "none: all layers",
      "0.."},
     {"lora_layers_pattern", GX_FIELD_STRING, GX__TUNING_AT(lora_layers_pattern), "",
-     "which name a layer's number stands behind (also --layers_pattern); \"\": any", NULL},
+     "name of the list of layers, which a layer's number follows in the names of modules (also --layers_pattern); "
+     "empty: any",
+     NULL},
     {"lora_rank_pattern", GX_FIELD_NAMES, GX__TUNING_AT(lora_rank_pattern), "",
-     "another lora_dim of some (also --rank_pattern), by the ends of their names: q_proj=8,v_proj=4; or with regular "
-     "expressions, of which "
-     "the first that matches counts, '{\"layers\\\\.[01]\\\\..*\": 8}'",
+     "other lora_dim for some modules (also --rank_pattern), by the ends of their names: q_proj=8,v_proj=4; or by "
+     "regular expressions, of which the first match counts: '{\"layers\\\\.[01]\\\\..*\": 8}'",
      NULL},
     {"lora_alpha_pattern", GX_FIELD_NAMES, GX__TUNING_AT(lora_alpha_pattern), "",
-     "alike, another lora_alpha (also --alpha_pattern)", NULL},
+     "other lora_alpha for some modules (also --alpha_pattern), written as lora_rank_pattern is", NULL},
     {"adapter_reduction_dim", GX_FIELD_INT, GX__TUNING_AT(adapter_reduction_dim), "16",
-     "adapters lead from the model's width to this part of it, and back; a divisor of the width", "1..65536"},
+     "adapters reduce the model's width by this factor, and lead back; a divisor of the width", "1..65536"},
     {"side_reduction_factor", GX_FIELD_INT, GX__TUNING_AT(side_reduction_factor), "8",
-     "width, MLP and heads of a side network's layers are this part of the model's; a divisor of its width",
+     "width, MLP and heads of the side network are smaller than the model's by this factor; a divisor of the model's "
+     "width",
      "1..65536"},
     {"side_mix", GX_FIELD_STRING, GX__TUNING_AT(side_mix), "plain",
-     "what a side layer reads: plain: the sum of the model's layer, brought down, and the side layer before; gated: "
-     "their mix, in shares that are learned",
+     "what a side layer reads. plain: the sum of the model's layer, projected down, and the side layer before; gated: "
+     "a mix of the two in learned proportions",
      GX_SIDE_MIXES},
     {"add_bias_sampling", GX_FIELD_BOOL, GX__TUNING_AT(add_bias_sampling), "false",
-     "the linears between the model and its side network have biases", NULL},
+     "biases in the linear layers between the model and its side network", NULL},
     {"side_cache", GX_FIELD_STRING, GX__TUNING_AT(side_cache), "disk",
-     "where side_only keeps what comes out of the model's layers: disk: in output_dir/side_cache, which a run that is "
-     "resumed goes on with; memory; none: it is computed each time",
+     "where side_only keeps the outputs of the model's layers. disk: in output_dir/side_cache, which a resumed run "
+     "uses again; memory; none: they are computed each time",
      "disk|memory|none"},
     {"side_cache_dir", GX_FIELD_PATH, GX__TUNING_AT(side_cache_dir), "",
-     "with --side_cache disk: another folder, which further runs on the same model and data can use", NULL},
-    {"prompt_len", GX_FIELD_INT, GX__TUNING_AT(prompt_len), "10", "rows of a layer (also --adapter_len, as in peft)",
-     "1..65536"},
+     "with --side_cache disk: another folder for it, which other runs on the same model and data can use, too", NULL},
+    {"prompt_len", GX_FIELD_INT, GX__TUNING_AT(prompt_len), "10",
+     "prompt rows in each layer (also --adapter_len, as in peft)", "1..65536"},
     {"prompt_layers", GX_FIELD_INT, GX__TUNING_AT(prompt_layers), "0",
-     "layers that have them, from the last on (also --adapter_layers, as in peft); 0: all but the first two",
+     "layers that get prompt rows, counted from the last (also --adapter_layers, as in peft); 0: all but the first two",
      "0..65536"},
     {"prompt_variant", GX_FIELD_STRING, GX__TUNING_AT(prompt_variant), "v1",
-     "which LLaMA-Adapter; v2 trains also a scale and a bias of each linear of attention and MLP, in all layers, and "
-     "norms; peft does not know it",
+     "version of LLaMA-Adapter. v2 also trains a scale and a bias of each linear layer of attention and MLP, in all "
+     "layers, and the norms; peft cannot read it",
      "v1|v2"},
     {"trainable_modules", GX_FIELD_NAMES, GX__TUNING_AT(trainable_modules), "",
-     "what is trained whole besides, by the ends of names: model.norm; norm is input_layernorm, too (also "
-     "--modules_to_save, as in peft). A head for labels always is",
+     "modules that are trained whole in addition, by the ends of their names (also --modules_to_save, as in peft): "
+     "model.norm; norm alone also means input_layernorm. A head for labels always is",
      NULL},
     {"adapter", GX_FIELD_PATH, GX__TUNING_AT(adapter), "",
-     "folder of an adapter to begin with, as peft or an earlier run saved it; it says its numbers, and where --model "
-     "is",
+     "folder of an adapter to start from, saved by peft or an earlier run; it sets lora_dim and the like, and says "
+     "where --model is",
      NULL},
     {"quantize", GX_FIELD_STRING, GX__TUNING_AT(quantize), GX_NOT_QUANTIZED,
-     "matrices of attention and MLP of --model are kept in " GX_QUANTIZE_HELP, GX_QUANTIZE_NAMES},
+     "keep the attention and MLP matrices of --model in " GX_QUANTIZE_HELP, GX_QUANTIZE_NAMES},
 };
 
 GxStatus gx_tuning_add(GxConfig *c, GxTuningOptions *o, GxError *err)
@@ -258,7 +261,7 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
     for (int i = 0; i < n && !gx_error_code(err); i++)
         if (gx_config_is_set(c, gx__tuning_options[i].name) && !gx_field_same(&gx__tuning_options[i], o, theirs))
             GX_FAIL(err, GX_ERR_ARGUMENT,
-                    "--%s is another than that of the adapter %s; leave it out, or leave out --adapter",
+                    "--%s differs from that of the adapter %s; leave it out, or leave out --adapter",
                     gx__tuning_options[i].name, o->adapter);
     *o = *theirs;
     free(theirs);
@@ -313,14 +316,14 @@ static GxStatus gx__tuning_check_modules(const GxTuningOptions *o, GxError *err)
         GX_TRY(gx_module_pattern_check(o->lora_exclude_modules, "--lora_exclude_modules", err));
     if (o->lora_layers_to_transform.n && gx_module_is_pattern(o->lora_target_modules))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--lora_layers_to_transform is for modules that are named by their ends, and "
-                       "--lora_target_modules is the regular expression \"%.100s\": say the layers in that, "
+                       "--lora_layers_to_transform needs modules that are named by the ends of their names, but "
+                       "--lora_target_modules is the regular expression \"%.100s\"; name the layers in that, such as "
                        "'.*\\.[01]\\..*'",
                        o->lora_target_modules);
     if (o->lora_layers_pattern[0] && !o->lora_layers_to_transform.n)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--lora_layers_pattern says where the numbers of --lora_layers_to_transform stand, and none are "
-                       "given; leave it out, or name layers");
+                       "--lora_layers_pattern says where the numbers of --lora_layers_to_transform stand, but there "
+                       "are none; leave it out, or give --lora_layers_to_transform");
     return GX_OK;
 }
 
@@ -329,23 +332,22 @@ GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *mo
     const GxField *unused = gx__tuning_is_said(o, c, err);
     GX_TRY(gx__tuning_spell(o, err));
     if (unused && gx_tuning_has_adapter(o))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s is about --tuning %s, and this run has --tuning %s; leave it out",
-                       unused->name, gx__tuning_method_of(unused), o->tuning);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--%s is an option of --tuning %s, but this run has --tuning %s; leave it out", unused->name,
+                       gx__tuning_method_of(unused), o->tuning);
     if (unused)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--%s is about an adapter, and --tuning %s trains none; say --tuning %s, or leave it out",
+                       "--%s is an option for adapters, but --tuning %s trains none; say --tuning %s, or leave it out",
                        unused->name, o->tuning,
                        gx__tuning_method_of(unused)[0] ? gx__tuning_method_of(unused) : "lora");
     if (o->side_cache_dir[0] && strcmp(o->side_cache, "disk"))
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--side_cache_dir is a folder for --side_cache disk, and this run has --side_cache %s; leave one "
-            "of them out",
-            o->side_cache);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--side_cache_dir names a folder for --side_cache disk, but this run has --side_cache %s; leave "
+                       "one of them out",
+                       o->side_cache);
     if (gx_tuning_has_adapter(o) && !model[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--tuning %s adapts a model that has learned, and none is given; name its folder with --model",
-                       o->tuning);
+                       "--tuning %s needs a pretrained model to adapt; name its folder with --model", o->tuning);
     GX_TRY(gx__tuning_check_modules(o, err));
     if (gx_tuning_method(o->tuning) == GX_TUNING_LORA && o->lora_alpha == 0)
         o->lora_alpha = gx_tuning_alpha(o->lora_dim);

@@ -160,24 +160,23 @@ static GxStatus gx__writer_choose_mode(GxWriter *w)
     if (!strcmp(name, "auto")) name = world > 1 ? "tp" : "serial";
     gx_mode_methods(name, &methods);
     if (strcmp(name, "tp") && strcmp(name, "serial"))
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--mode %s splits the sequence, and text is written token by token, from a cache: take --mode tp", name);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--mode %s splits the sequence, but text is written token by token, from a cache; use --mode tp",
+                       name);
     if (!strcmp(name, "serial") && world > 1)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--mode serial on %d ranks: several copies of the model are not built here; --mode tp shares one", world);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--mode serial on %d ranks would need several copies of the model, which is not supported; "
+                       "--mode tp shares one",
+                       world);
     if (tp && tp != world)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--tp %ld on %d rank%s: all ranks share one copy of the model here; leave out --tp, or start %ld "
-            "of them (--ranks %ld)",
-            (long)tp, world, world > 1 ? "s" : "", (long)tp, (long)tp);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--tp %ld on %d rank%s: here all ranks share one copy of the model; leave out --tp, or start "
+                       "%ld ranks (--ranks %ld)",
+                       (long)tp, world, world > 1 ? "s" : "", (long)tp, (long)tp);
     if (!strcmp(name, "tp") && world == 1)
-        gx_log(
-            &w->g->log, GX_LOG_WARNING,
-            "mode tp splits the model among ranks, and there is one: it is computed as without a mode; --ranks N, or "
-            "mpirun, gives it more");
+        gx_log(&w->g->log, GX_LOG_WARNING,
+               "mode tp splits the model among ranks, but there is only one, so it is computed as without a mode; "
+               "--ranks N, or mpirun, starts more");
     w->mode = gx_composed(strcmp(name, "tp") ? "serial" : "tp", methods);
     return GX_OK;
 }
@@ -259,12 +258,12 @@ static GxStatus gx__writer_open_tokenizer(GxWriter *w)
         GX_TRY(gx_tokenizer_check_keys(&w->tokenizer, folder, g->rank ? &gx_silent : &g->log, &g->error));
     } else {
         w->tokenizer = gx_tokenizer_bytes();
-        gx_log(&g->log, GX_LOG_WARNING, "%s has no tokenizer.json: tokens are taken for bytes", folder);
+        gx_log(&g->log, GX_LOG_WARNING, "%s has no tokenizer.json: each byte is a token", folder);
     }
     if (w->tokenizer.vocab_size <= gx_model_vocab(&w->model)) return GX_OK;
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "%s: the tokenizer (%s) has %d tokens, and the model's vocabulary %ld: they do not belong together; "
-                   "take the folder that a training with both has saved (--add_tokens)",
+                   "%s: the tokenizer (%s) has %d tokens, but the model's vocabulary %ld, so they do not belong "
+                   "together; use a folder saved by a training that had both (--add_tokens)",
                    folder, gx_tokenizer_identity(&w->tokenizer), w->tokenizer.vocab_size,
                    (long)gx_model_vocab(&w->model));
 }
@@ -287,7 +286,7 @@ static GxStatus gx__writer_choose_sampling(GxWriter *w)
     for (size_t i = 0; o->temperature == 0 && i < sizeof drawing / sizeof *drawing; i++)
         if (gx_config_source(set, drawing[i]) == GX_FROM_FLAG)
             gx_log(&w->g->log, GX_LOG_WARNING,
-                   "--%s changes nothing where --temperature is 0, which takes the likeliest token; set that, or leave "
+                   "--%s changes nothing if --temperature is 0, which chooses the likeliest token; set that, or leave "
                    "this out",
                    drawing[i]);
     s->temperature = o->temperature, s->top_k = o->top_k, s->seed = (uint64_t)o->seed;
@@ -297,7 +296,7 @@ static GxStatus gx__writer_choose_sampling(GxWriter *w)
     for (int i = 0; i < c->n_stop; i++)
         if (c->stop[i] >= gx_model_vocab(&w->model))
             gx_log(&w->g->log, GX_LOG_WARNING,
-                   "%s: eos_token_id has %d, which is none of the vocabulary's %ld tokens: no text ends there",
+                   "%s: eos_token_id has %d, which is not an id of the vocabulary's %ld tokens, so no text ends there",
                    o->model, (int)c->stop[i], (long)gx_model_vocab(&w->model));
     memcpy(w->stop_token, c->stop, sizeof c->stop);
     w->decode.stop = w->stop_token, w->decode.n_stop = c->n_stop;
@@ -310,7 +309,7 @@ static GxStatus gx__writer_take_stops(GxWriter *w)
     for (int64_t n; (text = gx_field_next_text(w->o->stop, &at, &n)) != NULL;) {
         if (n == 0) return GX_FAIL(&w->g->error, GX_ERR_ARGUMENT, "--stop \"\" would end every text at once");
         if (w->n_stop == GX_WRITER_TEXTS)
-            return GX_FAIL(&w->g->error, GX_ERR_UNSUPPORTED, "more than %d times --stop", GX_WRITER_TEXTS);
+            return GX_FAIL(&w->g->error, GX_ERR_UNSUPPORTED, "--stop is given more than %d times", GX_WRITER_TEXTS);
         w->stop[w->n_stop] = text, w->stop_bytes[w->n_stop++] = n;
         w->longest_stop = gx_max(w->longest_stop, n);
     }
@@ -326,7 +325,7 @@ static GxStatus gx__writer_read_file(GxWriter *w, int64_t *bytes)
     GX_TRY(gx_file_read(w->o->prompt_file, 64 << 20, &w->file, bytes, err));
     for (int64_t i = 0, n; i < *bytes; i += n) {
         n = w->file[i] ? gx_utf8_bytes(w->file + i) : 0;
-        if (!n) return GX_FAIL(err, GX_ERR_FORMAT, "%s: byte %ld is no UTF-8 text", w->o->prompt_file, (long)i);
+        if (!n) return GX_FAIL(err, GX_ERR_FORMAT, "%s: byte %ld is not UTF-8 text", w->o->prompt_file, (long)i);
     }
     return GX_OK;
 }
@@ -340,12 +339,12 @@ static GxStatus gx__writer_take_prompts(GxWriter *w)
     if (!w->out) return GX_FAIL(&w->g->error, GX_ERR_MEMORY, "no memory for the texts");
     while ((text = gx_field_next_text(w->o->prompt, &at, &n)) != NULL) {
         if (w->texts == GX_WRITER_TEXTS)
-            return GX_FAIL(&w->g->error, GX_ERR_UNSUPPORTED, "more than %d prompts", GX_WRITER_TEXTS);
+            return GX_FAIL(&w->g->error, GX_ERR_UNSUPPORTED, "more than %d prompts are given", GX_WRITER_TEXTS);
         w->out[w->texts].prompt = text, w->out[w->texts++].prompt_bytes = n;
     }
     if (w->o->prompt_file[0]) {
         if (w->texts == GX_WRITER_TEXTS)
-            return GX_FAIL(&w->g->error, GX_ERR_UNSUPPORTED, "more than %d prompts", GX_WRITER_TEXTS);
+            return GX_FAIL(&w->g->error, GX_ERR_UNSUPPORTED, "more than %d prompts are given", GX_WRITER_TEXTS);
         GX_TRY(gx__writer_read_file(w, &n));
         w->out[w->texts].prompt = w->file, w->out[w->texts++].prompt_bytes = n;
     }
@@ -395,22 +394,22 @@ static GxStatus gx__writer_measure(GxWriter *w, int32_t **ids, int64_t *n)
     for (int64_t b = 0; b < w->texts; b++) {
         GX_TRY(gx__writer_encode(w, w->out[b].prompt, w->out[b].prompt_bytes, 1, &ids[b], &n[b]));
         if (n[b] == 0)
-            return GX_FAIL(
-                &w->g->error, GX_ERR_ARGUMENT,
-                "prompt %ld is empty, and the tokenizer puts nothing before it; a model goes on from a token",
-                (long)b + 1);
+            return GX_FAIL(&w->g->error, GX_ERR_ARGUMENT,
+                           "prompt %ld is empty, and the tokenizer puts nothing before it, so the model has no token "
+                           "to continue from",
+                           (long)b + 1);
         longest = gx_max(longest, n[b]);
     }
     if (longest >= limit)
         return GX_FAIL(&w->g->error, GX_ERR_ARGUMENT,
-                       "the longest prompt has %ld token%s, and the model room for %ld, of which one must be new "
-                       "(max_position_embeddings)",
+                       "the longest prompt has %ld token%s, but the model has room for %ld (max_position_embeddings), "
+                       "of which at least one must be new",
                        (long)longest, gx_text_s(longest), (long)limit);
     w->new_tokens = gx_min(w->o->max_new_tokens, limit - longest);
     if (w->new_tokens < w->o->max_new_tokens && gx_config_is_set(&w->config, "max_new_tokens"))
         gx_log(&w->g->log, GX_LOG_WARNING,
                "the longest prompt has %ld token%s, so there is room for %ld new one%s, not %ld: the model has %ld "
-               "(max_position_embeddings)",
+               "positions (max_position_embeddings)",
                (long)longest, gx_text_s(longest), (long)w->new_tokens, gx_text_s(w->new_tokens),
                (long)w->o->max_new_tokens, (long)limit);
     w->positions = longest + w->new_tokens;
@@ -428,16 +427,16 @@ static GxStatus gx__writer_open_format(GxWriter *w)
     if (!said)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s: there is no chat template: neither chat_template.jinja nor chat_template in "
-                       "tokenizer_config.json; --chat_template takes a template's file, or one of %s",
+                       "tokenizer_config.json; --chat_template accepts the file of a template, or one of %s",
                        o->model, GX_CHAT_NAMES);
     gx_chat_open(&w->format, said, o->chat_date, &w->tokenizer, err);
     gx_json_free(said);
     GX_TRY(gx_error_code(err));
     if (gx_config_is_set(&w->config, "thinking") && !gx_chat_thinks(w->format))
-        gx_log(&w->g->log, GX_LOG_WARNING, "--thinking changes nothing: the format %s does not know it",
+        gx_log(&w->g->log, GX_LOG_WARNING, "--thinking changes nothing: the format %s does not support it",
                gx_chat_name(w->format));
     if (o->chat_date[0] && !gx_chat_dates(w->format))
-        gx_log(&w->g->log, GX_LOG_WARNING, "--chat_date changes nothing: the format %s has no date of today",
+        gx_log(&w->g->log, GX_LOG_WARNING, "--chat_date changes nothing: the format %s does not write today's date",
                gx_chat_name(w->format));
     return GX_OK;
 }
@@ -451,11 +450,11 @@ static GxStatus gx__writer_open_chat(GxWriter *w)
     const int32_t end = said[0] ? gx_tokenizer_find(&w->tokenizer, said) : -1;
     if (end >= 0) w->stop_token[w->decode.n_stop++] = end;
     else if (!said[0])
-        gx_log(&w->g->log, GX_LOG_WARNING, "%s writes nothing behind an answer: where one ends is not known",
+        gx_log(&w->g->log, GX_LOG_WARNING, "%s writes nothing after an answer, so it is not known where an answer ends",
                gx_chat_name(w->format));
     else
-        gx_log(&w->g->log, GX_LOG_WARNING, "the tokenizer has no %s, with which answers of the format %s end", said,
-               gx_chat_name(w->format));
+        gx_log(&w->g->log, GX_LOG_WARNING, "the tokenizer has no token %s, which ends the answers of the format %s",
+               said, gx_chat_name(w->format));
     w->out = (GxWrittenText *)calloc(1, sizeof *w->out);
     if (!w->out) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text");
     w->texts = 1;
@@ -512,7 +511,8 @@ static GxStatus gx__writer_read_requests(GxWriter *w)
     GX_TRY(gx_score_requests_read(&w->requests, o->score, &w->tokenizer, o->model, most, err));
     for (int64_t i = 0; i < w->requests.tokens; i++)
         if (w->requests.ids[i] >= gx_model_vocab(&w->model))
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "token %d is none of the model's %ld: the tokenizer is another's",
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "token %d is not an id of the model's %ld tokens: the tokenizer belongs to another model",
                            (int)w->requests.ids[i], (long)gx_model_vocab(&w->model));
     if (w->requests.cut)
         gx_log(&w->g->log, GX_LOG_WARNING,
@@ -580,9 +580,8 @@ static void gx__writer_describe_texts(const GxWriter *w, char out[200], int with
     const GxScoreRequests *r = &w->requests;
     const double cache = (double)gx_kv_cache_bytes(&w->decoder.cache) / 1e6;
     if (w->o->score[0])
-        snprintf(out, 200, "%ld line%s to score, %ld token%s, of which a text has up to %ld; %ld at once",
-                 (long)r->lines, gx_text_s(r->lines), (long)r->tokens, gx_text_s(r->tokens), (long)r->longest + 1,
-                 (long)w->positions);
+        snprintf(out, 200, "%ld line%s to score, %ld token%s, up to %ld in a text; %ld at once", (long)r->lines,
+                 gx_text_s(r->lines), (long)r->tokens, gx_text_s(r->tokens), (long)r->longest + 1, (long)w->positions);
     else if (!with_pages)
         snprintf(out, 200, "%ld text%s of up to %ld tokens, cache %.1f MB", (long)w->texts, w->texts > 1 ? "s" : "",
                  (long)w->positions, cache);
@@ -604,13 +603,12 @@ static GxStatus gx__writer_refuse_too_large(const GxWriter *w)
     if (!w->o->score[0])
         snprintf(cache, sizeof cache, ", the cache of %ld pages of %d positions %.1f MB", (long)w->decoder.cache.pages,
                  GX_PAGE, (double)gx_kv_cache_bytes(&w->decoder.cache) / 1e6);
-    return GX_FAIL(
-        &w->g->error, GX_ERR_MEMORY,
-        "the plan needs %.1f MB, and there are %.1f MB left %s; weights take %.1f MB of this rank%s: %s, --precision "
-        "bf16, or more ranks need less",
-        (double)place->bytes / 1e6, (double)place->has / 1e6,
-        place == &p->card ? "on this rank's card" : "on this machine", (double)p->kind[GX_MEM_WEIGHTS] / 1e6, cache,
-        w->o->score[0] ? "a smaller --prefill_rows or --max_length" : "fewer or shorter texts");
+    return GX_FAIL(&w->g->error, GX_ERR_MEMORY,
+                   "the plan needs %.1f MB, but there are %.1f MB left %s; weights take %.1f MB of this rank%s; to "
+                   "need less, use %s, --precision bf16, or more ranks",
+                   (double)place->bytes / 1e6, (double)place->has / 1e6,
+                   place == &p->card ? "on this rank's card" : "on this machine", (double)p->kind[GX_MEM_WEIGHTS] / 1e6,
+                   cache, w->o->score[0] ? "a smaller --prefill_rows or --max_length" : "fewer or shorter texts");
 }
 
 static void gx__writer_say_plan(GxWriter *w)
@@ -637,11 +635,13 @@ static void gx__writer_say_plan(GxWriter *w)
 static void gx__writer_warn_of_weights(const GxWriter *w, const GxWeightsLoaded *loaded)
 {
     const GxLogger *log = &w->g->log;
-    if (loaded->missing.n) gx_log(log, GX_LOG_WARNING, "drawn, not in %s: %s", w->o->model, loaded->missing.text);
+    if (loaded->missing.n)
+        gx_log(log, GX_LOG_WARNING, "newly initialised, not in %s: %s", w->o->model, loaded->missing.text);
     if (loaded->mismatched.n)
-        gx_log(log, GX_LOG_WARNING, "drawn, of another shape in %s: %s", w->o->model, loaded->mismatched.text);
+        gx_log(log, GX_LOG_WARNING, "newly initialised, of another shape in %s: %s", w->o->model,
+               loaded->mismatched.text);
     if (loaded->unexpected.n && !w->o->strict)
-        gx_log(log, GX_LOG_WARNING, "not needed of %s: %s", w->o->model, loaded->unexpected.text);
+        gx_log(log, GX_LOG_WARNING, "not needed from %s: %s", w->o->model, loaded->unexpected.text);
 }
 
 static GxStatus gx__writer_open_memory(GxWriter *w)

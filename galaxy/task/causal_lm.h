@@ -71,47 +71,49 @@ GX_END
 #define GX__CAUSAL_LM_AT(field) offsetof(GxCausalLm, field)
 static const GxField gx__causal_lm_options[] = {
     {"train_data", GX_FIELD_PATH, GX__CAUSAL_LM_AT(train_data), "data/text.txt",
-     "a text; records, .jsonl, .csv or .tsv, of texts (text), of instructions (instruction, input, output), of prompts "
-     "and completions (prompt, completion), and of .jsonl of conversations (messages, conversations); a folder of .txt "
-     "and .jsonl; a file of tokens (./tokenize; llm.c's .bin, and folders of them); or several: A,B,...; make data "
-     "makes "
-     "the default one",
+     "what to train on: a text file; records (.jsonl, .csv or .tsv) with the fields text, or instruction, input and "
+     "output, or prompt and completion; conversations (.jsonl) with messages or conversations; a folder of .txt and "
+     ".jsonl files; a file of tokens (from ./tokenize, or a .bin file of llm.c) or a folder of .bin files; or several "
+     "of these: A,B,... (`make data` makes the default file)",
      NULL},
     {"train_data_weights", GX_FIELD_STRING, GX__CAUSAL_LM_AT(train_data_weights), "",
-     "of several train_data, how many samples come from each, relative to the sum: 0.7,0.3; nothing: as many as it has",
+     "with several train_data: what share of the samples comes from each, such as 0.7,0.3 (only the ratio counts); "
+     "empty: as many as each has",
      NULL},
     {"text_column", GX_FIELD_STRING, GX__CAUSAL_LM_AT(text_column), "text",
-     "of records: which column, or member, is the text", NULL},
+     "column (in JSON: key) of a record that holds its text", NULL},
     {"prompt_column", GX_FIELD_STRING, GX__CAUSAL_LM_AT(prompt_column), "prompt",
-     "of records: which is the prompt of a completion", NULL},
+     "column (in JSON: key) of a record that holds its prompt, which the completion follows", NULL},
     {"completion_column", GX_FIELD_STRING, GX__CAUSAL_LM_AT(completion_column), "completion",
-     "of records: which is the completion, of which all is learned", NULL},
+     "column (in JSON: key) of a record that holds its completion; all of it is trained on", NULL},
     GX_SKIP_BAD_RECORDS(GX__CAUSAL_LM_AT(skip_bad_records)),
     {"tokenizer", GX_FIELD_PATH, GX__CAUSAL_LM_AT(tokenizer_path), "",
-     "a folder with tokenizer.json, such a file, or bytes; nothing: the model's own, or bytes where there is no model",
+     "folder with a tokenizer.json, or that file, or bytes (a token for each byte); empty: the model's own tokenizer, "
+     "or bytes for a new model",
      NULL},
     {"chat_template", GX_FIELD_LONG_TEXT, GX__CAUSAL_LM_AT(chat_template), "auto",
-     "the format of conversations, of which what the assistant says is learned; auto: the chat template of the "
-     "tokenizer's folder or the model's, which is executed, or for instructions, where there is none, Alpaca's; a "
-     "file: "
+     "format of conversations, in which only what the assistant says is trained on. auto: the chat template of the "
+     "tokenizer's or the model's folder (it is executed), or, for instructions without one, Alpaca's format; a file: "
      "the template in it; or one of " GX_CHAT_NAMES,
      NULL},
     GX_CHAT_DATE_OPTION(GX__CAUSAL_LM_AT(chat_date)),
     {"show_data", GX_FIELD_INT, GX__CAUSAL_LM_AT(show_data), "0",
-     "prints so many samples of the training (the first ones of --seed 1234), what is learned of them between ⟦ and ⟧, "
-     "and goes on; to see them alone: --sample_only --sample_tokens 0, with --model",
+     "print this many samples of the training data (the first ones in the order of --seed 1234), the tokens trained on "
+     "between ⟦ and ⟧, and go on; to see them without training: --model FOLDER --sample_only --sample_tokens 0",
      "0..1000000"},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__CAUSAL_LM_AT(validation_fraction), "0.05",
-     "end part of each text, or of its documents, that is held out", "0..0.9"},
+     "fraction of the data held out for validation: the end of each text, or its last documents", "0..0.9"},
     {"separate_documents", GX_FIELD_BOOL, GX__CAUSAL_LM_AT(separate_documents), "true",
-     "documents that share a sample do not see each other, and the last token of one does not predict the next", NULL},
-    {"sample_tokens", GX_FIELD_INT, GX__CAUSAL_LM_AT(sample_tokens), "300",
-     "tokens that the model writes at the end; 0: none", "0..1000000000"},
-    {"sample_prompt", GX_FIELD_STRING, GX__CAUSAL_LM_AT(sample_prompt), "In the beginning", "what it goes on from",
+     "documents that share a sample do not attend to each other, and the last token of one does not predict the first "
+     "of the next",
      NULL},
-    {"temperature", GX_FIELD_DOUBLE, GX__CAUSAL_LM_AT(temperature), "0.8", "of sampling; 0: the likeliest token",
-     "0.."},
-    {"top_k", GX_FIELD_INT, GX__CAUSAL_LM_AT(top_k), "50", "sample among the k likeliest; 0: all", "0.."},
+    {"sample_tokens", GX_FIELD_INT, GX__CAUSAL_LM_AT(sample_tokens), "300",
+     "tokens of the sample that the model writes at the end of training; 0: no sample", "0..1000000000"},
+    {"sample_prompt", GX_FIELD_STRING, GX__CAUSAL_LM_AT(sample_prompt), "In the beginning",
+     "the text that this sample continues", NULL},
+    {"temperature", GX_FIELD_DOUBLE, GX__CAUSAL_LM_AT(temperature), "0.8",
+     "temperature at which the sample's tokens are chosen; 0: always the likeliest token", "0.."},
+    {"top_k", GX_FIELD_INT, GX__CAUSAL_LM_AT(top_k), "50", "choose among the k likeliest tokens; 0: among all", "0.."},
 };
 static const char *const gx__causal_lm_own[] = {"train_data", "tokenizer", NULL};
 static const GxField gx__causal_lm_identity[] = {
@@ -125,8 +127,8 @@ static const GxField gx__causal_lm_identity[] = {
 static GxStatus gx__causal_lm_differs(GxContext *g, const GxDataset *d, const int64_t mine[2], const int64_t first[2])
 {
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "rank %d: %s is another text here (%ld bytes, hash %016lx) than on rank 0 (%ld bytes, hash %016lx); "
-                   "all ranks need the same: copy rank 0's",
+                   "rank %d: %s is a different text here (%ld bytes, hash %016lx) than on rank 0 (%ld bytes, hash "
+                   "%016lx); all ranks need the same one: copy rank 0's",
                    g->rank, d->path, (long)mine[0], (unsigned long)mine[1], (long)first[0], (unsigned long)first[1]);
 }
 
@@ -153,10 +155,10 @@ static GxStatus gx__causal_lm_agree(GxContext *g, GxCausalLm *c)
     gx_broadcast(g, GX_AXIS_ALL, 0, &n, 1, GX_I64);
     GX_TRY(gx_status(g));
     if (n != b->n)
-        return GX_FAIL(
-            &g->error, GX_ERR_ARGUMENT,
-            "rank %d: --train_data %s is of %d source%s of data, and rank 0's of %ld: all ranks need the same", g->rank,
-            c->train_data, b->n, gx_text_s(b->n), (long)n);
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "rank %d: --train_data %s has %d source%s of data, but rank 0's has %ld; all ranks need the "
+                       "same data: copy rank 0's",
+                       g->rank, c->train_data, b->n, gx_text_s(b->n), (long)n);
     c->text_bytes = 0;
     for (int s = 0; s < b->n; s++) {
         uint64_t hash = 0;
@@ -176,13 +178,14 @@ static GxStatus gx__causal_lm_name_columns(GxCausalLm *c, GxError *err)
                                c->skip_bad_records ? &c->skipped : NULL, &c->columns_used};
     c->records = r, c->chat.reading.records = &c->records;
     if (!r.text[0] || !r.prompt[0] || !r.completion[0])
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s_column names a column, and is empty",
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s_column is empty; expected the name of a column",
                        !r.text[0]     ? "text"
                        : !r.prompt[0] ? "prompt"
                                       : "completion");
     if (!strcmp(r.prompt, r.completion))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--prompt_column and --completion_column are both \"%s\"; expected two columns", r.prompt);
+                       "--prompt_column and --completion_column are both \"%s\"; expected two different columns",
+                       r.prompt);
     return GX_OK;
 }
 
@@ -190,11 +193,10 @@ static GxStatus gx__causal_lm_open_text(GxContext *g, GxCausalLm *c, const GxTas
 {
     GX_TRY(gx__causal_lm_name_columns(c, &g->error));
     if (access(c->train_data, F_OK) != 0 && errno == ENOENT && !strchr(c->train_data, ','))
-        return GX_FAIL(
-            &g->error, GX_ERR_IO,
-            "cannot open %s: %s; `make data` makes data/text.txt, which is the default, and --train_data FILE "
-            "takes another text",
-            c->train_data, strerror(ENOENT));
+        return GX_FAIL(&g->error, GX_ERR_IO,
+                       "cannot open %s: %s; `make data` makes data/text.txt, the default, and --train_data FILE names "
+                       "another text",
+                       c->train_data, strerror(ENOENT));
     GX_TRY(gx_blend_open(&c->data, c->train_data, c->train_data_weights, &c->tokenizer, &c->chat.reading,
                          c->validation_fraction, setup->seq_len, gx_threads(g), g->rank ? NULL : &g->log, &g->error));
     gx_bad_records_warn(&c->skipped, g->rank ? NULL : &g->log);
@@ -229,9 +231,7 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
     }
     if (setup->epochs > 0) c->run_samples = (int64_t)ceil(setup->epochs * (double)setup->epoch_samples);
     if (c->has_chats) gx__causal_lm_warn_of_chats(g, c);
-    else
-        gx_task_chat_warn_of_texts(g, &c->chat, c->chat_template,
-                                   "what is learned from are texts and no conversations");
+    else gx_task_chat_warn_of_texts(g, &c->chat, c->chat_template, "the training data are texts, not conversations");
     if (!c->has_chats && !c->chat.date_given) c->chat_date[0] = 0; // a resumed run was not told one, either
     return GX_OK;
 }
@@ -310,7 +310,7 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
     if (held_out) fprintf(out, ", and %ld held out", (long)held_out);
     fprintf(out, "\n");
     gx__causal_lm_count(out, chat->shortened, "conversation is", "conversations are",
-                        "longer than a sample: last turns are left out");
+                        "longer than a sample: its last turns are left out");
     gx__causal_lm_count(out, chat->left_out, "answer is", "answers are",
                         "left out: too long for a sample (--seq_len), together with what is answered");
     gx__causal_lm_count(out, chat->unanswered, "conversation ends", "conversations end",
@@ -448,9 +448,10 @@ static const char *gx__causal_lm_lacks(const void *self, const char *metric)
 {
     const GxBlend *b = &((const GxCausalLm *)self)->data;
     for (int s = 0; s < b->n && !strcmp(metric, "bits_per_byte"); s++) {
-        if (b->source[s].file.is_bin) return "needs texts whose bytes are known; of .bin files they are not";
+        if (b->source[s].file.is_bin)
+            return "needs texts whose number of bytes is known, and that of .bin files is not";
         if (b->source[s].file.has_mask)
-            return "needs texts all of whose tokens are learned; how many bytes those have that a mask leaves is not "
+            return "needs texts of which every token is trained on: how many bytes the tokens of a mask have is not "
                    "known";
     }
     return NULL;
@@ -560,9 +561,8 @@ const GxTask gx_causal_lm = {
         // checkpoint
         GX_FIELDS(gx__causal_lm_identity), // identity, n_identity
         // elsewhere
-        "on another text, with other weights of several, or with another validation_fraction (where it is of "
-        "conversations "
-        "also: another chat template or --chat_date)",
+        "on another text, or with other --train_data_weights or another validation_fraction (or, for conversations, "
+        "another chat template or --chat_date)",
         gx__causal_lm_write,   // write
         gx__causal_lm_changed, // changed
     },

@@ -18,8 +18,8 @@ enum { GX_CHAT_DATE = 256 };
 #define GX_CHAT_DATE_OPTION(offset)                                                                                    \
     {                                                                                                                  \
         "chat_date", GX_FIELD_STRING, offset, "",                                                                      \
-            "the day, YYYY-MM-DD, that a chat template which says the date takes for today; nothing: that on which "   \
-            "the run begins, also when it is resumed",                                                                 \
+            "the date, YYYY-MM-DD, for a chat template that writes today's date; empty: the day on which the run "     \
+            "began, also when it is resumed",                                                                          \
             NULL                                                                                                       \
     }
 typedef struct {               // options
@@ -79,8 +79,7 @@ static void gx__task_chat_point_to_copy(const char *choice, const char *folder, 
         return;
     memset(err, 0, sizeof *err);
     GX_FAIL(err, gx_error_code(&said),
-            "%s; if it is training_args.json of a run that names it: what it was trained with is %s, which "
-            "--chat_template takes",
+            "%s; if that is in the training_args.json of a run: it was trained with %s, which --chat_template accepts",
             said.message, path);
 }
 
@@ -154,13 +153,13 @@ static void gx__task_chat_warn_of_lacks(GxContext *g, const GxChatFormat *f, con
     for (int i = GX_CHAT_LACKS_SYSTEM; i <= GX_CHAT_LACKS_USER; i++)
         if (lacks[i])
             gx_log(&g->log, GX_LOG_WARNING,
-                   "%s does not write what the %s says as it stands in %ld of %ld conversation%s: what is left out is "
-                   "not learned from",
+                   "%s does not write all that the %s says, in %ld of %ld conversation%s: what it leaves out is not "
+                   "trained on",
                    gx_chat_name(f), who[i], (long)lacks[i], (long)n, gx_text_s(n));
     if (lacks[GX_CHAT_LACKS_END])
         gx_log(&g->log, GX_LOG_WARNING,
-               "nothing that %s marks to be learned has %s, with which its answers end, in %ld of %ld conversation%s: "
-               "the model does not learn to end one",
+               "%s ends an answer with %s, but in %ld of %ld conversation%s that is not among what is trained on: the "
+               "model does not learn to end one",
                gx_chat_name(f), gx_chat_end(f), (long)lacks[GX_CHAT_LACKS_END], (long)n, gx_text_s(n));
 }
 
@@ -177,15 +176,16 @@ void gx_task_chat_warn(GxContext *g, const GxTaskChat *c, const int64_t *lacks, 
     const GxChatFormat *f = c->reading.format;
     if (g->rank != 0) return;
     if (!f) {
-        gx_task_chat_warn_of_texts(g, c, "auto", "instructions are written as Alpaca's, and no template is found");
+        gx_task_chat_warn_of_texts(g, c, "auto",
+                                   "instructions are written in Alpaca's format, and no chat template was found");
         return;
     }
     if (!gx_chat_end(f)[0])
-        gx_log(&g->log, GX_LOG_WARNING, "%s writes nothing behind an answer: the model does not learn to end one",
+        gx_log(&g->log, GX_LOG_WARNING, "%s writes nothing after an answer, so the model does not learn to end one",
                gx_chat_name(f));
     gx__task_chat_warn_of_lacks(g, f, lacks, n);
     if (c->date_given && !gx_chat_dates(f))
-        gx_log(&g->log, GX_LOG_WARNING, "--chat_date changes nothing: the format %s has no date of today",
+        gx_log(&g->log, GX_LOG_WARNING, "--chat_date changes nothing: the format %s does not write today's date",
                gx_chat_name(f));
 }
 

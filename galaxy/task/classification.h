@@ -57,36 +57,41 @@ GX_END
 #define GX__CLASSIFICATION_AT(field) offsetof(GxClassification, field)
 static const GxField gx__classification_options[] = {
     {"train_data", GX_FIELD_PATH, GX__CLASSIFICATION_AT(train_data), "data/bert/pos/train.tsv",
-     "labelled texts, .csv, .tsv or .jsonl (make data-bert makes the default ones)", NULL},
+     "file of labelled texts: .csv, .tsv or .jsonl (`make data-bert` makes the default file)", NULL},
     {"validation_data", GX_FIELD_PATH, GX__CLASSIFICATION_AT(validation_data), "",
-     "labelled texts that are held out; none: a part of train_data", NULL},
+     "file of labelled texts held out for validation; empty: a part of train_data", NULL},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__CLASSIFICATION_AT(validation_fraction), "0.05",
-     "which part of train_data is held out, where validation_data has no file; 0: nothing is", "0..0.9"},
-    {"text_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(text_column), "text", "column of the texts", NULL},
+     "fraction of train_data held out for validation where there is no validation_data; 0: none", "0..0.9"},
+    {"text_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(text_column), "text", "name of the column with the texts",
+     NULL},
     {"text2_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(text2_column), "text2",
-     "column of the second text of a pair; where there is no text2, texts are single", NULL},
-    {"label_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(label_column), "label", "column of the labels", NULL},
+     "name of the column with the second text of a pair; if the file has no column text2, texts are single", NULL},
+    {"label_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(label_column), "label",
+     "name of the column with the labels", NULL},
     {"group_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(group_column), "",
-     "column by which texts are candidates for one answer: they are ranked", NULL},
+     "name of the column that says which texts are candidates for the same answer; they are ranked", NULL},
     GX_SKIP_BAD_RECORDS(GX__CLASSIFICATION_AT(skip_bad_records)),
     {"problem_type", GX_FIELD_STRING, GX__CLASSIFICATION_AT(problem_type), "auto",
-     "auto: the model's, or what labels look like: numbers with a decimal point are predicted, others chosen from",
+     "auto: the model's own, or what the labels look like: regression for numbers with a decimal point, else "
+     "classification",
      "auto|" GX_PROBLEM_NAMES},
     {"labels", GX_FIELD_NAMES, GX__CLASSIFICATION_AT(labels_option), "",
-     "a,b,c: the labels in their order (in a file of --config also a list); none: the model's, or the training "
-     "data's, sorted",
+     "the labels in the order of the head's outputs: a,b,c (in a --config file also a list); empty: the model's, or "
+     "those of the training data, sorted",
      NULL},
     {"tokenizer", GX_FIELD_PATH, GX__CLASSIFICATION_AT(tokenizer_path), "",
-     "folder with tokenizer.json or vocab.txt; none: the model's", NULL},
+     "folder with a tokenizer.json or vocab.txt; empty: the model's tokenizer", NULL},
     GX_SPLIT_SPECIAL_TOKENS(GX__CLASSIFICATION_AT(split_special_tokens)),
     {"pack_texts", GX_FIELD_BOOL, GX__CLASSIFICATION_AT(pack_texts), "true",
-     "several texts share a sample's tokens, without seeing each other", NULL},
+     "put several texts into a sample; they do not attend to each other", NULL},
     {"predict", GX_FIELD_PATH, GX__CLASSIFICATION_AT(predict), "",
-     "say what the model of --resume or --model makes of this file's texts, and stop; it needs no labels", NULL},
+     "file of texts whose labels the model of --resume or --model predicts, instead of training; the file itself needs "
+     "none",
+     NULL},
     {"predictions", GX_FIELD_PATH, GX__CLASSIFICATION_AT(predictions), "predictions.jsonl",
-     "where predict says it: a new file, .jsonl or .tsv", NULL},
+     "new file for the labels that --predict finds, .jsonl or .tsv", NULL},
     {"baseline_regression", GX_FIELD_BOOL, GX__CLASSIFICATION_AT(baseline_regression), "false",
-     "at the start, also a logistic regression on tokens, to compare with", NULL},
+     "also fit a logistic regression on tokens at the start, as a baseline", NULL},
 };
 static const char *const gx__classification_own[] = {"train_data", "validation_data", "tokenizer",
                                                      "predict",    "predictions",     NULL};
@@ -108,7 +113,7 @@ static GxStatus gx__classification_check_room(const GxClassification *c, const G
     const int64_t least = !setup->frames_texts ? 1 : pairs ? 5 : 3;
     if (setup->seq_len >= least) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s is %ld; %s between [CLS] and [SEP] needs at least %ld, and more to say anything",
+                   "%s is %ld; with [CLS] and [SEP] around it %s needs at least %ld, and more to say anything",
                    gx_task_length_name(setup), (long)setup->seq_len, pairs ? "a pair of texts" : "a text", (long)least);
 }
 
@@ -126,8 +131,7 @@ static GxStatus gx__classification_decide(GxContext *g, GxClassification *c, GxC
     c->labels_from = gx_classification_origin(c, h, setup);
     if (c->problem == GX_PROBLEM_REGRESSION && c->labels_option[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--labels are for choosing one or several of them, and a number is to be "
-                       "predicted here: %s",
+                       "--labels is for choosing among labels, but here a number is to be predicted: %s",
                        c->labels_from);
     if (c->problem != GX_PROBLEM_REGRESSION)
         GX_TRY(gx_classification_choose_labels(c, h,
@@ -405,7 +409,7 @@ static const char *gx__classification_lacks(const void *self, const char *name)
         for (int i = 0; i < n; i++) {
             if (strcmp(metric[i].name, name)) continue;
             if (i < 3) return of[p];
-            return c->group_column[0] ? "is of one label of two, or of a number"
+            return c->group_column[0] ? "needs two labels of which one is chosen, or a number to predict"
                                       : "needs --group_column, the column by which texts are candidates for one answer";
         }
     }

@@ -200,26 +200,28 @@ GxStatus gx_classification_compare_head(GxClassification *c, GxClassificationHea
 const char *gx_classification_origin(const GxClassification *c, const GxClassificationHead *h, const GxTaskSetup *setup)
 {
     const int is_number = c->problem == GX_PROBLEM_REGRESSION;
-    if (is_number && gx_problem_find(c->problem_type)) return "--problem_type regression asks for numbers";
+    if (is_number && gx_problem_find(c->problem_type)) return "--problem_type is regression";
     if (is_number && h->n && setup->starts_from_model)
-        return "the model's config.json is of a regression (problem_type, or one label in id2label); --problem_type "
-               "single_label_classification --ignore_mismatched_sizes true trains a new head, for labels";
-    if (is_number && h->n) return "the model's config.json is of a regression (problem_type, or one label in id2label)";
+        return "the model's config.json asks for a regression (by problem_type, or by one label in id2label); "
+               "--problem_type single_label_classification --ignore_mismatched_sizes true trains a new head, for "
+               "labels";
+    if (is_number && h->n)
+        return "the model's config.json asks for a regression (by problem_type, or by one label in id2label)";
     if (is_number)
-        return "labels of the training data are numbers, one with a decimal point; --problem_type "
+        return "the labels of the training data are numbers, at least one with a decimal point; --problem_type "
                "single_label_classification takes them as names";
     if (c->labels_option[0]) return "--labels names them";
     if (h->n && !h->is_named)
-        return setup->starts_from_model
-                   ? "these are the head's outputs, to which the model's config.json gives no names; --labels a,b,c "
-                     "names them, as many, and --ignore_mismatched_sizes true trains a new head for the data's"
-                   : "these are the head's outputs, to which the model's config.json gives no names; --labels a,b,c "
-                     "names them, as many and in their order";
+        return setup->starts_from_model ? "these stand for the head's outputs, which the model's config.json does not "
+                                          "name; --labels a,b,c names them (there must be as many), and "
+                                          "--ignore_mismatched_sizes true trains a new head for the data's labels"
+                                        : "these stand for the head's outputs, which the model's config.json does not "
+                                          "name; --labels a,b,c names them (as many, in the order of the outputs)";
     if (h->n && setup->starts_from_model)
-        return "these are the head's (id2label of the model's config.json); --labels a,b,c gives it other names, as "
-               "many, and --ignore_mismatched_sizes true trains a new head for the data's";
-    if (h->n) return "these are the head's (id2label of the model's config.json)";
-    return "these are the training data's; --labels a,b,c names others";
+        return "these are the head's (id2label in the model's config.json); --labels a,b,c renames them (there must be "
+               "as many), and --ignore_mismatched_sizes true trains a new head for the data's labels";
+    if (h->n) return "these are the head's (id2label in the model's config.json)";
+    return "these are those of the training data; --labels a,b,c names others";
 }
 
 // f: the file with the data's labels; NULL: none.
@@ -235,21 +237,20 @@ GxStatus gx_classification_choose_labels(GxClassification *c, const GxClassifica
     c->outputs = c->labels.n ? c->labels.n : 2; // a dry run without data assumes two
     if (h->n && h->n != c->outputs)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--labels names %d, but the model has a head for %d (%.60s%s%.60s%s): name as many, or leave "
+                       "--labels names %d labels, but the model's head has %d (%.60s%s%.60s%s): name as many, or leave "
                        "--labels out%s",
                        c->outputs, h->n, h->name[0], h->n > 1 ? ", " : "", h->n > 1 ? h->name[1] : "",
                        h->n > 2 ? ", ..." : "", gx__classification_advice(setup));
     if (h->n && c->labels_option[0] && gx__classification_is_reordered(&c->labels, h, &i, &j))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--labels has \"%.60s\" as number %d, but it is number %d of the model's head: leave --labels "
-                       "out, or name them in the head's order (id2label of its config.json)%s",
+                       "--labels has \"%.60s\" as number %d, but the model's head has it as number %d: leave --labels "
+                       "out, or name them in the head's order (id2label in its config.json)%s",
                        h->name[j], i, j, gx__classification_advice(setup));
     if (c->problem == GX_PROBLEM_SINGLE && c->outputs == 1)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "there is one label, \"%s\": nothing is to be chosen; give texts with other labels, too, or name "
-            "those with --labels",
-            c->labels.name[0]);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "there is only one label, \"%s\", so there is nothing to choose from; add texts with other "
+                       "labels, or name those with --labels",
+                       c->labels.name[0]);
     return GX_OK;
 }
 
@@ -268,10 +269,11 @@ void gx_classification_warn_of_order(GxContext *g, const GxClassification *c, co
     }
     if (!others) return;
     if (strlen(names) == sizeof names - 1) gx_text_mark_cut(names, sizeof names);
-    gx_log(&g->log, GX_LOG_WARNING,
-           "the model's config.json gives its head's %d outputs no names: those of the data are taken in their sorted "
-           "order, which is a guess (%s); --labels a,b,c says which is which, in the order of the outputs",
-           h->n, names);
+    gx_log(
+        &g->log, GX_LOG_WARNING,
+        "the model's config.json does not name its head's %d outputs: the sorted labels of the data are taken for them "
+        "in this order, which is a guess (%s); to say which is which, give --labels a,b,c in the order of the outputs",
+        h->n, names);
 }
 
 void gx_classification_warn_of_pairs(GxContext *g, const GxClassification *c)
@@ -279,8 +281,8 @@ void gx_classification_warn_of_pairs(GxContext *g, const GxClassification *c)
     for (int k = 0; k < 2 && g->rank == 0; k++)
         if (c->file[k].has_unread_pair && c->text2_column[0])
             gx_log(&g->log, GX_LOG_WARNING,
-                   "%s: its \"text_pair\" is not read; if that is the second text of a pair, say --text2_column "
-                   "text_pair; --text2_column '' says that texts are single",
+                   "%s: its column \"text_pair\" is not read; if it is the second text of a pair, say --text2_column "
+                   "text_pair, else --text2_column ''",
                    c->file[k].records.path);
 }
 
@@ -294,7 +296,7 @@ GxStatus gx_classification_choose_problem(GxClassification *c, GxClassificationH
               is_other = h->is_typed && (int32_t)c->problem != h->problem;
     if (!h->n || (!is_other_kind && !is_other)) return GX_OK;
     if (!setup->ignore_mismatched_sizes)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--problem_type is %s, but the model has a head for %s: leave it out%s",
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--problem_type is %s, but the model's head is for %s: leave it out%s",
                        gx_problem_name(c->problem), gx_problem_name((GxProblem)h->problem),
                        gx__classification_advice(setup));
     gx__classification_renew_head(c, h);

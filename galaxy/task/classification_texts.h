@@ -34,8 +34,8 @@ static GxStatus gx__classification_open_file(GxClassification *c, int k, const c
     const GxTextColumns columns = {c->text_column, c->text2_column, c->label_column, c->group_column};
     if (k == 0 && access(path, F_OK) != 0 && errno == ENOENT)
         return GX_FAIL(err, GX_ERR_IO,
-                       "cannot open %s: %s; `make data-bert` makes data/bert/pos/train.tsv, which is the default, and "
-                       "--train_data FILE takes another",
+                       "cannot open %s: %s; `make data-bert` makes data/bert/pos/train.tsv, the default, and "
+                       "--train_data FILE names another file",
                        path, strerror(ENOENT));
     return gx_text_file_open(&c->file[k], path, &columns, c->problem, may_lack_labels,
                              c->skip_bad_records ? &c->skipped : NULL, err);
@@ -52,21 +52,21 @@ GxStatus gx_classification_open_files(GxContext *g, GxClassification *c, const G
     if (c->predict[0] && !h->n)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--predict %s: the model has no head for labels (its config.json names no "
-                       "...ForSequenceClassification): train one first",
+                       "...ForSequenceClassification); train one first",
                        c->predict);
     if (c->predict[0] && c->skip_bad_records)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--skip_bad_records with --predict: a prediction stands in the line of its record, and those "
-                       "behind one that is left out would not; correct the records that are wrong, or leave it out");
+                       "--skip_bad_records does not go with --predict, whose predictions stand in the lines of their "
+                       "records, so that none can be left out; correct the bad records, or leave the option out");
     if (c->predict[0]) return gx__classification_open_file(c, 1, c->predict, 1, err);
     if (!setup->only_shows || !c->validation_data[0] || !knows)
         GX_TRY(gx__classification_open_file(c, 0, c->train_data, 0, err));
     if (!c->problem) c->problem = gx_text_file_problem(&c->file[0]);
     if (c->validation_data[0] && !setup->is_dry) GX_TRY(gx__classification_open_file(c, 1, c->validation_data, 0, err));
     if (c->file[0].records.n && c->file[1].records.n && (c->file[0].text2 < 0) != (c->file[1].text2 < 0))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s has %s, %s has not: pairs of texts are expected in both, or in neither",
-                       c->file[c->file[0].text2 < 0].records.path, c->text2_column,
-                       c->file[c->file[0].text2 >= 0].records.path);
+        return GX_FAIL(
+            err, GX_ERR_FORMAT, "%s has %s, but %s has not: either both files hold pairs of texts, or neither does",
+            c->file[c->file[0].text2 < 0].records.path, c->text2_column, c->file[c->file[0].text2 >= 0].records.path);
     return GX_OK;
 }
 
@@ -96,9 +96,9 @@ static GxStatus gx__classification_label(GxClassification *c, GxTexts *t, GxErro
         gx_texts_label(t, c->problem, &c->labels, c->skip_bad_records ? &c->skipped : NULL, &unknown);
     if (status == GX_OK) return GX_OK;
     if (status != GX_ERR_FORMAT) return GX_FAIL(err, status, "%s", unknown.message);
-    return GX_FAIL(err, status, "%s; %s%s", unknown.message, c->labels_from,
-                   c->predict[0] ? "; to predict without labels, give --label_column a name that the file does not have"
-                                 : "");
+    return GX_FAIL(
+        err, status, "%s; %s%s", unknown.message, c->labels_from,
+        c->predict[0] ? "; to predict without labels, set --label_column to a name that is no column of the file" : "");
 }
 
 static GxStatus gx__classification_open_part(GxContext *g, GxClassification *c, GxTexts *t, int file, GxTextsPart part)
@@ -186,13 +186,14 @@ static void gx__classification_warn_of_commas(GxContext *g, const GxClassificati
         if (comma && gx_labels_find(l, first) >= 0) several = i;
     }
     if (decimals > 0 && decimals == l->n)
-        gx_log(&g->log, GX_LOG_WARNING,
-               "%s: its labels, such as \"%s\", are learned as classes; numbers to predict have a decimal point",
-               c->train_data, l->name[0]);
+        gx_log(
+            &g->log, GX_LOG_WARNING,
+            "%s: its labels, such as \"%s\", are taken as classes; to predict numbers, write them with a decimal point",
+            c->train_data, l->name[0]);
     else if (several >= 0)
         gx_log(&g->log, GX_LOG_WARNING,
-               "%s: the label \"%s\" is learned as a class of its own; several labels of a text are learned with "
-               "--problem_type multi_label_classification",
+               "%s: the label \"%s\" is taken as one class; to give a text several labels, use --problem_type "
+               "multi_label_classification",
                c->train_data, l->name[several]);
 }
 
@@ -202,11 +203,11 @@ static void gx__classification_warn(GxContext *g, const GxClassification *c)
     int never = 0;
     if (g->rank != 0) return;
     if (c->group_column[0] && !gx_predictions_are_ranked(c->problem, c->outputs))
-        gx_log(
-            &g->log, GX_LOG_WARNING,
-            "--group_column %s keeps groups together, but texts are not ranked in them: that takes one label of two, "
-            "or a number, and here it is %s%d label%s",
-            c->group_column, c->problem == GX_PROBLEM_MULTI ? "any of " : "one of ", c->outputs, gx_text_s(c->outputs));
+        gx_log(&g->log, GX_LOG_WARNING,
+               "--group_column %s keeps groups together, but their texts cannot be ranked: that needs two labels, or "
+               "numbers to predict, and here it is %s%d label%s",
+               c->group_column, c->problem == GX_PROBLEM_MULTI ? "any of " : "one of ", c->outputs,
+               gx_text_s(c->outputs));
     gx__classification_warn_of_commas(g, c);
     if (c->problem == GX_PROBLEM_REGRESSION) return;
     for (int l = 0; l < c->outputs; l++) {
@@ -217,7 +218,7 @@ static void gx__classification_warn(GxContext *g, const GxClassification *c)
     }
     if (!never) return;
     if (strlen(names) == sizeof names - 1) gx_text_mark_cut(names, sizeof names);
-    gx_log(&g->log, GX_LOG_WARNING, "%s: %d of %d label%s never %s in what is trained on, and cannot be learned: %s",
+    gx_log(&g->log, GX_LOG_WARNING, "%s: %d of %d label%s never %s in the training data, and cannot be learned: %s",
            c->train_data, never, c->outputs, gx_text_s(c->outputs), never == 1 ? "occurs" : "occur", names);
 }
 

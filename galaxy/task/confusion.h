@@ -58,8 +58,8 @@ GxStatus gx_argmax(const float *logits, int classes, int64_t record, int *class_
         if (!isfinite(logits[c]))
             return GX_FAIL(
                 err, GX_ERR_ARGUMENT,
-                "the logit of class %d for record %ld is %g; expected finite ones: the model cannot be judged", c,
-                (long)record, (double)logits[c]);
+                "the logit of class %d for record %ld is %g; expected a finite number: the model cannot be evaluated",
+                c, (long)record, (double)logits[c]);
         if (logits[c] > logits[best]) best = c;
     }
     *class_ = best;
@@ -188,7 +188,7 @@ int gx_confusion_line(char *out, size_t size, const int64_t *count, int classes,
     const int64_t at = k < GX__CONFUSION_WORST ? gx__confusion_worst(count, classes, k) : -1;
     if (at < 0) return 0;
     const int t = (int)(at / classes), p = (int)(at % classes);
-    snprintf(out, size, "%ld of %ld %s were taken for %s", (long)count[at],
+    snprintf(out, size, "%ld of %ld %s were classified as %s", (long)count[at],
              (long)gx__confusion_truth(count, classes, t), gx_text_cut(name[t], truth, sizeof truth / 2),
              gx_text_cut(name[p], prediction, sizeof prediction / 2));
     return 1;

@@ -142,9 +142,10 @@ float *gx_decoder_run(GxContext *g, GxDecoder *d, const GxForward *forward, cons
     GxBatch b = GX_ZERO;
     if (gx_failed(g)) return NULL;
     if (n < 1 || n > d->chunk || position < 0 || position + n > d->T) {
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                "%ld tokens from position %ld on; memory was taken for up to %ld at once, and %ld in all", (long)n,
-                (long)position, (long)d->chunk, (long)d->T);
+        GX_FAIL(
+            &g->error, GX_ERR_ARGUMENT,
+            "%ld tokens from position %ld on are too many: memory was allocated for up to %ld at once, and %ld in all",
+            (long)n, (long)position, (long)d->chunk, (long)d->T);
         return NULL;
     }
     for (int64_t i = 0; i < d->B && g->device->computes; i++) d->rows_host[i] = (int32_t)((n - 1) * d->B + i);
@@ -273,14 +274,15 @@ static void gx__decode_see_prompts(GxContext *g, GxDecoder *d, GxDecodedText *te
         for (int64_t i = 0; i < t->n; i++) {
             if (t->ids[i] < 0 || t->ids[i] >= V) {
                 GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                        "token %ld of text %ld is %d; the model's vocabulary ends at %ld: the tokenizer is of another "
-                        "model",
+                        "token %ld of text %ld is %d; the model's vocabulary ends at %ld: the tokenizer belongs to "
+                        "another model",
                         (long)i, (long)b, (int)t->ids[i], (long)V - 1);
                 return;
             }
             d->seen[b * V + t->ids[i]] = 1;
         }
-        if (t->n < 1) GX_FAIL(&g->error, GX_ERR_ARGUMENT, "text %ld has no tokens; a prompt needs one", (long)b);
+        if (t->n < 1)
+            GX_FAIL(&g->error, GX_ERR_ARGUMENT, "text %ld has no tokens; a prompt needs at least one", (long)b);
         if (gx_failed(g)) return;
     }
 }
@@ -296,7 +298,8 @@ void gx_decode(GxContext *g, GxDecoder *d, const GxForward *forward, GxDecodedTe
     if (!next || !tokens) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld texts", (long)d->B);
     if (!gx_failed(g)) gx__decode_see_prompts(g, d, text, plan);
     if (!gx_failed(g) && longest + plan->new_tokens > d->T)
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a prompt of %ld tokens and %ld new ones; memory was taken for %ld in all",
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "a prompt of %ld tokens and %ld new ones are too many: memory was allocated for %ld in all",
                 (long)longest, (long)plan->new_tokens, (long)d->T);
     if (!gx_failed(g) && gx__decode_grows(text, d->B)) {
         float *logits = gx__decode_prefill(g, d, forward, text, longest);

@@ -85,30 +85,31 @@ GX_END
 #define GX__DPO_AT(field) offsetof(GxDpo, field)
 static const GxField gx__dpo_options[] = {
     {"train_data", GX_FIELD_PATH, GX__DPO_AT(train_data), "",
-     "preference pairs, .jsonl, or .csv and .tsv: prompt, chosen and rejected of each, strings, or in .jsonl lists of "
-     "messages; without prompt it is what the other two begin with",
+     "preference pairs, .jsonl, .csv or .tsv: prompt, chosen and rejected are strings, or in .jsonl lists of messages; "
+     "without a prompt it is what chosen and rejected both begin with",
      NULL},
     GX_SKIP_BAD_RECORDS(GX__DPO_AT(skip_bad_records)),
     {"dpo_beta", GX_FIELD_DOUBLE, GX__DPO_AT(beta), "0.1",
-     "how much it costs to leave the reference, which is the model as the run begins: the larger, the nearer the model "
-     "stays to it",
+     "DPO's beta, the penalty for leaving the reference, which is the model as the run begins; the larger, the closer "
+     "the model stays to it",
      "0.000001..1000"},
     {"tokenizer", GX_FIELD_PATH, GX__DPO_AT(tokenizer_path), "",
-     "a folder with tokenizer.json, such a file, or bytes; nothing: the model's own, or bytes where there is no model",
+     "folder with a tokenizer.json, or that file, or bytes (a token for each byte); empty: the model's own tokenizer, "
+     "or bytes for a new model",
      NULL},
     {"chat_template", GX_FIELD_LONG_TEXT, GX__DPO_AT(chat_template), "auto",
-     "the format of messages; auto: the chat template of the tokenizer's folder or the model's, which is executed; a "
+     "format of the messages. auto: the chat template of the tokenizer's or the model's folder (it is executed); a "
      "file: the template in it; or one of " GX_CHAT_NAMES,
      NULL},
     GX_CHAT_DATE_OPTION(GX__DPO_AT(chat_date)),
     {"pack_pairs", GX_FIELD_BOOL, GX__DPO_AT(pack_pairs), "true",
-     "several pairs share a sample's tokens, without seeing each other", NULL},
+     "put several pairs into a sample; they do not attend to each other", NULL},
     {"show_data", GX_FIELD_INT, GX__DPO_AT(show_data), "0",
-     "prints so many samples of the training (the first ones of --seed 1234), what is learned of them between ⟦ and ⟧, "
-     "and goes on",
+     "print this many samples of the training data (the first ones in the order of --seed 1234), the tokens trained on "
+     "between ⟦ and ⟧, and go on",
      "0..1000000"},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__DPO_AT(validation_fraction), "0.05",
-     "end part of the pairs that is held out; 0: nothing is", "0..0.9"},
+     "fraction of the pairs held out for validation, taken from the end; 0: none", "0..0.9"},
 };
 static const char *const gx__dpo_own[] = {"train_data", "tokenizer", NULL};
 static const GxField gx__dpo_identity[] = {
@@ -140,7 +141,7 @@ static GxStatus gx__dpo_divide(GxDpo *c, GxError *err)
     const int64_t n = c->pairs.n, held_out = (int64_t)ceil(c->validation_fraction * (double)n);
     if (held_out >= n)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: of %ld pair%s none would be left to train on; take more, or --validation_fraction 0",
+                       "%s: %ld pair%s: none would be left to train on; give more, or --validation_fraction 0",
                        c->train_data, (long)n, gx_text_s(n));
     c->pairs_n = n - held_out;
     GX_TRY(gx__dpo_pack(c, &c->train, 0, c->pairs_n, err));
@@ -192,7 +193,7 @@ static GxStatus gx__dpo_read_file(GxDpo *c, const char *path, int *found, GxErro
         c->reference[i] = strtod(at, &end);
         if (end == at || *end != (i % 2 ? '\n' : '\t') || !isfinite(c->reference[i]))
             GX_FAIL(err, GX_ERR_FORMAT,
-                    "%s: line %ld has no two numbers; the file is damaged: resume another checkpoint", path,
+                    "%s: line %ld does not hold two numbers; the file is damaged: resume another checkpoint", path,
                     (long)(i / 2 + 2));
         at = end + 1;
     }
@@ -210,12 +211,11 @@ static GxStatus gx__dpo_read(GxContext *g, GxDpo *c, const GxTaskSetup *setup)
         gx_path_join(path, setup->model, GX__DPO_FILE, err) == GX_OK && gx_path_is_file(path))
         gx__dpo_read_file(c, path, &found, err);
     if (g->rank == 0 && is_resumed && !found && !gx_failed(g))
-        GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "%s has no log-probabilities of the model that the run began with for the pairs of %s (" GX__DPO_FILE
-            "): another file, or another seq_len, has other pairs; go on with what it was trained on, or begin a new "
-            "run with --model, or --adapter",
-            setup->model, c->train_data);
+        GX_FAIL(err, GX_ERR_ARGUMENT,
+                "%s has the reference's log-probabilities (" GX__DPO_FILE
+                ") for other pairs than those of %s: the file or seq_len was another; go on with those that it was "
+                "trained on, or begin a new run with --model, or --adapter",
+                setup->model, c->train_data);
     int64_t known = found;
     gx_at(g, -1, "reference");
     gx_broadcast(g, GX_AXIS_ALL, 0, &known, 1, GX_I64);
@@ -230,9 +230,9 @@ static GxStatus gx__dpo_open_pairs(GxContext *g, GxDpo *c)
 {
     const char *const what[] = {c->train_data};
     if (!c->train_data[0])
-        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "--train_data has no file; expected one of preference pairs: JSON lines with prompt, chosen and "
-                       "rejected");
+        return GX_FAIL(
+            &g->error, GX_ERR_ARGUMENT,
+            "--train_data is empty; expected a file of preference pairs: JSON lines with prompt, chosen and rejected");
     c->records = gx_record_reading, c->records.skip = c->skip_bad_records ? &c->skipped : NULL;
     c->chat.reading.records = &c->records;
     GX_TRY(gx_pairs_open(&c->pairs, c->train_data, &c->tokenizer, &c->chat.reading, c->T, gx_threads(g), &g->error));
@@ -265,7 +265,7 @@ static GxStatus gx__dpo_open(GxContext *g, void *self, GxTaskSetup *setup)
     GX_TRY(gx__dpo_open_pairs(g, c));
     setup->epoch_samples = c->train.samples;
     if (c->pairs.conversations) gx_task_chat_warn(g, &c->chat, c->pairs.lacks, c->pairs.conversations);
-    else gx_task_chat_warn_of_texts(g, &c->chat, c->chat_template, "the pairs are of texts and no conversations");
+    else gx_task_chat_warn_of_texts(g, &c->chat, c->chat_template, "the pairs are texts, not conversations");
     if (!c->pairs.conversations && !c->chat.date_given) c->chat_date[0] = 0;
     GX_TRY(gx__dpo_read(g, c, setup));
     if (g->rank == 0 && setup->only_shows && !c->has_reference)

@@ -56,29 +56,34 @@ GX_END
 #define GX__EMBEDDING_AT(field) offsetof(GxEmbeddingTask, field)
 static const GxField gx__embedding_options[] = {
     {"train_data", GX_FIELD_PATH, GX__EMBEDDING_AT(train_data), "data/bert/pairs/train.tsv",
-     "pairs of texts, .csv, .tsv or .jsonl, with negatives or without", NULL},
+     "file of pairs of texts, with or without negatives: .csv, .tsv or .jsonl", NULL},
     {"validation_data", GX_FIELD_PATH, GX__EMBEDDING_AT(validation_data), "",
-     "pairs that are held out; none: a part of train_data", NULL},
+     "file of pairs held out for validation; empty: a part of train_data", NULL},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__EMBEDDING_AT(validation_fraction), "0.05",
-     "which part of train_data is held out, where validation_data has no file; 0: nothing is", "0..0.9"},
-    {"anchor_column", GX_FIELD_STRING, GX__EMBEDDING_AT(anchor_column), "anchor", "column of the anchors", NULL},
+     "fraction of train_data held out for validation where there is no validation_data; 0: none", "0..0.9"},
+    {"anchor_column", GX_FIELD_STRING, GX__EMBEDDING_AT(anchor_column), "anchor", "name of the column with the anchors",
+     NULL},
     {"positive_column", GX_FIELD_STRING, GX__EMBEDDING_AT(positive_column), "positive",
-     "column of the texts that belong to them", NULL},
+     "name of the column with the positives, the texts that belong to the anchors", NULL},
     {"negative_column", GX_FIELD_STRING, GX__EMBEDDING_AT(negative_column), "negative",
-     "column of texts that do not; where there is no negative, pairs are all", NULL},
+     "name of the column with the negatives, texts that do not belong to the anchors; if the file has no column "
+     "negative, there are none",
+     NULL},
     GX_SKIP_BAD_RECORDS(GX__EMBEDDING_AT(skip_bad_records)),
     {"pooling", GX_FIELD_STRING, GX__EMBEDDING_AT(pooling), "auto",
-     "what a text's vector is: the mean of its tokens', or [CLS]'s; auto: as the model has it, else mean",
+     "how a text's vector is made: the mean of its tokens' vectors, or [CLS]'s; auto: as the model says, else the mean",
      "auto|mean|cls"},
     {"tokenizer", GX_FIELD_PATH, GX__EMBEDDING_AT(tokenizer_path), "",
-     "folder with tokenizer.json or vocab.txt; none: the model's", NULL},
+     "folder with a tokenizer.json or vocab.txt; empty: the model's tokenizer", NULL},
     GX_SPLIT_SPECIAL_TOKENS(GX__EMBEDDING_AT(split_special_tokens)),
     {"pack_texts", GX_FIELD_BOOL, GX__EMBEDDING_AT(pack_texts), "true",
-     "several records share a sample's tokens, without seeing each other", NULL},
+     "put several records into a sample; they do not attend to each other", NULL},
     {"embed", GX_FIELD_PATH, GX__EMBEDDING_AT(embed), "",
-     "write vectors of this file's texts, by the model of --resume or --model, and stop", NULL},
-    {"embed_column", GX_FIELD_STRING, GX__EMBEDDING_AT(embed_column), "text", "column of these texts", NULL},
-    {"embed_output", GX_FIELD_PATH, GX__EMBEDDING_AT(embed_output), "vectors.npy", "where: a new NumPy file", NULL},
+     "file of texts whose vectors the model of --resume or --model writes, instead of training", NULL},
+    {"embed_column", GX_FIELD_STRING, GX__EMBEDDING_AT(embed_column), "text", "name of the column with these texts",
+     NULL},
+    {"embed_output", GX_FIELD_PATH, GX__EMBEDDING_AT(embed_output), "vectors.npy", "new NumPy file for these vectors",
+     NULL},
 };
 static const char *const gx__embedding_own[] = {"train_data", "validation_data", "tokenizer",
                                                 "embed",      "embed_output",    NULL};
@@ -143,8 +148,9 @@ static void gx__embedding_describe(const void *self, FILE *out)
     for (int i = 0; i < c->modules.dense_n; i++)
         fprintf(out, "  then a Dense module, %ld to %ld%s%s\n", (long)c->modules.dense[i].in,
                 (long)c->modules.dense[i].out, c->modules.dense[i].is_tanh ? ", tanh" : "",
-                c->train.n ? ": it stays as it is, and is not trained" : "");
-    if (c->embed[0] && !c->modules.normalizes) fprintf(out, "  the model has no Normalize module: lengths stay\n");
+                c->train.n ? ", which is frozen" : "");
+    if (c->embed[0] && !c->modules.normalizes)
+        fprintf(out, "  the model has no Normalize module: vectors are not scaled to length 1\n");
     if (c->modules.prompt[0])
         fprintf(out, "  the model's default prompt %s \"%s\"\n",
                 c->embed[0] ? "stands before each text:" : "is not put before pairs, but before texts of --embed:",
@@ -179,8 +185,8 @@ static void gx__embedding_take_dense(GxContext *g, GxEmbeddingTask *c)
             d->bias ? (const float *)gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, 4 * d->out) : NULL, d->is_tanh};
         c->layer[i] = layer;
         if (d->in != c->width)
-            GX_FAIL(&g->error, GX_ERR_FORMAT, "a Dense module has in_features %ld; what it is fed with has %ld",
-                    (long)d->in, (long)c->width);
+            GX_FAIL(&g->error, GX_ERR_FORMAT, "a Dense module has in_features %ld, but its input has %ld", (long)d->in,
+                    (long)c->width);
         c->width = d->out;
     }
 }
@@ -248,7 +254,7 @@ static const char *gx__embedding_predict(GxContext *g, void *self)
     const GxTexts *t = &c->held_out.text[0];
     for (int64_t i = 0; i < t->n; i++)
         if (!c->known[i] || !gx__embedding_unit(c->found[0] + i * c->width, c->width, c->modules.normalizes)) {
-            GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s:%ld: the vector of this text is %s; nothing is written",
+            GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s:%ld: the vector of this text is %s, so nothing is written",
                     t->file->records.path, (long)gx_texts_line(t, i), c->known[i] ? "0 or not finite" : "not known");
             return c->embed_output;
         }

@@ -137,9 +137,8 @@ GxStatus gx_embedding_open_modules(GxContext *g, GxEmbeddingTask *c, const char 
     if (m->notes[0]) gx_log(&g->log, GX_LOG_WARNING, "%s", m->notes);
     if (m->lowers_case && !gx__embedding_lowers(&c->tokenizer))
         return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                       "the model's sentence_bert_config.json: do_lower_case is true, and the tokenizer keeps capital "
-                       "letters; what "
-                       "is built: false, or a tokenizer that makes them lower-case itself");
+                       "the model's sentence_bert_config.json says do_lower_case true, but the tokenizer keeps capital "
+                       "letters; supported: false, or a tokenizer that makes them lower-case itself");
     return GX_OK;
 }
 
@@ -156,18 +155,18 @@ GxStatus gx_embedding_open_files(GxEmbeddingTask *c, const GxTaskSetup *setup, G
     const int may_lack = !strcmp(c->negative_column, "negative");
     c->per = c->embed[0] ? 1 : GX_GROUP_TEXTS; // a dry run assumes the most
     if (!(c->embed[0] ? c->embed_column[0] : c->anchor_column[0] && c->positive_column[0]))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: a column has no name; expected one",
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is an empty name; expected the name of a column",
                        c->embed[0] ? "--embed_column" : "--anchor_column, --positive_column");
     if (!c->embed[0] && !strcmp(c->positive_column, c->negative_column))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--positive_column and --negative_column are both %s: every pair would be its own negative",
+                       "--positive_column and --negative_column are both %s, so that every positive would be its own "
+                       "negative; name two columns",
                        c->positive_column);
     if (setup->is_dry) return GX_OK;
     if (c->embed[0] && skip)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "--skip_bad_records with --embed: a vector stands in the row of its record, and those behind one "
-            "that is left out would not; correct the records that are wrong, or leave it out");
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--skip_bad_records does not go with --embed, whose vectors stand in the rows of their records, "
+                       "so that none can be left out; correct the bad records, or leave the option out");
     if (c->embed[0]) return gx_group_file_open(&c->file[1], c->embed, texts, of_texts, 0, NULL, err);
     if (!setup->only_shows || !c->validation_data[0])
         GX_TRY(gx_group_file_open(&c->file[0], c->train_data, pairs, of_pairs, may_lack, skip, err));
@@ -212,8 +211,8 @@ static GxStatus gx__embedding_need_rivals(const GxTextGroups *s, const char *wha
     for (int64_t i = 1; i < s->n; i++)
         if (strcmp(gx_embedding_positive(s, 0), gx_embedding_positive(s, i))) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s: the pairs %s (%ld) have one positive text, and nothing that it could be told from; expected at "
-                   "least two different positives%s",
+                   "%s: the pairs %s (%ld) all have the same positive text, and no other text to tell it from; "
+                   "expected at least two different positives%s",
                    s->text[0].file->records.path, what, (long)s->n, advice);
 }
 
@@ -226,10 +225,9 @@ static GxStatus gx__embedding_count_rivals(GxEmbeddingTask *c, GxError *err)
     if (s->per > 2) return GX_OK;
     GX_TRY(gx__embedding_need_rivals(s, "to train on", ", or negatives", err));
     if (c->rivals > 0) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_ARGUMENT,
-        "a micro-batch has one pair, and no text that its positive could be told from: the loss would always "
-        "be 0; take a larger --micro_batch_size, or a file with negatives");
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "a micro-batch has one pair, and no other text to tell its positive from, so that the loss would "
+                   "always be 0; use a larger --micro_batch_size, or a file with negatives");
 }
 
 GxStatus gx_embedding_open_texts(GxContext *g, GxEmbeddingTask *c, const GxTaskSetup *setup)
@@ -255,8 +253,7 @@ GxStatus gx_embedding_check_sizes(GxContext *g, GxEmbeddingTask *c, const GxTask
     c->text_T = c->T / c->per;
     if (c->text_T < GX__EMBEDDING_LEAST)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s is %ld; a sample holds %d text%s, each between [CLS] and [SEP], so it must be at "
-                       "least %d",
+                       "%s is %ld; a sample holds %d text%s between [CLS] and [SEP], so it must be at least %d",
                        gx_task_length_name(setup), (long)c->T, c->per, gx_text_s(c->per), GX__EMBEDDING_LEAST * c->per);
     if (most && !c->embed[0]) c->text_T = gx_min(c->text_T, most); // --embed has its --seq_len from there
     if (c->text_T < GX__EMBEDDING_LEAST)

@@ -118,8 +118,8 @@ static void gx__embedding_warn_of_one(GxContext *g, GxEmbeddingTask *c, int64_t 
     if (pairs != 1 || c->has_warned || g->rank) return;
     c->has_warned = 1;
     gx_log(&g->log, GX_LOG_WARNING,
-           "a validation of one pair has nothing to rank its positive among, and says nothing; let --eval_windows take "
-           "more samples (0: all)");
+           "a validation of one pair has nothing to rank its positive among, and says nothing; increase --eval_windows "
+           "(0: all samples)");
 }
 
 int gx_embedding_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])

@@ -117,13 +117,13 @@ static GxStatus gx__texts_check_columns(const GxTextColumns *c, GxError *err)
                  {{"text2_column", "label_column"}, {c->text2, c->label}},
                  {{"group_column", "label_column"}, {c->group, c->label}}};
     if (!c->text[0] || !c->label[0])
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--text_column and --label_column name a column; one of them is empty");
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--text_column or --label_column is empty; expected the name of a column");
     for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
         if (!strcmp(apart[i].name[0], apart[i].name[1]))
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s and --%s are both \"%s\"; expected two columns%s",
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s and --%s are both \"%s\"; expected two different columns%s",
                            apart[i].flag[0], apart[i].flag[1], apart[i].name[0],
                            apart[i].name[0] == c->text2 || apart[i].name[1] == c->text2
-                               ? ", or --text2_column '' where texts are single"
+                               ? ", or --text2_column '' if texts are single"
                                : "");
     return GX_OK;
 }
@@ -161,9 +161,8 @@ GxStatus gx_text_file_open(GxTextFile *f, const char *path, const GxTextColumns 
         f->label = -1;
         if (!may_lack_labels)
             status = GX_FAIL(err, GX_ERR_FORMAT,
-                             "%s: there is no column \"%s\" with labels; --label_column NAME takes "
-                             "another",
-                             path, columns->label);
+                             "%s: there is no column \"%s\" with labels; --label_column NAME names another one", path,
+                             columns->label);
     }
     if (status != GX_OK) gx_text_file_close(f);
     return status;
@@ -217,7 +216,7 @@ GxStatus gx_texts_open(GxTexts *t, const GxTextFile *f, GxTextsPart part, double
     if (t->n > 0) return GX_OK;
     gx_texts_close(t);
     return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s: of %ld record%s none is %s with --validation_fraction %g: take more of them, another fraction, "
+                   "%s: of %ld record%s none is %s with --validation_fraction %g; give more records, another fraction, "
                    "or a file with --validation_data",
                    f->records.path, (long)f->records.n, gx_text_s(f->records.n),
                    part == GX_TEXTS_HELD_OUT ? "held out for validation" : "left for training", held_out);
@@ -275,7 +274,7 @@ GxStatus gx_texts_label(GxTexts *t, GxProblem problem, const GxLabels *labels, G
     }
     GX_TRY(gx_bad_lines_fail(&bad, first, err));
     if (t->n > 0) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s: all labels are wrong, and their records left out; the first: %s",
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: all labels are wrong, so no record is left; the first: %s",
                    t->file->records.path, skip->why[gx_min(skipped, GX_BAD_RECORDS - 1)]);
 }
 
@@ -327,8 +326,8 @@ static GxStatus gx__texts_keep(GxTexts *t, int64_t i, const GxTokenizer *tokeniz
     const int64_t frame = !gx__texts_are_framed(tokenizer) ? 0 : both->b ? 3 : 2, all = both->n_a + both->n_b + frame;
     int64_t n = gx_min(all, T);
     if (all == 0)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the text has no tokens; expected something to read",
-                       t->file->records.path, (long)gx_texts_line(t, i));
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the text has no tokens; expected some text", t->file->records.path,
+                       (long)gx_texts_line(t, i));
     t->ids[i] = (int32_t *)malloc((size_t)n * sizeof **t->ids);
     if (!t->ids[i]) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the tokens of %ld texts", (long)t->n);
     if (frame) GX_TRY(gx_tokenizer_join(tokenizer, both, T, t->ids[i], NULL, &n, NULL, err));

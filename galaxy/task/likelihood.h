@@ -141,8 +141,8 @@ static GxStatus gx__likelihood_pack(GxContext *g, const GxLikelihood *l, GxPacki
         length[i] = l->text[i].n - 1;
         if (length[i] < 1 || length[i] > l->T || l->text[i].scored < 1 || l->text[i].scored > length[i])
             status = GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                             "text %ld has %ld tokens, of which %ld are scored; expected 2 to %ld, and all but the "
-                             "first at most",
+                             "text %ld has %ld tokens, of which %ld are scored; expected 2 to %ld tokens, of which at "
+                             "most all but the first are scored",
                              (long)i, (long)l->text[i].n, (long)l->text[i].scored, (long)l->T + 1);
     }
     if (status == GX_OK) status = gx_packing_make(p, length, n, l->T, &g->error);

@@ -95,22 +95,24 @@ enum { GX__MASKED_LM_TRAIN = 0, GX__MASKED_LM_VALIDATE }; // numbers of sites
 #define GX__MASKED_LM_AT(field) offsetof(GxMaskedLm, field)
 static const GxField gx__masked_lm_options[] = {
     {"train_data", GX_FIELD_PATH, GX__MASKED_LM_AT(train_data), "data/bert/pretrain.txt",
-     "text: a sentence per line, empty lines between documents (make data-bert makes the default one)", NULL},
+     "text file: a sentence per line, empty lines between documents (`make data-bert` makes the default file)", NULL},
     {"tokenizer", GX_FIELD_PATH, GX__MASKED_LM_AT(tokenizer_folder), "",
-     "folder of a WordPiece tokenizer (./tokenize --train makes one); by default the model's", NULL},
+     "folder of a WordPiece tokenizer (./tokenize --train makes one); empty: the model's tokenizer", NULL},
     GX_SPLIT_SPECIAL_TOKENS(GX__MASKED_LM_AT(split_special_tokens)),
     {"validation_fraction", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(validation_fraction), "0.05",
-     "part of the text that is held out: documents at its end", "0..0.9"},
-    {"mlm_probability", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(mlm_probability), "0.15", "of a token to be masked", "0..1"},
+     "fraction of the text held out for validation: its last documents", "0..0.9"},
+    {"mlm_probability", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(mlm_probability), "0.15",
+     "probability that a token is masked", "0..1"},
     {"whole_word_mask", GX_FIELD_BOOL, GX__MASKED_LM_AT(whole_word_mask), "false",
-     "all pieces of a word are masked, or none", NULL},
-    {"packing", GX_FIELD_BOOL, GX__MASKED_LM_AT(packing), "true", "several short texts in a sample (without --nsp)",
-     NULL},
-    {"nsp", GX_FIELD_BOOL, GX__MASKED_LM_AT(nsp), "false", "pairs of texts: does the second follow the first?", NULL},
+     "mask either all pieces of a word or none", NULL},
+    {"packing", GX_FIELD_BOOL, GX__MASKED_LM_AT(packing), "true",
+     "put several short texts into a sample (only without --nsp)", NULL},
+    {"nsp", GX_FIELD_BOOL, GX__MASKED_LM_AT(nsp), "false",
+     "also train next-sentence prediction, on pairs of texts: does the second follow the first?", NULL},
     {"short_seq_probability", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(short_seq_probability), "0.1",
-     "of a pair to be shorter than seq_len allows", "0..1"},
+     "with --nsp: probability that a pair is made shorter than seq_len allows", "0..1"},
     {"sample_lines", GX_FIELD_INT, GX__MASKED_LM_AT(sample_lines), "3",
-     "held-out texts that the model shows at the end; 0: none", "0..1000"},
+     "held-out texts that are shown at the end with what the model predicts; 0: none", "0..1000"},
 };
 static const char *const gx__masked_lm_losses[] = {"mlm_loss", "nsp_loss"};
 static const char *const gx__masked_lm_own[] = {"train_data", "tokenizer", NULL};
@@ -118,7 +120,8 @@ static const GxField gx__masked_lm_identity[] = {
     {"text_hash", GX_FIELD_HASH, GX__MASKED_LM_AT(text_hash), NULL, "of the text", NULL},
     {"train_tokens", GX_FIELD_INT, GX__MASKED_LM_AT(train_tokens), NULL, "of the training part", "0.."},
     {"tokenizer", GX_FIELD_STRING, GX__MASKED_LM_AT(tokenizer_name), NULL, "which ids the text has", NULL},
-    {"mlm_probability", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(mlm_probability), NULL, "of a token to be masked", "0..1"},
+    {"mlm_probability", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(mlm_probability), NULL, "probability that a token is masked",
+     "0..1"},
     {"short_seq_probability", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(short_seq_probability), NULL, "of a pair", "0..1"},
     {"whole_word_mask", GX_FIELD_BOOL, GX__MASKED_LM_AT(whole_word_mask), NULL, "of words, not of pieces", NULL},
     {"packing", GX_FIELD_BOOL, GX__MASKED_LM_AT(packing), NULL, "several texts in a sample", NULL},
@@ -133,17 +136,17 @@ static GxStatus gx__masked_lm_check(GxContext *g, const GxMaskedLm *c, const GxT
 {
     if (c->tokenizer.role[GX_TOKEN_MASK] < 0)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "the tokenizer %s has no token [MASK], without which nothing is masked; `./tokenize --train` "
-                       "makes one that has it",
+                       "the tokenizer %s has no token [MASK], which masked tokens become; `./tokenize --train` makes "
+                       "one that has it",
                        c->tokenizer_name);
     if (gx__masked_lm_room(c) < 2)
-        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s is %ld; %s; take a larger one", gx_task_length_name(setup),
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s is %ld; %s; use a larger one", gx_task_length_name(setup),
                        (long)c->seq_len,
-                       c->nsp ? "[CLS] and two texts, each with [SEP] behind it, need at least 5"
+                       c->nsp ? "[CLS] and two texts, each with [SEP] after it, need at least 5"
                               : "[CLS] and [SEP] with two tokens of text between them need at least 4");
     if (c->mlm_probability <= 0)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "mlm_probability is 0: no token would ever be masked; it must be above 0");
+                       "mlm_probability is 0, so no token would ever be masked; it must be above 0");
     return GX_OK;
 }
 
@@ -174,8 +177,8 @@ static GxStatus gx__masked_lm_agree(GxContext *g, GxMaskedLm *c)
     c->text_hash = first[1];
     if (!memcmp(mine, first, sizeof mine)) return GX_OK;
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "rank %d: %s is another text here (%ld bytes, hash %016lx) than on rank 0 (%ld bytes, hash %016lx); "
-                   "all ranks need the same: copy rank 0's",
+                   "rank %d: %s is a different text here (%ld bytes, hash %016lx) than on rank 0 (%ld bytes, hash "
+                   "%016lx); all ranks need the same one: copy rank 0's",
                    g->rank, c->train_data, (long)mine[0], (unsigned long)mine[1], (long)first[0],
                    (unsigned long)first[1]);
 }
@@ -186,8 +189,8 @@ static GxStatus gx__masked_lm_read(GxContext *g, GxMaskedLm *c)
     GxTextWords words = GX_ZERO;
     if (access(c->train_data, F_OK) != 0 && errno == ENOENT)
         return GX_FAIL(&g->error, GX_ERR_IO,
-                       "cannot open %s: %s; `make data-bert` makes data/bert/pretrain.txt, which is the default, and "
-                       "--train_data FILE takes another text",
+                       "cannot open %s: %s; `make data-bert` makes data/bert/pretrain.txt, the default, and "
+                       "--train_data FILE names another text",
                        c->train_data, strerror(ENOENT));
     GX_TRY(gx_file_check_kind(c->train_data, GX_FILE_AS_TEXT, &g->error));
     GX_TRY(gx_dataset_open(&c->data, c->train_data, 0, 1, &g->error));
@@ -197,8 +200,8 @@ static GxStatus gx__masked_lm_read(GxContext *g, GxMaskedLm *c)
                              g->rank == 0 ? &g->log : NULL, &g->error));
     if (c->nsp && s->documents < 2)
         return GX_FAIL(&g->error, GX_ERR_FORMAT,
-                       "%s is one document; --nsp needs several, since a sentence of another document is what does "
-                       "not follow: put empty lines between documents, or leave out --nsp",
+                       "%s is one document, but --nsp needs several to take sentences from that do not follow: put "
+                       "empty lines between documents, or leave out --nsp",
                        c->train_data);
     GX_TRY(gx_sentences_divide(s, c->train_data, c->validation_fraction, &g->error));
     c->train_tokens = s->begin[s->document[s->train_documents]];
@@ -221,9 +224,9 @@ static GxStatus gx__masked_lm_pair_up(GxContext *g, GxMaskedLm *c)
     const int64_t held_out = s->documents - s->train_documents;
     if (s->train_documents < 2 || held_out == 1)
         return GX_FAIL(&g->error, GX_ERR_FORMAT,
-                       "%s has %ld document%s, of which --validation_fraction %g holds out %ld; with --nsp both parts "
-                       "need two, so that there are sentences of another one: put more empty lines between documents, "
-                       "or take another --validation_fraction (0: none)",
+                       "%s has %ld document%s, of which --validation_fraction %g holds out %ld; --nsp needs at least "
+                       "two in each part to take sentences from that do not follow: put more empty lines between "
+                       "documents, or use another --validation_fraction (0: none)",
                        c->train_data, (long)s->documents, gx_text_s(s->documents), c->validation_fraction,
                        (long)held_out);
     if (!held_out) return GX_OK;
@@ -280,8 +283,8 @@ static GxStatus gx__masked_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
     c->seq_len = setup->seq_len;
     if (setup->repeats_epoch)
         return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                       "--tuning side_only trains on the same samples in each epoch, and --task masked_lm masks other "
-                       "tokens each time; take --tuning side");
+                       "--tuning side_only needs the same samples in each epoch, but --task masked_lm masks other "
+                       "tokens each time; use --tuning side");
     GX_TRY(gx_text_open_tokenizer(g, &c->tokenizer, c->tokenizer_folder, setup));
     gx_text_split_special(&c->tokenizer, c->split_special_tokens);
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
@@ -486,9 +489,9 @@ static void gx__masked_lm_warn_of_none(GxContext *g, GxMaskedLm *c)
     if (c->has_warned || g->rank) return;
     c->has_warned = 1;
     gx_log(&g->log, GX_LOG_WARNING,
-           "a validation has no masked token, so that its loss and accuracy are not known: it has too few tokens for "
-           "--mlm_probability %g; hold out more of the text (--validation_fraction), or let --eval_windows take more "
-           "samples (0: all)",
+           "a validation has no masked token, so its loss and accuracy are unknown: it has too few tokens for "
+           "--mlm_probability %g; hold out more of the text (--validation_fraction), or increase --eval_windows (0: "
+           "all samples)",
            c->mlm_probability);
 }
 

@@ -353,16 +353,16 @@ GxStatus gx_predictions_check(const char *path, const GxLabels *labels, GxError 
 {
     GxNewFile file;
     if (!gx__predictions_is_tsv(path) && !gx__predictions_is_jsonl(path))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--predictions %s: what is it? Its name must end with .tsv or .jsonl",
-                       path);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--predictions %s: its name must end with .tsv or .jsonl, which say the format", path);
     for (int v = 0; v < labels->n && gx__predictions_is_tsv(path); v++)
         if (strpbrk(labels->name[v], "\t\n\r"))
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "--predictions %s: a label holds a tab or the end of a line, which TSV cannot: take a name "
-                           "that ends with .jsonl",
+                           "--predictions %s: a label has a tab or a line break in it, which TSV cannot hold; choose a "
+                           "name that ends with .jsonl",
                            path);
     if (access(path, F_OK) == 0 || gx_path_is_broken(path))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--predictions %s is there already; remove it, or take another name",
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--predictions %s already exists; remove it, or choose another name",
                        path);
     GX_TRY(gx_file_create(&file, path, err)); // whether that is possible
     gx_file_abandon(&file);
@@ -428,9 +428,9 @@ static GxStatus gx__predictions_write_one(const GxPredictions *p, int64_t i, int
     const float *x = p->logits + i * p->outputs;
     for (int v = 0; v < p->outputs; v++)
         if (!p->known[i] || !isfinite(x[v]))
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s:%ld: the model's output for this text is %s%g; nothing is written",
-                           p->t->file->records.path, (long)gx_texts_line(p->t, i),
-                           p->known[i] ? "" : "not known: ", (double)x[v]);
+            return GX_FAIL(
+                err, GX_ERR_ARGUMENT, "%s:%ld: the model's output for this text is %s%g, so nothing is written",
+                p->t->file->records.path, (long)gx_texts_line(p->t, i), p->known[i] ? "" : "not known: ", (double)x[v]);
     return is_tsv ? gx__predictions_write_tsv(p, x, out, err) : gx__predictions_write_json(p, x, out, err);
 }
 

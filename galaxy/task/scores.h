@@ -77,7 +77,7 @@ static GxStatus gx__scores_check(const char *what, const float *x, int64_t n, in
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(x[i]))
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "%s of record %ld is %g; expected a finite number: it cannot be judged", what,
+                           "%s of record %ld is %g; expected a finite number: it cannot be evaluated", what,
                            (long)(i / per), (double)x[i]);
     return GX_OK;
 }
@@ -93,8 +93,8 @@ GxStatus gx_several_count(int64_t *count, const float *logits, const unsigned ch
         if (!isfinite(logits[l]))
             return GX_FAIL(
                 err, GX_ERR_ARGUMENT,
-                "the logit of label %d for record %ld is %g; expected finite ones: the model cannot be judged", l,
-                (long)record, (double)logits[l]);
+                "the logit of label %d for record %ld is %g; expected a finite number: the model cannot be evaluated",
+                l, (long)record, (double)logits[l]);
     for (int l = 0; l < labels; l++) {
         const int is = truth[l] != 0, predicted = logits[l] > 0;
         count[3 * l] += is && predicted;
@@ -338,7 +338,9 @@ GxStatus gx_rank_and_loss_by_cosine(const GxCosines *x, double scale, int thread
     const int64_t n = x->n, m = x->m, width = x->width;
     (void)threads; // without OpenMP there is one
     if (m < n)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%ld anchors and %ld candidates; expected one for each", (long)n, (long)m);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "there are %ld anchors and %ld candidates; expected one candidate for each anchor", (long)n,
+                       (long)m);
     GX_TRY(gx__scores_check("the embedding of the anchor", x->anchor, n * width, width, err));
     GX_TRY(gx__scores_check("the embedding of the candidate", x->candidate, m * width, width, err));
     double *length = (double *)malloc((size_t)(m + 1) * sizeof *length);

@@ -215,10 +215,10 @@ GxStatus gx_sentences_open(GxSentences *s, const GxDataset *d, const GxTokenizer
     if (status == GX_OK) gx__sentences_collect(s, &f);
     gx__sentences_file_close(&f);
     if (status == GX_OK && s->sentences == 0)
-        status = GX_FAIL(err, GX_ERR_FORMAT,
-                         "%s: there is no sentence in it; expected plain text, a sentence or line per line, with empty "
-                         "lines between documents",
-                         d->path);
+        status =
+            GX_FAIL(err, GX_ERR_FORMAT,
+                    "%s has no sentence; expected plain text, a sentence per line, with empty lines between documents",
+                    d->path);
     if (status != GX_OK) gx_sentences_close(s);
     return status;
 }
@@ -240,8 +240,8 @@ GxStatus gx_sentences_divide(GxSentences *s, const char *path, double validation
     while (s->train_documents > 0 && (double)(s->tokens - s->begin[s->document[s->train_documents]]) < wanted);
     if (s->train_documents > 0) return GX_OK;
     return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s has %ld document%s: nothing is left to train on with a validation_fraction of %g; put empty "
-                   "lines between documents, or take --validation_fraction 0",
+                   "%s has %ld document%s, so nothing is left to train on with a validation_fraction of %g; put empty "
+                   "lines between documents, or say --validation_fraction 0",
                    path, (long)s->documents, gx_text_s(s->documents), validation_fraction);
 }
 

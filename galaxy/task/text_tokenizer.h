@@ -24,8 +24,8 @@ GxStatus gx_text_open_any_tokenizer(GxContext *g, GxTokenizer *t, const char *fo
 #define GX_SPLIT_SPECIAL_TOKENS(offset)                                                                                \
     {                                                                                                                  \
         "split_special_tokens", GX_FIELD_STRING, offset, "auto",                                                       \
-            "true: names of special tokens in a text, [SEP], are characters; false: they are the tokens; auto: as "    \
-            "tokenizer_config.json says, else false",                                                                  \
+            "what the name of a special token within a text, such as [SEP], is. true: plain characters; false: that "  \
+            "token; auto: as tokenizer_config.json says, else false",                                                  \
             "auto|true|false"                                                                                          \
     }
 void gx_text_split_special(GxTokenizer *t, const char *option);
@@ -33,9 +33,8 @@ void gx_text_split_special(GxTokenizer *t, const char *option);
 #define GX_SKIP_BAD_RECORDS(offset)                                                                                    \
     {                                                                                                                  \
         "skip_bad_records", GX_FIELD_BOOL, offset, "false",                                                            \
-            "records that are wrong are left out, and counted in a warning, which says of the first ten what is "      \
-            "wrong; "                                                                                                  \
-            "false: they are an error",                                                                                \
+            "leave bad records out, with a warning that counts them and says what is wrong with the first ten; "       \
+            "false: a bad record is an error",                                                                         \
             NULL                                                                                                       \
     }
 
@@ -162,8 +161,8 @@ static GxStatus gx__text_without_tokenizer(GxContext *g, const char *model, int 
                    "the model's folder %s has neither tokenizer.json nor vocab.txt%s%s%s; --tokenizer FOLDER names the "
                    "tokenizer that the model was trained with%s",
                    model, other ? " (it has " : "", other ? other : "",
-                   other ? ", which is not read: transformers' AutoTokenizer saves it as tokenizer.json)" : "",
-                   is_framed ? "" : "; --tokenizer bytes says that its tokens are bytes");
+                   other ? ", which is not read; transformers' AutoTokenizer saves it as tokenizer.json)" : "",
+                   is_framed ? "" : "; --tokenizer bytes says that each byte is a token");
 }
 
 // folder: this rank's option; model: rank 0's folder, which this rank may not have.
@@ -184,7 +183,7 @@ static GxStatus gx__text_open_either(GxContext *g, GxTokenizer *t, const char *f
     if (folder[0]) return gx_tokenizer_open(t, folder, &g->error);
     if (names_one)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "rank %d: rank 0 has a --tokenizer, and this rank has none: give it the same", g->rank);
+                       "rank %d: rank 0 has a --tokenizer, and this rank has none; give all ranks the same", g->rank);
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                    "there is no tokenizer: --tokenizer FOLDER names one; `./tokenize --train "
                    "data/bert/pretrain.txt --vocab_size 8000 --output_dir data/tokenizer` makes one from a text");
@@ -196,7 +195,7 @@ static GxStatus gx__text_check_roles(GxContext *g, const GxTokenizer *t, int is_
     for (int role = GX_TOKEN_CLS; role <= GX_TOKEN_SEP; role++)
         if (is_framed && t->role[role] < 0)
             return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                           "the tokenizer %s has no token %s; texts stand between [CLS] and [SEP]: take a WordPiece "
+                           "the tokenizer %s has no token %s; texts stand between [CLS] and [SEP]: use a WordPiece "
                            "tokenizer, such as `./tokenize --train` makes",
                            t->identity, names[role]);
     return GX_OK;
@@ -211,9 +210,9 @@ static GxStatus gx__text_check_ids(GxContext *g, const GxTokenizer *t, const cha
     const int has_own = model[0] && gx__text_has_tokenizer(model);
     if (!has_own && setup->may_grow && t->vocab_size > setup->vocab)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "the tokenizer (%s) has %d tokens, and the model in %s %ld rows for them, and no tokenizer by "
-                       "which to see that the first ones are the same: give the one that the model was trained with, "
-                       "and what is new with --add_tokens",
+                       "the tokenizer (%s) has %d tokens, but the model in %s has %ld rows for them, and no tokenizer "
+                       "of its own to see whether the first tokens are the same; give the tokenizer that the model was "
+                       "trained with, and new tokens with --add_tokens",
                        t->identity, t->vocab_size, model, (long)setup->vocab);
     if (!has_own || gx_tokenizer_check(t, model, &other) == GX_OK) return GX_OK;
     GX_TRY(gx_tokenizer_open(&own, model, &g->error));
@@ -226,11 +225,11 @@ static GxStatus gx__text_check_ids(GxContext *g, const GxTokenizer *t, const cha
     if (extends && setup->may_grow) return GX_OK;
     if (!is_longer || !setup->may_grow)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "the model in %s has another tokenizer (%s): leave --tokenizer out, and its own is taken", model,
-                       other.message);
+                       "the model in %s has another tokenizer (%s); leave out --tokenizer to use the model's own",
+                       model, other.message);
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "--tokenizer is another one than that of the model in %s, and does not go on where that ends (%s): "
-                   "leave it out, and the model's own is taken; --add_tokens FILE gives that further tokens",
+                   "--tokenizer is neither that of the model in %s nor an extension of it (%s); leave it out to use "
+                   "the model's own, to which --add_tokens FILE adds tokens",
                    model, difference);
 }
 
@@ -247,7 +246,7 @@ static void gx__text_say_added(GxContext *g, const char *path, const GxTokensAdd
         gx_log(&g->log, GX_LOG_INFO, "%s: %ld new token%s, with the ids %ld to %ld%s%s", path, (long)said->added,
                gx_text_s(said->added), (long)said->first, (long)(said->first + said->added - 1), known, there);
     else
-        gx_log(&g->log, GX_LOG_WARNING, "%s: the tokenizer has all of its %ld token%s already; none is new", path,
+        gx_log(&g->log, GX_LOG_WARNING, "%s: the tokenizer already has all %ld token%s; none is new", path,
                (long)said->known, gx_text_s(said->known));
 }
 
@@ -282,11 +281,11 @@ static GxStatus gx__text_fit_vocab(GxContext *g, const GxTokenizer *t, GxTaskSet
     if (setup->vocab >= t->vocab_size) return GX_OK;
     if (setup->adapter && setup->adapter[0])
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "the tokenizer (%s) has %d tokens, and the adapter's model %ld rows for them, of which it does "
-                       "not become more: merge the adapter first (./merge_adapter), and begin from that model",
+                       "the tokenizer (%s) has %d tokens, but the model of the adapter has %ld rows for them and does "
+                       "not grow; merge the adapter first (./merge_adapter), and begin from that model",
                        t->identity, t->vocab_size, (long)setup->vocab);
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "vocab_size is %ld; the tokenizer (%s) has %d tokens, so it must be at least that; 0: as many",
+                   "vocab_size is %ld, but the tokenizer (%s) has %d tokens; it must be at least that, or 0: as many",
                    (long)setup->vocab, t->identity, t->vocab_size);
 }
 
@@ -299,7 +298,7 @@ static GxStatus gx__text_agree_on_tokenizer(GxContext *g, const GxTokenizer *t)
     GX_TRY(gx_status(g));
     if (!strcmp(first, t->identity)) return GX_OK;
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "rank %d: the tokenizer here is %s, on rank 0 it is %s; all ranks need the same: copy rank 0's",
+                   "rank %d: the tokenizer here is %s, but on rank 0 it is %s; all ranks need the same: copy rank 0's",
                    g->rank, t->identity, first);
 }
 
@@ -310,7 +309,7 @@ static int gx__text_is_gone(GxContext *g, const char *folder, const GxTaskSetup 
                         !gx_path_is_folder(folder) && setup->model[0] && !setup->starts_from_model &&
                         gx__text_has_tokenizer(setup->model);
     if (is_gone)
-        gx_log(&g->log, GX_LOG_WARNING, "the tokenizer %s is not there; that of %s is taken", folder, setup->model);
+        gx_log(&g->log, GX_LOG_WARNING, "the tokenizer %s does not exist; that of %s is used", folder, setup->model);
     return is_gone;
 }
 
@@ -374,11 +373,10 @@ void gx_text_count_words(GxTextWords *w, const GxTokenizer *t, const int32_t *id
 void gx_text_warn_of_unknown(GxContext *g, const GxTokenizer *t, const GxTextWords *w, const char *path)
 {
     if (g->rank || 2 * w->unknown <= w->words) return;
-    gx_log(
-        &g->log, GX_LOG_WARNING,
-        "%s: %.0f%% of its words are [UNK]: the tokenizer (%s) has no pieces for them, and a model learns nothing of "
-        "them; take a tokenizer of such texts (`./tokenize --train FILE` makes one)",
-        path, 100 * (double)w->unknown / (double)w->words, t->identity);
+    gx_log(&g->log, GX_LOG_WARNING,
+           "%s: %.0f%% of its words are [UNK], because the tokenizer (%s) has no pieces for them, and a model learns "
+           "nothing from [UNK]; use a tokenizer trained on such texts (`./tokenize --train FILE` makes one)",
+           path, 100 * (double)w->unknown / (double)w->words, t->identity);
 }
 
 void gx_text_warn_of_padding(GxContext *g, const GxTokenizer *t, const GxModel *m)
@@ -386,11 +384,10 @@ void gx_text_warn_of_padding(GxContext *g, const GxTokenizer *t, const GxModel *
     const GxCoreSpec *embedding = &m->kind[m->unit[0].kind].spec.pair[0].core;
     const long model = (long)embedding->ignored, own = t->role[GX_TOKEN_PAD];
     if (g->rank || !g->device->computes || model < 0 || own < 0 || model == own) return;
-    gx_log(
-        &g->log, GX_LOG_WARNING,
-        "the model's pad_token_id is %ld, and the tokenizer's padding has the id %ld: the model does not train the "
-        "embedding of %ld, and others pad with it who load a checkpoint; set pad_token_id to %ld (an option of a new "
-        "model; of another one in its config.json), or take the tokenizer that the model was made for",
-        model, own, model, own);
+    gx_log(&g->log, GX_LOG_WARNING,
+           "the model's pad_token_id is %ld, but the tokenizer's padding has the id %ld: the model does not train the "
+           "embedding of %ld, and programs that load a checkpoint pad with it; set pad_token_id to %ld (for a new "
+           "model an option, else in its config.json), or use the tokenizer that the model was made for",
+           model, own, model, own);
 }
 #endif

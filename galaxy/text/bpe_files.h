@@ -61,8 +61,8 @@ static GxStatus gx__bpe_read_vocab(GxWordsReading *x, const GxJson *vocab)
             return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: the id of \"%s\" is %s; expected an integer from 0 to %d",
                            x->path, cut, gx_json_found(m.value, found), GX_WORDS_IDS - 1);
         if (id < p->size && p->at[id] >= 0)
-            return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: \"%s\" has the id %ld, and so has another piece", x->path, cut,
-                           (long)id);
+            return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: \"%s\" has the id %ld, but another piece has it, too", x->path,
+                           cut, (long)id);
         GX_TRY(gx_pieces_add_said(p, (int32_t)id, x->from->json, m.key, GX_PIECE_MODEL, x->err));
     }
     return gx_pieces_index(p, x->err);
@@ -101,7 +101,7 @@ static GxStatus gx__bpe_read_merge(GxWordsReading *x, const GxJson *merge, int64
     part[0] = part[2] = both->p, part[1] = both->p + bytes[0], bytes[2] = both->n;
     for (int k = 0; k < 3; k++)
         if ((id[k] = gx_pieces_find(&b->p, part[k], bytes[k])) < 0)
-            return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: merge %ld has \"%.*s\", which is no piece of the vocabulary",
+            return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: merge %ld has \"%.*s\", which is not a piece of the vocabulary",
                            x->path, (long)i, (int)gx_min(bytes[k], 100), part[k]);
     x->v->content = gx_hash(x->v->content, id, sizeof id);
     gx_bpe_merge(b, id[0], id[1], id[2]);
@@ -130,7 +130,7 @@ static GxStatus gx__bpe_check_model(GxWordsReading *x, const GxJson *model)
     }
     GX_TRY(gx_json_get_double(model, "dropout", 0, &dropout, x->path, x->err));
     if (dropout == 0) return GX_OK;
-    return GX_FAIL(x->err, GX_ERR_UNSUPPORTED, "%s: BPE has the dropout %g; what is built: null", x->path, dropout);
+    return GX_FAIL(x->err, GX_ERR_UNSUPPORTED, "%s: BPE has the dropout %g; supported: null", x->path, dropout);
 }
 
 static GxStatus gx__bpe_read_model(GxWordsReading *x, const GxJson *model)
@@ -152,7 +152,7 @@ static GxStatus gx__bpe_read_model(GxWordsReading *x, const GxJson *model)
     x->v->unk = b->unk = unk ? gx_pieces_find(&b->p, unk, (int64_t)strlen(unk)) : -1;
     x->v->byte_fallback = b->byte_fallback;
     if (!unk || b->unk >= 0) return GX_OK;
-    return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: the unk_token is \"%.100s\", which is no piece of the vocabulary",
+    return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: the unk_token is \"%.100s\", which is not a piece of the vocabulary",
                    x->path, unk);
 }
 

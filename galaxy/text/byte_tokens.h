@@ -175,8 +175,8 @@ static GxStatus gx__byte_tokens_compare(const GxJson *ours, const GxJson *theirs
         if (gx_json_type(m.value) == GX_JSON_OBJECT) GX_TRY(gx__byte_tokens_compare(m.value, other, path, err));
         else if (!gx_tokenizer_json_equal(m.value, other))
             return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s: \"%s\" is %s, other than in the byte tokenizer of this library: it gives other tokens",
-                           path, m.key, gx_json_type_name(other));
+                           "%s: \"%s\" is %s, unlike in this library's byte tokenizer, so it gives other tokens", path,
+                           m.key, gx_json_type_name(other));
     }
     return GX_OK;
 }
@@ -214,7 +214,7 @@ static GxStatus gx__byte_tokens_check(const GxTokenizer *t, const char *folder, 
     GxJson *theirs;
     GX_TRY(gx_path_join(path, folder, "tokenizer.json", err));
     if (!gx_path_is_file(path))
-        return GX_FAIL(err, GX_ERR_IO, "%s is missing: it is not known which tokens the model was trained on", path);
+        return GX_FAIL(err, GX_ERR_IO, "%s is missing, so it is not known which tokens the model was trained on", path);
     GX_TRY(gx_json_read(&theirs, path, GX__BYTE_TOKENS_CAP, err));
     GxStatus status = gx__byte_tokens_same(t, theirs, path, err);
     gx_json_free(theirs);

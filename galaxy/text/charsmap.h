@@ -125,8 +125,8 @@ static GxStatus gx__charsmap_check(GxCharsmap *m, const char *where, GxError *er
     if (!at || !depth || !seen) status = GX_FAIL(err, GX_ERR_MEMORY, "no memory for a charsmap");
     else if (!gx__charsmap_walk(m, at, depth, seen))
         status = GX_FAIL(err, GX_ERR_FORMAT,
-                         "%s: the precompiled_charsmap leads beyond its end, or to a text of more than %d bytes", where,
-                         GX__CHARSMAP_TEXT);
+                         "%s: the precompiled_charsmap points beyond its end, or to a text of more than %d bytes",
+                         where, GX__CHARSMAP_TEXT);
     free(at), free(depth), free(seen);
     return status;
 }

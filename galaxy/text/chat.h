@@ -205,7 +205,8 @@ GxStatus gx_chat_training_text(const GxChatFormat *f, const GxChatTurn *turn, in
     if (otherwise && rewrites) return *rewrites = 1, GX_OK;
     if (otherwise)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s writes an answer otherwise once others follow: each needs a text of its own", f->own->where);
+                       "%s writes an answer differently when more turns follow, so each answer needs a text of its own",
+                       f->own->where);
     if (f->own) return GX_OK;
     GX_TRY(gx_chat_named_training_text(f->named, turn, n, x, err));
     if (only_last) x->span[0] = x->span[x->spans - 1], x->spans = 1;

@@ -89,7 +89,7 @@ static GxStatus gx__chat_said(GxJson **said, const char *key, const char *text, 
 {
     *said = gx_json_new_object();
     GxJson *value = gx_json_new_string(text);
-    if (!value) return GX_FAIL(err, GX_ERR_FORMAT, "%s: the chat template is no text in UTF-8", where);
+    if (!value) return GX_FAIL(err, GX_ERR_FORMAT, "%s: the chat template is not UTF-8 text", where);
     gx_json_set(*said, key, value, err);
     gx_json_set(*said, "where", gx_json_new_string(where), err);
     return gx_error_code(err);
@@ -100,7 +100,7 @@ static GxStatus gx__chat_read_file(GxJson **said, const char *path, GxError *err
     char *text;
     int64_t bytes;
     GX_TRY(gx_file_read(path, GX_CHAT_TEMPLATE_CAP, &text, &bytes, err));
-    if ((int64_t)strlen(text) < bytes) GX_FAIL(err, GX_ERR_FORMAT, "%s is no text: it has a byte 0", path);
+    if ((int64_t)strlen(text) < bytes) GX_FAIL(err, GX_ERR_FORMAT, "%s is not text: it has a byte of value 0", path);
     else gx__chat_said(said, "template", text, path, err);
     free(text);
     return gx_error_code(err);
@@ -117,8 +117,8 @@ static GxStatus gx__chat_read_member(GxJson **said, const GxJson *value, const c
             text = gx_json_get(gx_json_at(value, i), "template");
     if (text == value && (is_list || is_object))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: chat_template has %ld template%s, and none with the name \"default\"; --chat_template FILE "
-                       "takes one from a file",
+                       "%s: chat_template has %ld template%s, but none with the name \"default\"; --chat_template FILE "
+                       "reads one from a file",
                        path, (long)gx_json_size(value), gx_text_s(gx_json_size(value)));
     if (gx_json_type(text) != GX_JSON_STRING)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: chat_template is %s; expected a text, or a list of them with names",
@@ -163,11 +163,10 @@ static GxStatus gx__chat_check_file(const GxJson *said, const char *path, GxErro
     text += strspn(text, " \t\r\n");
     const int is_json = (n > 5 && !strcmp(path + n - 5, ".json")) || (text[0] == '{' && strchr("\" \t\r\n", text[1]));
     if (!is_json) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_ARGUMENT,
-        "--chat_template %s is a JSON file; expected a template in Jinja, as chat_template.jinja is: take out "
-        "what it has as \"chat_template\"",
-        path);
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "--chat_template %s is a JSON file; expected a Jinja template such as chat_template.jinja: write "
+                   "what the file has as \"chat_template\" into a file of its own",
+                   path);
 }
 
 int gx_chat_is_auto(const char *choice) { return !choice[0] || !strcmp(choice, "auto"); }
@@ -185,7 +184,7 @@ static GxStatus gx__chat_choose(GxJson **said, const char *choice, const char *c
     }
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "chat_template is \"%.200s\", which is neither the name of a format nor a file; expected auto, one "
-                   "of %s, or a template's file",
+                   "of %s, or the file of a template",
                    choice, GX_CHAT_NAMES);
 }
 

@@ -133,7 +133,7 @@ static GxStatus gx__chat_template_probe(GxChatTemplate *c, const GxChatTurn *tur
     if (at && c->tail && bytes < GX_CHAT_END) return GX_OK;
     if (at && !c->tail) return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory", c->where);
     return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: what %s", c->where,
-                   at ? "it writes behind an answer is no token" : "the assistant says is not in what it writes");
+                   at ? "it writes after an answer is not a token" : "the assistant says is not in what it writes");
 }
 
 // Without a system's turn, or if the template refuses that, or leaves the answer out, with one.
@@ -195,9 +195,9 @@ static GxStatus gx__chat_template_begin(const GxChatTemplate *c, const GxChatTur
     GX_TRY(status);
     if (*turns <= *begin) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s writes the turns before an answer otherwise once that follows (it leaves out the system's text, "
-                   "say), so the model would learn to answer what it is not asked; --chat_template NAME or FILE takes "
-                   "another",
+                   "%s writes the turns before an answer differently when the answer follows (it may leave out the "
+                   "system's text), so the model would learn to answer another prompt than it is given; "
+                   "--chat_template NAME or FILE names another template",
                    c->where);
 }
 
@@ -226,8 +226,8 @@ static GxStatus gx__chat_template_find_answer(const GxChatTemplate *c, const GxC
     GX_TRY(gx__chat_template_begin(c, turn, n, w, &begin, &turns, err));
     if (!gx__chat_template_find(c, w, turn[n - 1].text, turns, &from, &to))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "what the assistant says cannot be found in what %s writes, so what would be learned is not "
-                       "known; --chat_template NAME or FILE takes another",
+                       "what the assistant says cannot be found in the output of %s, so what would be learned is not "
+                       "known; --chat_template NAME or FILE names another template",
                        c->where);
     const int64_t bytes = gx__chat_template_end(c, w->text + to, &before);
     const GxChatSpan s = gx__chat_template_span(gx_min(begin, from), bytes ? to + before + bytes : to, bytes, n);
@@ -300,15 +300,15 @@ static GxStatus gx__chat_template_fail_unmarked(const GxChatTemplate *c, int unm
 {
     char what[120];
     if (only_last && answers > 1)
-        snprintf(what, sizeof what, "none writes a byte of answer %d of a conversation", answers);
+        snprintf(what, sizeof what, "none covers a byte of answer %d of a conversation", answers);
     else if (unmarked == answers)
-        snprintf(what, sizeof what, "none writes a byte of an answer: nothing would be learned");
+        snprintf(what, sizeof what, "none covers a byte of an answer: nothing would be learned");
     else
         snprintf(what, sizeof what, "they mark %d of the %d answers of a conversation: the others would not be learned",
                  answers - unmarked, answers);
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s has {%% generation %%} blocks, and %s; --chat_template NAME or FILE takes another", c->where,
-                   what);
+                   "%s has {%% generation %%} blocks, but %s; --chat_template NAME or FILE names another template",
+                   c->where, what);
 }
 
 GxStatus gx_chat_template_training_text(const GxChatTemplate *c, const GxChatTurn *turn, int n, int only_last,

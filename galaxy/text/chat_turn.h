@@ -54,7 +54,8 @@ GxStatus gx_chat_turns_check(const GxChatTurn *turn, int n, GxChatRole last, GxE
     const int first = n > 0 && turn[0].role == GX_CHAT_SYSTEM;
     for (int i = first; i < n; i++)
         if (turn[i].role != ((i - first) % 2 ? GX_CHAT_ASSISTANT : GX_CHAT_USER))
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "turn %d of a conversation is not the %s's; they take turns", i,
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "turn %d of a conversation is not the %s's; user and assistant must alternate", i,
                            (i - first) % 2 ? "assistant" : "user");
     if (n <= first || turn[n - 1].role != last)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "a conversation of %d turns does not end with the %s's", n,

@@ -177,7 +177,7 @@ static GxStatus gx__keys_fill(gx__KeysFrom *x, int64_t id)
     const int n = snprintf(name, sizeof name, "[PAD%ld]", (long)id);
     if (gx_tokenizer_find(&x->t, name) >= 0)
         return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
-                       "%s: row %ld of the embedding has no token, and %s, which would stand for it, is one", x->folder,
+                       "%s: row %ld of the embedding has no token, and its stand-in %s already is a token", x->folder,
                        (long)id, name);
     x->k->type[id] = GX_TOKEN_TYPE_UNUSED;
     x->k->filled++;
@@ -200,7 +200,8 @@ static GxStatus gx__keys_take_tokens(gx__KeysFrom *x)
         const GxWordAdded *a = &x->v->words.added[i];
         if (a->lstrip || a->rstrip)
             return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
-                           "%s: the token \"%.100s\" takes spaces along (lstrip, rstrip), which a GGUF file cannot say",
+                           "%s: the token \"%.100s\" also takes the spaces around it (lstrip, rstrip), which a GGUF "
+                           "file cannot express",
                            x->folder, k->token[a->id]);
         k->type[a->id] = a->special ? GX_TOKEN_TYPE_CONTROL : GX_TOKEN_TYPE_USER;
     }
@@ -232,9 +233,10 @@ static GxStatus gx__keys_take_frame(gx__KeysFrom *x)
     if (!x->v) return GX_OK;
     while (at < f->n && f->part[at].id != GX_FRAME_A) at++;
     if (at > 1 || f->n - at - 1 > 1)
-        return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
-                       "%s: a text gets %d tokens before it and %d behind it; a GGUF file can say one and one",
-                       x->folder, at, f->n - at - 1);
+        return GX_FAIL(
+            x->err, GX_ERR_UNSUPPORTED,
+            "%s: a text gets %d tokens before it and %d after it; a GGUF file can express at most one and one",
+            x->folder, at, f->n - at - 1);
     k->add_bos = at == 1, k->add_eos = f->n - at - 1 == 1;
     if (k->add_bos) k->bos = f->part[0].id;
     if (k->add_eos) k->eos = f->part[at + 1].id;
@@ -278,8 +280,8 @@ static GxStatus gx__keys_take_gpt2(gx__KeysFrom *x, const GxJson *merges)
         if (gx__keys_is_pre(&gx__keys_pres[i], x->v)) k->pre = gx__keys_pres[i].name;
     if (!k->pre)
         return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
-                       "%s: the normalizer, pre-tokenizer and ignore_merges of its tokenizer.json are together none "
-                       "that GGUF files have a name for; known are: %s",
+                       "%s: GGUF files have no name for the normalizer, pre-tokenizer and ignore_merges of its "
+                       "tokenizer.json together; known are: %s",
                        x->folder, gx__keys_pre_names(names));
     for (int64_t i = 0; i < k->merges; i++)
         GX_TRY(gx__keys_merge_text(gx_json_at(merges, i), &k->merge[i], &left, x->err));
@@ -306,11 +308,10 @@ static GxStatus gx__keys_take_spaces(gx__KeysFrom *x)
         x->k->add_space_prefix = p->step[0].keeps != GX_WORDS_NEVER;
         return GX_OK;
     }
-    return GX_FAIL(
-        x->err, GX_ERR_UNSUPPORTED,
-        "%s: the normalizer and pre-tokenizer of its tokenizer.json do not just put \xE2\x96\x81 for spaces; "
-        "only that can be said of a llama tokenizer",
-        x->folder);
+    return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
+                   "%s: the normalizer and pre-tokenizer of its tokenizer.json do more than write \xE2\x96\x81 for "
+                   "spaces, which a llama tokenizer in a GGUF file cannot express",
+                   x->folder);
 }
 
 // The next place behind *cut where the piece falls into two pieces; 0: there is none. hash: of piece[*cut], at first
@@ -340,7 +341,7 @@ static int32_t gx__keys_splits(const GxPieces *p, const char *piece)
 static GxStatus gx__keys_check_length_of(const char *piece, const char *where, GxError *err)
 {
     if (strlen(piece) <= GX__KEYS_LONGEST) return GX_OK;
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: a token of a llama tokenizer has %ld bytes; at most %d are built",
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: a token of a llama tokenizer has %ld bytes; at most %d are supported",
                    where, (long)strlen(piece), GX__KEYS_LONGEST);
 }
 
@@ -356,11 +357,10 @@ static GxStatus gx__keys_rank(gx__KeysFrom *x, const GxJson *merges, int32_t *ra
         memmove(text + left, text + left + 1, strlen(text + left)); // without the space
         const int32_t id = gx_pieces_find(p, text, (int64_t)strlen(text));
         if (id != last && ways[id])
-            GX_FAIL(
-                x->err, GX_ERR_UNSUPPORTED,
-                "%s: the merges that make \"%.100s\" do not stand together; a GGUF file has a score for each piece, "
-                "not for each merge",
-                x->folder, text);
+            GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
+                    "%s: the merges that make \"%.100s\" are not next to each other; a GGUF file has a score for each "
+                    "piece, not for each merge",
+                    x->folder, text);
         free(text);
         GX_TRY(gx_error_code(x->err));
         if (id != last) rank[id] = (*pieces)++;
@@ -393,8 +393,9 @@ static GxStatus gx__keys_take_llama(gx__KeysFrom *x, const GxJson *merges)
     if (status == GX_OK && !rank) status = GX_FAIL(x->err, GX_ERR_MEMORY, "no memory for a tokenizer");
     for (int b = 0; b < 256 && status == GX_OK; b++)
         if (x->v->model.byte[b] < 0)
-            status = GX_FAIL(x->err, GX_ERR_UNSUPPORTED, "%s: the token <0x%02X> is missing; a llama tokenizer has all",
-                             x->folder, b);
+            status =
+                GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
+                        "%s: the token <0x%02X> is missing; a llama tokenizer must have all such tokens", x->folder, b);
     if (status == GX_OK) status = gx__keys_rank(x, merges, rank, rank + x->k->n, &pieces);
     if (status == GX_OK) status = gx__keys_take_scores(x, rank, rank + x->k->n, pieces);
     free(rank);
@@ -407,11 +408,12 @@ static GxStatus gx__keys_take_kind(gx__KeysFrom *x)
     const int is_bytes = x->t.kind == &gx_byte_tokens;
     GxJson *root = NULL;
     if (!is_bytes && x->t.kind != &gx_bpe)
-        return GX_FAIL(x->err, GX_ERR_UNSUPPORTED, "%s: a tokenizer of the kind %s; a GGUF file of this model has BPE",
-                       x->folder, x->t.kind->name);
+        return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
+                       "%s: a tokenizer of the kind %s; the GGUF file of this model needs BPE", x->folder,
+                       x->t.kind->name);
     if (x->t.vocab_size > x->rows)
-        return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: the tokenizer has %d tokens, and the embedding %ld rows", x->folder,
-                       x->t.vocab_size, (long)x->rows);
+        return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: the tokenizer has %d tokens, but the embedding has %ld rows",
+                       x->folder, x->t.vocab_size, (long)x->rows);
     x->v = is_bytes ? NULL : (const GxBpeTokenizer *)x->t.vocabulary;
     const int is_llama = x->v && x->v->model.byte_fallback;
     k->model = is_llama ? "llama" : "gpt2";
@@ -531,8 +533,7 @@ static GxStatus gx__keys_check_twice(const GxTokenizerKeys *k, const char *path,
     if (status == GX_OK) status = gx_pieces_index(&p, err);
     for (int64_t i = 0; i < k->n && status == GX_OK; i++)
         if (p.at[i] < 0)
-            status =
-                GX_FAIL(err, GX_ERR_FORMAT, "%s: token %ld, \"%.100s\", is there twice", path, (long)i, k->token[i]);
+            status = GX_FAIL(err, GX_ERR_FORMAT, "%s: token %ld, \"%.100s\", occurs twice", path, (long)i, k->token[i]);
     gx_pieces_close(&p);
     return status;
 }
@@ -556,7 +557,7 @@ static GxStatus gx__keys_take_lists(GxTokenizerKeys *k, const GxGguf *g, int64_t
         if (is_llama) GX_TRY(gx__keys_check_length_of(k->token[i], g->path, err));
         if (is_llama) k->score[i] = (float)gx_gguf_double_at(g, scores, i);
         if (is_llama && !(k->score[i] == k->score[i]))
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s: the score of token %ld is no number", g->path, (long)i);
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: the score of token %ld is not a number", g->path, (long)i);
         snprintf(fill, sizeof fill, "[PAD%ld]", (long)i);
         k->filled += k->type[i] == GX_TOKEN_TYPE_UNUSED && !strcmp(k->token[i], fill);
     }
@@ -574,8 +575,8 @@ static GxStatus gx__keys_take_model(GxTokenizerKeys *k, const GxGguf *g, GxError
                : !strcmp(model, "none")  ? "none"
                                          : NULL;
     if (!k->model)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the tokenizer is \"%s\"; what is built: gpt2, llama, none",
-                       g->path, gx_text_cut(model, cut, sizeof cut));
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the tokenizer is \"%s\"; supported: gpt2, llama, none", g->path,
+                       gx_text_cut(model, cut, sizeof cut));
     k->add_bos = k->add_space_prefix = !strcmp(k->model, "llama");
     if (k->add_bos) k->bos = 1, k->eos = 2, k->unk = 0;
     if (strcmp(k->model, "gpt2")) return GX_OK;
@@ -610,7 +611,7 @@ GxStatus gx_tokenizer_keys_from_gguf(GxTokenizerKeys *k, const GxGguf *g, int64_
     GX_TRY(gx_gguf_get_string(g, "tokenizer.chat_template", 0, &template_text, err));
     if (template_text) GX_TRY(gx__keys_copy(&k->chat_template, template_text, (int64_t)strlen(template_text), err));
     if ((k->add_bos && k->bos < 0) || (k->add_eos && k->eos < 0))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: texts get a %s token, and there is no tokenizer.ggml.%s_token_id",
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: texts get a %s token, but there is no tokenizer.ggml.%s_token_id",
                        g->path, k->add_bos && k->bos < 0 ? "bos" : "eos", k->add_bos && k->bos < 0 ? "bos" : "eos");
     return gx__keys_take_lists(k, g, rows, err);
 }

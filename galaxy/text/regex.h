@@ -106,7 +106,7 @@ static GxStatus gx__regex_put_class(gx__Regex *x, const char *name, int is_not, 
 {
     uint32_t next = 0, first, last;
     int i = 0;
-    if (x->caseless) return gx__regex_refuse(x, from, n, "classes in (?i:…) are not built");
+    if (x->caseless) return gx__regex_refuse(x, from, n, "classes in (?i:…) are not supported");
     if (!x->in_class) GX_TRY(gx__regex_put(x, "[", 1));
     for (; !strcmp(name, "s") ? gx__regex_space(i, &first, &last) : gx_unicode_class(name, i, &first, &last); i++) {
         if (is_not && first > next) GX_TRY(gx__regex_put_range(x, next, first - 1));
@@ -114,10 +114,9 @@ static GxStatus gx__regex_put_class(gx__Regex *x, const char *name, int is_not, 
         next = last + 1;
     }
     if (i == 0)
-        return gx__regex_refuse(
-            x, from, n,
-            "the classes that are built: \\p{L}, \\p{M}, \\p{N}, \\p{P}, \\p{S}, and of letters \\p{Lu}, "
-            "\\p{Ll}, \\p{Lt}, \\p{Lm}, \\p{Lo}");
+        return gx__regex_refuse(x, from, n,
+                                "supported classes: \\p{L}, \\p{M}, \\p{N}, \\p{P}, \\p{S}, and of letters \\p{Lu}, "
+                                "\\p{Ll}, \\p{Lt}, \\p{Lm}, \\p{Lo}");
     if (is_not) GX_TRY(gx__regex_put_range(x, next, 0x10FFFF));
     return x->in_class ? GX_OK : gx__regex_put(x, "]", 1);
 }
@@ -136,17 +135,18 @@ static GxStatus gx__regex_escape(gx__Regex *x)
     }
     const int is_sign = c > ' ' && c < 0x7F && !(c >= '0' && c <= '9') && !((c | 32) >= 'a' && (c | 32) <= 'z');
     if (is_sign || c == 'r' || c == 'n' || c == 't') return gx__regex_put(x, from, 2);
-    return gx__regex_refuse(x, from, 2, "the escapes that are built: \\r \\n \\t \\s \\S \\p{…} \\P{…} and of signs");
+    return gx__regex_refuse(x, from, 2,
+                            "supported escapes: \\r \\n \\t \\s \\S \\p{…} \\P{…} and those of punctuation");
 }
 
 static GxStatus gx__regex_open_class(gx__Regex *x)
 {
     const char *from = x->at++;
-    if (x->caseless) return gx__regex_refuse(x, from, 1, "classes in (?i:…) are not built");
-    if (x->in_class) return gx__regex_refuse(x, from, 1, "a class in a class is not built; write \\[");
+    if (x->caseless) return gx__regex_refuse(x, from, 1, "classes in (?i:…) are not supported");
+    if (x->in_class) return gx__regex_refuse(x, from, 1, "a class in a class is not supported; write \\[");
     x->in_class = 1;
     x->at += *x->at == '^';
-    if (*x->at == ']') return gx__regex_refuse(x, from, 3, "an empty class is not built; write \\]");
+    if (*x->at == ']') return gx__regex_refuse(x, from, 3, "an empty class is not supported; write \\]");
     return gx__regex_put(x, from, x->at - from);
 }
 
@@ -158,7 +158,7 @@ static GxStatus gx__regex_open_group(gx__Regex *x)
     while (strncmp(from, kinds[kind], strlen(kinds[kind]))) kind++;
     x->at += strlen(kinds[kind]);
     if (kind == 4 && (*x->at == '?' || *x->at == '*'))
-        return gx__regex_refuse(x, from, 3, "the groups that are built: (…), (?:…), (?i:…), (?=…), (?!…)");
+        return gx__regex_refuse(x, from, 3, "supported groups: (…), (?:…), (?i:…), (?=…), (?!…)");
     if (++x->depth == GX__REGEX_DEPTH) return gx__regex_refuse(x, from, 1, "groups are nested too deep");
     if (kind == 1 && !x->caseless) x->caseless = x->depth;
     return gx__regex_put(x, from, x->at - from);
@@ -172,7 +172,7 @@ static GxStatus gx__regex_braces(gx__Regex *x)
     p += strspn(p, digits);
     if (*p == ',') p += 1 + strspn(p + 1, digits);
     if (!has_low || *p != '}')
-        return gx__regex_refuse(x, from, 1, "expected {2}, {2,} or {2,3}; write \\{ for the sign");
+        return gx__regex_refuse(x, from, 1, "expected {2}, {2,} or {2,3}; write \\{ for the character");
     x->at = p + 1;
     if (*x->at && strchr("+?*", *x->at)) return gx__regex_refuse(x, p, 2, "nothing may follow braces");
     return gx__regex_put(x, from, x->at - from);
@@ -183,7 +183,8 @@ static GxStatus gx__regex_next(gx__Regex *x)
     const char *from = x->at, c = *from;
     if (c == '\\') return gx__regex_escape(x);
     if (c == '[') return gx__regex_open_class(x);
-    if (c == '&' && x->in_class && from[1] == '&') return gx__regex_refuse(x, from, 2, "&& in a class is not built");
+    if (c == '&' && x->in_class && from[1] == '&')
+        return gx__regex_refuse(x, from, 2, "&& in a class is not supported");
     if (c == ']' && x->in_class) x->in_class = 0;
     else if (c == '(' && !x->in_class) return gx__regex_open_group(x);
     else if (c == '{' && !x->in_class) return gx__regex_braces(x);
@@ -221,8 +222,8 @@ static GxStatus gx__regex_compile(gx__Regex *x, GxRegex **r)
     pcre2_pattern_info(compiled, PCRE2_INFO_MATCHEMPTY, &can_be_empty);
     if (can_be_empty)
         return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
-                       "%s: the regular expression \"%.200s\" can match nothing at all, which is not built", x->where,
-                       x->pattern);
+                       "%s: the regular expression \"%.200s\" can match the empty text, which is not supported",
+                       x->where, x->pattern);
     pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); // where it cannot, it is slower
     return GX_OK;
 }
@@ -268,7 +269,7 @@ GxStatus gx_regex_find(const GxRegex *r, GxRegexRoom *room, const char *text, in
     if (found == PCRE2_ERROR_NOMATCH) return GX_OK;
     if (found < 0) {
         pcre2_get_error_message(found, said, sizeof said);
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "a text of %ld bytes cannot be cut into words: %s", (long)n,
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "a text of %ld bytes cannot be split into words: %s", (long)n,
                        (const char *)said);
     }
     const PCRE2_SIZE *place = pcre2_get_ovector_pointer((pcre2_match_data *)room->match);
@@ -291,8 +292,8 @@ GxStatus gx_regex_open(GxRegex **r, const char *pattern, const char *where, GxEr
 {
     *r = NULL;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s: words cannot be told apart by \"%.200s\": built without PCRE2; install libpcre2-dev (Fedora: "
-                   "pcre2-devel; Homebrew: pcre2) and build again",
+                   "%s: words cannot be separated with \"%.200s\", because this was built without PCRE2; install "
+                   "libpcre2-dev (Fedora: pcre2-devel; Homebrew: pcre2) and build again",
                    where, pattern);
 }
 void gx_regex_close(GxRegex *r) { (void)r; }
@@ -301,7 +302,7 @@ GxStatus gx_regex_find(const GxRegex *r, GxRegexRoom *room, const char *text, in
                        int64_t *end, GxError *err)
 {
     (void)r, (void)room, (void)text, (void)n, (void)from, *start = *end = -1;
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "there are no regular expressions: built without PCRE2");
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "there are no regular expressions: this was built without PCRE2");
 }
 void gx_regex_room_close(GxRegexRoom *room) { (void)room; }
 #endif

@@ -89,8 +89,8 @@ static void gx__sentence_note_keys(GxSentenceModules *m, const GxJson *json, con
         const size_t n = strlen(m->notes);
         while (known[i] && strcmp(known[i], k.key)) i++;
         if (!known[i])
-            snprintf(m->notes + n, sizeof m->notes - n, "%s%s: \"%.60s\" is not known here, and not honoured",
-                     n ? "; " : "", path, k.key);
+            snprintf(m->notes + n, sizeof m->notes - n, "%s%s: \"%.60s\" is not known, and ignored", n ? "; " : "",
+                     path, k.key);
     }
 }
 
@@ -111,7 +111,7 @@ static GxStatus gx__sentence_refuse(const char *path, const char *key, const cha
                                     GxError *err)
 {
     char cut[GX_TEXT_VALUE];
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %s; what is built: %s", path, key,
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %s; supported: %s", path, key,
                    gx_text_cut(found, cut, sizeof cut), built);
 }
 
@@ -215,8 +215,8 @@ static GxStatus gx__sentence_read_pooling(GxSentenceModules *m, const GxJson *js
     if (!strcmp(said, "cls_token")) said[3] = 0;
     if (strcmp(said, "mean") && strcmp(said, "cls"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s asks for another pooling than the mean of all tokens, or [CLS] (%s): --pooling mean or cls "
-                       "trains one",
+                       "%s asks for another pooling than the mean of all tokens or [CLS] (%s); --pooling mean or "
+                       "--pooling cls trains with one of these",
                        path, said);
     GX_TRY(gx_json_get_bool(json, "include_prompt", 0, &includes_prompt, path, err));
     if (!includes_prompt && m->prompt[0])
@@ -248,8 +248,8 @@ static GxStatus gx__sentence_read_weights(GxSentenceDense *d, int has_bias, cons
     GX_TRY(gx_path_join(path, folder, "model.safetensors", err));
     if (!gx_path_is_file(path))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: there is no model.safetensors with the weights of this Dense module; one of "
-                       "pytorch_model.bin is not read: sentence-transformers' save() writes the other",
+                       "%s: there is no model.safetensors with the weights of this Dense module; pytorch_model.bin is "
+                       "not read: save the model again with sentence-transformers' save()",
                        folder);
     GX_TRY(gx_safetensors_open(&s, path, err));
     GxStatus status = gx__sentence_read_matrix(&s, "linear.weight", d->out, d->in, &d->weight, folder, err);
@@ -258,7 +258,7 @@ static GxStatus gx__sentence_read_weights(GxSentenceDense *d, int has_bias, cons
     for (int i = 0; i < s.n && status == GX_OK; i++) {
         const char *name = s.entry[i].name;
         if (strcmp(name, "linear.weight") && (!has_bias || strcmp(name, "linear.bias")))
-            status = GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: there is %.100s, too; what is built: linear.weight%s", path,
+            status = GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: there is also %.100s; supported: linear.weight%s", path,
                              name, has_bias ? " and linear.bias" : ", where config.json says that bias is false");
     }
     gx_safetensors_close(&s);
@@ -297,7 +297,7 @@ static GxStatus gx__sentence_read_dense(GxSentenceModules *m, const GxJson *json
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: in_features %ld, out_features %ld; expected 1 to %d", path, (long)d->in,
                        (long)d->out, GX_SENTENCE_WIDEST);
     if (m->dense_n > 1 && d[-1].out != d->in)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: in_features is %ld; the module before has out_features %ld", path,
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: in_features is %ld, but the module before has out_features %ld", path,
                        (long)d->in, (long)d[-1].out);
     gx__sentence_note_keys(m, json, known, path);
     return gx__sentence_read_weights(d, has_bias, folder, err);
@@ -316,8 +316,8 @@ static const char *const gx__sentence_types[] = {"Transformer", "Pooling", "Dens
 static GxStatus gx__sentence_refuse_place(const char *path, const char *where, GxError *err)
 {
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s: the Transformer lies in \"%.100s\"; what is built: in the folder itself, \"\": move its files "
-                   "there, and set this path to \"\"",
+                   "%s: the Transformer is in \"%.100s\"; supported: in the folder itself, \"\": move its files there, "
+                   "and set this path to \"\"",
                    path, where);
 }
 
@@ -350,12 +350,12 @@ static GxStatus gx__sentence_read_module(GxSentenceModules *m, const GxJson *mod
     while (k < 4 && strcmp(gx__sentence_types[k], type)) k++;
     if (k == 4)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: a module is of the type %s; what is built: Transformer, Pooling, Dense, Normalize", path,
+                       "%s: a module is of the type %s; supported: Transformer, Pooling, Dense, Normalize", path,
                        gx_text_cut(type, cut, sizeof cut));
     if (!(k == *place + 1 || (k == 3 && *place == 1) || (k == 2 && *place == 2)))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: %s stands %s%s; what is built: Transformer, Pooling, any Dense, Normalize, in this order",
-                       path, type, *place < 0 ? "first" : "behind ", *place < 0 ? "" : gx__sentence_types[*place]);
+                       "%s: %s stands %s%s; supported: Transformer, Pooling, any Dense, Normalize, in this order", path,
+                       type, *place < 0 ? "first" : "behind ", *place < 0 ? "" : gx__sentence_types[*place]);
     *place = k;
     gx__sentence_note_keys(m, module, known, path);
     if (where[0] == '/' || strstr(where, ".."))
@@ -384,9 +384,8 @@ static GxStatus gx__sentence_read_modules(GxSentenceModules *m, const GxJson *li
     for (int64_t i = 0; i < gx_json_size(list); i++)
         GX_TRY(gx__sentence_read_module(m, gx_json_at(list, i), &place, folder, ignores_pooling, path, err));
     if (place >= 1) return GX_OK;
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s: there is no %s; what is built: Transformer, Pooling, any Dense, Normalize", path,
-                   place < 0 ? "Transformer" : "Pooling");
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: there is no %s; supported: Transformer, Pooling, any Dense, Normalize",
+                   path, place < 0 ? "Transformer" : "Pooling");
 }
 
 // ---- prompts -------------------------------------------------------------------------------------------------------

@@ -187,7 +187,8 @@ static int gx__template_read_float(GxTemplateRun *r, GxTemplateValue x, double *
 
 static int gx__template_whole(GxTemplateRun *r, double x, GxTemplateValue *out)
 {
-    if (fabs(x) >= 9223372036854775807.0) return gx_template_lacks(r, "integers of more than 64 bits are not built");
+    if (fabs(x) >= 9223372036854775807.0)
+        return gx_template_lacks(r, "integers of more than 64 bits are not supported");
     *out = gx_template_int((int64_t)x);
     return 1;
 }
@@ -207,11 +208,11 @@ GX__TEMPLATE_FILTER(int)
     }
     if (x.kind != GX_T_STRING) return 1;
     if (base.kind != GX_T_INT || base.u.i != 10)
-        return gx_template_lacks(r, "int with a base that is not 10 is not built");
+        return gx_template_lacks(r, "int with a base that is not 10 is not supported");
     if (gx__template_number_text(r, x, 1, text, (int64_t)sizeof text)) {
         errno = 0;
         const long long i = strtoll(text, NULL, 10);
-        if (errno) return gx_template_lacks(r, "integers of more than 64 bits are not built");
+        if (errno) return gx_template_lacks(r, "integers of more than 64 bits are not supported");
         return *out = gx_template_int(i), 1;
     }
     if (gx_error_code(r->err) != GX_OK) return 0;
@@ -249,7 +250,7 @@ GX__TEMPLATE_FILTER(round)
         return gx_template_fail(r, "round: the method is none of common, ceil, floor");
     if (!gx_template_is_number(x)) return gx_template_fail(r, "round of %s", gx_template_type(x));
     if ((precision.kind != GX_T_INT && precision.kind != GX_T_BOOL) || precision.u.i < 0 || precision.u.i > 22)
-        return gx_template_lacks(r, "round to %s that is not of 0 to 22 is not built", gx_template_type(precision));
+        return gx_template_lacks(r, "round to %s that is not of 0 to 22 is not supported", gx_template_type(precision));
     const double f = gx_template_number(x);
     if (common) {
         if (x.kind != GX_T_FLOAT) return *out = gx_template_int(x.u.i), 1;
@@ -372,7 +373,7 @@ static int gx__template_keys_of(GxTemplateRun *r, const GxTemplateValue *list, i
     *key = (GxTemplateValue *)gx_template_allocate(r, n * (int64_t)sizeof *list);
     if (!*key) return 0;
     if (attribute.kind == GX_T_STRING && memchr(attribute.u.s, ',', (size_t)attribute.n))
-        return gx_template_lacks(r, "several attributes to sort by are not built");
+        return gx_template_lacks(r, "several attributes to sort by are not supported");
     for (int64_t i = 0; i < n; i++) {
         if (!gx_template_path(r, list[i], attribute, gx_template_none(), *key + i)) return 0;
         if (!gx__template_ignoring_case(r, (*key)[i], sensitive, *key + i)) return 0;
@@ -486,7 +487,7 @@ static int gx__template_map(GxTemplateRun *r, GxTemplateValue x, const GxTemplat
     if (by_name) {
         if (!gx__template_name_of(r, a->v[0], name, (int64_t)sizeof name)) return 0;
         if ((filter = gx_template_filter(name)) < 0)
-            return gx_template_lacks(r, "the filter \"%s\" is not built", name);
+            return gx_template_lacks(r, "the filter \"%s\" is not supported", name);
     } else if (!gx_template_bind(r, "map", "attribute! default", a, slot)) return 0;
     if (!gx__template_copied(r, x, &list, &n)) return 0;
     const GxTemplateArgs rest = gx__template_behind(a, by_name);
@@ -512,7 +513,7 @@ static int gx__template_choose(GxTemplateRun *r, GxTemplateValue x, const GxTemp
         return gx_template_fail(r, "select and reject take no \"%.60s\"", a->name[by_attribute]);
     if (has_test) {
         if (!gx__template_name_of(r, a->v[by_attribute], name, (int64_t)sizeof name)) return 0;
-        if ((test = gx_template_test(name)) < 0) return gx_template_lacks(r, "the test \"%s\" is not built", name);
+        if ((test = gx_template_test(name)) < 0) return gx_template_lacks(r, "the test \"%s\" is not supported", name);
     }
     if (!gx__template_copied(r, x, &list, &n)) return 0;
     for (int64_t i = 0; i < n; i++) {
@@ -605,7 +606,7 @@ int gx_template_call_filter(GxTemplateRun *r, int filter, GxTemplateValue x, con
     const char *name = gx__template_filters[filter].name;
     if (!gx_template_work(r, 1)) return 0;
     if (x.kind == GX_T_STRING && x.flag && !gx__template_filters[filter].safe)
-        return gx_template_lacks(r, "the filter \"%s\" of a text that is |safe or |escape is not built", name);
+        return gx_template_lacks(r, "the filter \"%s\" of a text that is |safe or |escape is not supported", name);
     if (gx__template_filters[filter].many) return gx__template_filters[filter].many(r, x, a, out);
     return gx_template_bind(r, name, gx__template_filters[filter].parameters, a, slot) &&
            gx__template_filters[filter].call(r, x, slot, out);
@@ -658,7 +659,8 @@ GX__TEMPLATE_TEST(sameas)
     if (x.kind == GX_T_NONE) return *out = 1, 1;
     if (x.kind == GX_T_BOOL) return *out = x.u.i == y.u.i, 1;
     if (x.kind <= GX_T_STRING || x.kind == GX_T_TUPLE)
-        return gx_template_lacks(r, "the test sameas of %s is not built; it takes true, false, none, lists and dicts",
+        return gx_template_lacks(r,
+                                 "the test sameas of %s is not supported; it takes true, false, none, lists and dicts",
                                  gx_template_type(x));
     return *out = x.u.p == y.u.p && x.n == y.n, 1;
 }
@@ -684,7 +686,7 @@ static int gx__template_is_case(GxTemplateRun *r, GxTemplateValue x, int upper, 
     if (!gx_template_text_of(r, x, &x) || !gx_template_work(r, x.n)) return 0;
     for (int64_t i = 0; i < x.n; i++) {
         const unsigned char c = (unsigned char)x.u.s[i];
-        if (c >= 0x80) return gx_template_lacks(r, "the tests upper and lower are built for ASCII alone");
+        if (c >= 0x80) return gx_template_lacks(r, "the tests upper and lower are supported for ASCII only");
         const int is_upper = c >= 'A' && c <= 'Z', is_lower = c >= 'a' && c <= 'z';
         any |= upper ? is_upper : is_lower;
         other |= upper ? is_lower : is_upper;

@@ -176,7 +176,8 @@ static int gx__template_number_token(GxTemplateLexer *l, int64_t before)
     }
     for (int64_t i = base == 10 ? 0 : 2; i < n; i++) {
         if (l->p[i] == '_') continue;
-        if (k + 1 >= (int64_t)sizeof text) return gx_template_lacks(l->r, "numbers of so many digits are not built");
+        if (k + 1 >= (int64_t)sizeof text)
+            return gx_template_lacks(l->r, "numbers of so many digits are not supported");
         text[k++] = l->p[i];
     }
     text[k] = 0;
@@ -184,7 +185,7 @@ static int gx__template_number_token(GxTemplateLexer *l, int64_t before)
     if (!t) return 0;
     errno = 0;
     t->value = is_float ? gx_template_float(strtod(text, NULL)) : gx_template_int(strtoll(text, NULL, base));
-    if (errno && !is_float) return gx_template_lacks(l->r, "integers of more than 64 bits are not built");
+    if (errno && !is_float) return gx_template_lacks(l->r, "integers of more than 64 bits are not supported");
     l->p += n;
     return 1;
 }
@@ -206,7 +207,7 @@ static int gx__template_escape(GxTemplateLexer *l, GxTemplateBuilder *b, const c
     uint32_t code = 0;
     if (c == '\n') return 1;
     if (at) return gx_template_put(l->r, b, &as[at - letters], 1);
-    if (c == 'N') return gx_template_lacks(l->r, "\\N in a string is not built");
+    if (c == 'N') return gx_template_lacks(l->r, "\\N in a string is not supported");
     if (c >= '0' && c <= '7') {
         code = (uint32_t)(c - '0');
         for (int i = 0; i < 2 && *p < end && **p >= '0' && **p <= '7'; i++) code = code * 8 + (uint32_t)(*(*p)++ - '0');
@@ -215,8 +216,7 @@ static int gx__template_escape(GxTemplateLexer *l, GxTemplateBuilder *b, const c
     if (digits) {
         for (int i = 0; i < digits; i++, (*p)++) {
             const int x = gx__template_digit(*p < end ? **p : 0);
-            if (x >= 16)
-                return gx_template_fail(l->r, "\\%c in a string has fewer than %d digits behind it", c, digits);
+            if (x >= 16) return gx_template_fail(l->r, "\\%c in a string has fewer than %d digits after it", c, digits);
             code = code * 16 + (uint32_t)x;
         }
         return gx__template_put_character(l, b, code);
@@ -281,7 +281,7 @@ static int gx__template_word_token(GxTemplateLexer *l)
 {
     int64_t n = 0;
     while (l->p + n < l->end && gx__template_is_word(l->p[n])) {
-        if (l->p[n] & 0x80) return gx_template_lacks(l->r, "names with characters beyond ASCII are not built");
+        if (l->p[n] & 0x80) return gx_template_lacks(l->r, "names with characters beyond ASCII are not supported");
         n++;
     }
     GxTemplateToken *t = gx__template_token(l, GX_T_NAME);

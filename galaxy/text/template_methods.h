@@ -135,9 +135,9 @@ static int gx__template_put_case(GxTemplateRun *r, GxTemplateBuilder *b, uint32_
     char text[8];
     int n = 1;
     if (upper && c >= 0x80 && gx__template_has_case(c))
-        return gx_template_lacks(r, "the upper case of U+%04X is not built (of ASCII letters it is)", (unsigned)c);
+        return gx_template_lacks(r, "the upper case of U+%04X is not supported (of ASCII letters it is)", (unsigned)c);
     if (upper) lower[0] = c >= 'a' && c <= 'z' ? c - 32 : c;
-    else if (c == 0x3A3) return gx_template_lacks(r, "the lower case of U+03A3 is not built");
+    else if (c == 0x3A3) return gx_template_lacks(r, "the lower case of U+03A3 is not supported");
     else n = gx_unicode_lower(c, lower);
     for (int i = 0; i < n; i++)
         if (!gx_template_put(r, b, text, gx_unicode_encode(lower[i], text))) return 0;
@@ -424,7 +424,7 @@ GX__TEMPLATE_METHOD(join)
     if (!gx_template_iterate(r, slot[0], &list, &n)) return 0;
     for (int64_t i = 0; i < n; i++) {
         if (!gx__template_want(r, list[i], GX_T_STRING, "what is joined")) return 0;
-        if (list[i].flag) return gx_template_lacks(r, "joining a text that is |safe or |escape is not built");
+        if (list[i].flag) return gx_template_lacks(r, "joining a text that is |safe or |escape is not supported");
         if (i && !gx_template_put(r, &b, self.u.s, self.n)) return 0;
         if (!gx_template_put(r, &b, list[i].u.s, list[i].n)) return 0;
     }
@@ -439,7 +439,7 @@ static int gx__template_all(GxTemplateRun *r, GxTemplateValue self, int digits, 
         uint32_t c;
         i += gx_unicode_decode(self.u.s + i, self.u.s + self.n, &c);
         if (digits && c >= 0x80 && gx_unicode_is_number(c))
-            return gx_template_lacks(r, "isdigit of U+%04X is not built", (unsigned)c);
+            return gx_template_lacks(r, "isdigit of U+%04X is not supported", (unsigned)c);
         all = digits ? c >= '0' && c <= '9' : gx_unicode_is_python_space(c);
     }
     *out = gx_template_bool(all);
@@ -651,13 +651,13 @@ int gx_template_call_method(GxTemplateRun *r, int method, GxTemplateValue self, 
     GxTemplateValue slot[GX_TEMPLATE_SLOTS];
     const char *name = gx__template_methods[method].name;
     if (!gx__template_methods[method].call)
-        return gx_template_lacks(r, "the method \"%s\" of %s is not built", name, gx_template_type(self));
+        return gx_template_lacks(r, "the method \"%s\" of %s is not supported", name, gx_template_type(self));
     if (self.kind == GX_T_STRING && self.flag)
-        return gx_template_lacks(r, "methods of a text that is |safe or |escape are not built");
+        return gx_template_lacks(r, "methods of a text that is |safe or |escape are not supported");
     // Python looks for a part from a place on, and so on
     if (a->n > 1 && self.kind == GX_T_STRING && strstr("count endswith find index startswith", name))
-        return gx_template_lacks(r, "the method \"%s\" with a place where it looks is not built", name);
-    if (!strcmp(name, "splitlines") && a->n) return gx_template_lacks(r, "splitlines(keepends) is not built");
+        return gx_template_lacks(r, "the method \"%s\" with a place where it looks is not supported", name);
+    if (!strcmp(name, "splitlines") && a->n) return gx_template_lacks(r, "splitlines(keepends) is not supported");
     return gx_template_bind(r, name, gx__template_methods[method].parameters, a, slot) &&
            gx__template_methods[method].call(r, self, slot, out);
 }

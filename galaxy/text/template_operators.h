@@ -43,7 +43,7 @@ GX_END
 static int gx__template_joined(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue b, GxTemplateValue *out)
 {
     if (a.kind == GX_T_STRING) {
-        if (a.flag || b.flag) return gx_template_lacks(r, "+ with a text that is |safe or |escape is not built");
+        if (a.flag || b.flag) return gx_template_lacks(r, "+ with a text that is |safe or |escape is not supported");
         char *s = (char *)gx_template_allocate(r, a.n + b.n + 1);
         if (!s || !gx_template_work(r, (a.n + b.n) / 16)) return 0;
         memcpy(s, a.u.s, (size_t)a.n), memcpy(s + a.n, b.u.s, (size_t)b.n);
@@ -59,7 +59,7 @@ static int gx__template_joined(GxTemplateRun *r, GxTemplateValue a, GxTemplateVa
 static int gx__template_repeated(GxTemplateRun *r, GxTemplateValue a, int64_t times, GxTemplateValue *out)
 {
     const int64_t size = a.kind == GX_T_STRING ? 1 : (int64_t)sizeof a;
-    if (a.flag) return gx_template_lacks(r, "* with a text that is |safe or |escape is not built");
+    if (a.flag) return gx_template_lacks(r, "* with a text that is |safe or |escape is not supported");
     times = a.n ? gx_max(times, 0) : 0;
     if (times > GX_TEMPLATE_MEMORY / (gx_max(a.n, 1) * size))
         return gx_template_fail(r, "%ld times %s is more than a template may have", (long)times, gx_template_type(a));
@@ -84,11 +84,11 @@ static int gx__template_power(GxTemplateRun *r, GxTemplateValue a, GxTemplateVal
         }
         return *out = gx_template_int(p), 1;
     too_large:
-        return gx_template_lacks(r, "integers of more than 64 bits are not built");
+        return gx_template_lacks(r, "integers of more than 64 bits are not supported");
     }
     if (x == 0 && y < 0) return gx_template_fail(r, "0 to a negative power");
     if (x < 0 && y != floor(y) && isfinite(y) && isfinite(x))
-        return gx_template_lacks(r, "complex numbers are not built");
+        return gx_template_lacks(r, "complex numbers are not supported");
     *out = gx_template_float(pow(x, y));
     if (isinf(out->u.f) && isfinite(x) && isfinite(y)) return gx_template_fail(r, "** is too large for a float");
     return 1;
@@ -108,7 +108,7 @@ static int gx__template_integers(GxTemplateRun *r, GxTemplateOperator op, int64_
         break;
     default: x = b == -1 ? 0 : a - gx__template_floor_div(a, b) * b; break;
     }
-    if (over) return gx_template_lacks(r, "integers of more than 64 bits are not built");
+    if (over) return gx_template_lacks(r, "integers of more than 64 bits are not supported");
     return *out = gx_template_int(x), 1;
 }
 
@@ -155,9 +155,9 @@ int gx_template_binary(GxTemplateRun *r, GxTemplateOperator op, GxTemplateValue 
     if (op == GX_T_MUL && b_repeats && (a.kind == GX_T_INT || a.kind == GX_T_BOOL))
         return gx__template_repeated(r, b, a.u.i, out);
     if (op == GX_T_MOD && a.kind == GX_T_STRING)
-        return gx_template_lacks(r, "%% of a string (formatting) is not built");
+        return gx_template_lacks(r, "%% of a string (formatting) is not supported");
     if (op == GX_T_SUB && (a.kind == GX_T_VIEW || b.kind == GX_T_VIEW))
-        return gx_template_lacks(r, "- of views of dicts is not built");
+        return gx_template_lacks(r, "- of views of dicts is not supported");
     if (a.kind == GX_T_UNDEFINED || b.kind == GX_T_UNDEFINED) {
         const char *name = a.kind == GX_T_UNDEFINED ? a.u.s : b.u.s;
         return gx_template_fail(r, "%.100s is undefined, and %s is used on it", name ? name : "a value", signs[op]);
@@ -194,7 +194,7 @@ static int gx__template_loop_attribute(GxTemplateRun *r, const GxTemplateLoop *l
                 {"nextitem", l->at + 1 < l->n ? l->list[l->at + 1] : gx_template_undefined("loop.nextitem")}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         if (!strcmp(name, list[i].name)) return *out = list[i].value, 1;
-    if (!strcmp(name, "changed")) return gx_template_lacks(r, "loop.changed is not built");
+    if (!strcmp(name, "changed")) return gx_template_lacks(r, "loop.changed is not supported");
     *out = gx_template_undefined(name);
     if (strcmp(name, "cycle")) return 1;
     out->kind = GX_T_METHOD, out->flag = GX_T_CYCLE;
@@ -213,7 +213,7 @@ static int gx__template_own(GxTemplateRun *r, GxTemplateValue a, const char *nam
         *out = v ? *v : gx_template_undefined(name);
         return gx_template_work(r, a.u.dict->n / 4);
     }
-    if (a.kind >= GX_T_MACRO) return gx_template_lacks(r, ".%.60s of %s is not built", name, gx_template_type(a));
+    if (a.kind >= GX_T_MACRO) return gx_template_lacks(r, ".%.60s of %s is not supported", name, gx_template_type(a));
     *out = gx_template_undefined(name);
     if (method == -2) return 1; // "append": undefined, and calling it an error
     *found = method >= 0;
@@ -323,7 +323,7 @@ int gx_template_path(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue path, 
             if (n && digits == n) {
                 char number[20] = "";
                 if (n >= (int64_t)sizeof number)
-                    return gx_template_lacks(r, "integers of more than 64 bits are not built");
+                    return gx_template_lacks(r, "integers of more than 64 bits are not supported");
                 memcpy(number, key.u.s, (size_t)n);
                 key = gx_template_int(strtoll(number, NULL, 10));
             }

@@ -330,7 +330,7 @@ static GxTemplateNode *gx__template_name_expression(GxTemplateParser *p)
     GxTemplateSymbol *s = &p->tree->symbol[x->symbol];
     for (int i = 0; i < 3; i++)
         if (p->macros && !s->bound && !strcmp(name, special[i]))
-            return gx_template_lacks(p->r, "\"%s\" inside of a macro is not built", name), (GxTemplateNode *)NULL;
+            return gx_template_lacks(p->r, "\"%s\" inside of a macro is not supported", name), (GxTemplateNode *)NULL;
     if (!s->bound && !s->read) s->read = 1, s->line = t->line;
     return x;
 }
@@ -378,7 +378,7 @@ static int gx__template_arguments(GxTemplateParser *p, GxTemplateNode *x)
         if (i && !gx__template_expect(p, ',')) return 0;
         if (gx__template_is_sign(p, ')')) break;
         if (gx__template_is_sign(p, '*') || gx__template_is_sign(p, '*' + 256 * '*'))
-            return gx_template_lacks(p->r, "calls with * or ** are not built");
+            return gx_template_lacks(p->r, "calls with * or ** are not supported");
         if (p->t->kind == GX_T_NAME && p->t[1].kind == GX_T_SIGN && p->t[1].sign == '=') {
             name = gx__template_next(p)->value.u.s, named = 1;
             gx__template_next(p);
@@ -398,7 +398,7 @@ static GxTemplateNode *gx__template_call_expression(GxTemplateParser *p, GxTempl
     if (!x || !gx__template_deeper(p)) return NULL;
     p->r->line = x->line;
     if (a->kind == GX_T_ATTRIBUTE && strcmp(a->name, "cycle") && !gx_template_method_is_built(a->name))
-        return gx_template_lacks(p->r, "the method \"%.60s\" is not built", a->name), (GxTemplateNode *)NULL;
+        return gx_template_lacks(p->r, "the method \"%.60s\" is not supported", a->name), (GxTemplateNode *)NULL;
     x->a = a;
     const int ok = gx__template_arguments(p, x);
     p->depth--;
@@ -414,7 +414,7 @@ static GxTemplateNode *gx__template_subscript(GxTemplateParser *p, GxTemplateNod
     if (!gx__template_is_sign(p, ':') && !(one = gx__template_expression(p))) return NULL;
     if (!gx__template_is_sign(p, ':')) {
         if (gx__template_is_sign(p, ','))
-            return gx_template_lacks(p->r, "[a, b] behind a value is not built"), (GxTemplateNode *)NULL;
+            return gx_template_lacks(p->r, "[a, b] after a value is not supported"), (GxTemplateNode *)NULL;
         return gx__template_joining(p, GX_T_ITEM, x->line, a, one);
     }
     x->a = a;
@@ -452,7 +452,7 @@ static GxTemplateNode *gx__template_postfix(GxTemplateParser *p, GxTemplateNode 
             if (t->kind != GX_T_NAME) return gx__template_unexpected(p, "a name"), (GxTemplateNode *)NULL;
             gx__template_next(p);
             if (!strncmp(t->value.u.s, "__", 2))
-                return gx_template_lacks(p->r, "\".%.60s\" is not built", t->value.u.s), (GxTemplateNode *)NULL;
+                return gx_template_lacks(p->r, "\".%.60s\" is not supported", t->value.u.s), (GxTemplateNode *)NULL;
             if ((x = gx__template_joining(p, GX_T_ATTRIBUTE, line, x, NULL))) x->name = t->value.u.s;
         } else break;
     }
@@ -478,8 +478,9 @@ static int gx__template_check_named(GxTemplateParser *p, const char *filter, con
     char name[64] = "";
     if (one->kind != GX_T_CONST || one->value.kind != GX_T_STRING) return 1;
     snprintf(name, sizeof name, "%.*s", (int)gx_min(one->value.n, 60), one->value.u.s);
-    if (maps && gx_template_filter(name) < 0) return gx_template_lacks(p->r, "the filter \"%s\" is not built", name);
-    if (tests && gx_template_test(name) < 0) return gx_template_lacks(p->r, "the test \"%s\" is not built", name);
+    if (maps && gx_template_filter(name) < 0)
+        return gx_template_lacks(p->r, "the filter \"%s\" is not supported", name);
+    if (tests && gx_template_test(name) < 0) return gx_template_lacks(p->r, "the test \"%s\" is not supported", name);
     return 1;
 }
 
@@ -489,7 +490,7 @@ static GxTemplateNode *gx__template_filter_expression(GxTemplateParser *p, GxTem
     GxTemplateNode *x = t ? gx__template_node(p, GX_T_FILTER, t->line) : NULL;
     if (!x) return NULL;
     if ((x->row = gx_template_filter(t->value.u.s)) < 0 || gx__template_is_sign(p, '.'))
-        return gx_template_lacks(p->r, "the filter \"%.60s\" is not built", t->value.u.s), (GxTemplateNode *)NULL;
+        return gx_template_lacks(p->r, "the filter \"%.60s\" is not supported", t->value.u.s), (GxTemplateNode *)NULL;
     x->a = a;
     if (gx__template_is_sign(p, '(')) {
         if (!gx__template_deeper(p) || !gx__template_arguments(p, x)) return NULL;
@@ -506,7 +507,7 @@ static GxTemplateNode *gx__template_test_expression(GxTemplateParser *p, GxTempl
     GxTemplateNode *x = t ? gx__template_node(p, GX_T_TEST, line) : NULL;
     if (!x) return NULL;
     if ((x->row = gx_template_test(t->value.u.s)) < 0 || gx__template_is_sign(p, '.'))
-        return gx_template_lacks(p->r, "the test \"%.60s\" is not built", t->value.u.s), (GxTemplateNode *)NULL;
+        return gx_template_lacks(p->r, "the test \"%.60s\" is not supported", t->value.u.s), (GxTemplateNode *)NULL;
     x->a = a;
     const int is_name = p->t->kind == GX_T_NAME,
               ends = gx__template_is_next(p, "else") || gx__template_is_next(p, "or") || gx__template_is_next(p, "and");
@@ -754,7 +755,7 @@ static GxTemplateNode *gx__template_for(GxTemplateParser *p, int line)
     gx__template_bind_target(p, x->a, 1);
     if (gx__template_skip_word(p, "if") && !(x->c = gx__template_expression(p))) return NULL;
     if (gx__template_is_next(p, "recursive"))
-        return gx_template_lacks(p->r, "recursive loops are not built"), (GxTemplateNode *)NULL;
+        return gx_template_lacks(p->r, "recursive loops are not supported"), (GxTemplateNode *)NULL;
     p->loops++, p->tree->symbol[loop].bound++;
     x->symbol = loop;
     if (!(body = gx__template_inner(p, ends))) return NULL;
@@ -798,7 +799,7 @@ static GxTemplateNode *gx__template_macro(GxTemplateParser *p, int line)
         return x ? (gx__template_unexpected(p, "the macro's name"), (GxTemplateNode *)NULL) : NULL;
     x->name = gx__template_next(p)->value.u.s;
     if (!strcmp(x->name, "loop") && p->in_loop_tag)
-        return gx_template_lacks(p->r, "a macro \"loop\" is not built"), (GxTemplateNode *)NULL;
+        return gx_template_lacks(p->r, "a macro \"loop\" is not supported"), (GxTemplateNode *)NULL;
     if ((x->symbol = gx__template_symbol(p, x->name)) < 0 || !gx__template_expect(p, '(')) return NULL;
     p->tree->symbol[x->symbol].stored = 1;
     p->macros++, p->loops = 0;
@@ -833,7 +834,7 @@ static GxTemplateNode *gx__template_generation(GxTemplateParser *p, int line)
     const int loops = p->loops;
     if (!x) return NULL;
     if (p->macros || p->blocks || p->generations) // where transformers counts from the beginning of the whole text
-        return gx_template_lacks(p->r, "{%% generation %%} inside of %s is not built",
+        return gx_template_lacks(p->r, "{%% generation %%} inside of %s is not supported",
                                  p->macros   ? "a macro"
                                  : p->blocks ? "a {% set %} block"
                                              : "another one"),
@@ -867,7 +868,7 @@ static GxTemplateNode *gx__template_statement(GxTemplateParser *p)
     if (!strcmp(name, "break") || !strcmp(name, "continue")) return gx__template_leave_loop(p, line, name[0] == 'b');
     if (!strncmp(name, "end", 3) || !strcmp(name, "else") || !strcmp(name, "elif"))
         return gx_template_fail(p->r, "{%% %.60s %%} without its beginning", name), (GxTemplateNode *)NULL;
-    return gx_template_lacks(p->r, "the tag \"%.60s\" is not built", name), (GxTemplateNode *)NULL;
+    return gx_template_lacks(p->r, "the tag \"%.60s\" is not supported", name), (GxTemplateNode *)NULL;
 }
 
 static int gx__template_is_end(const GxTemplateParser *p, const char *const *ends)
@@ -1032,7 +1033,7 @@ int gx_template_read(GxTemplateRun *r, const char *text, int64_t bytes, GxTempla
         for (int k = 0; k < 4; k++)
             if (tree->symbol[i].read && !tree->symbol[i].stored && !strcmp(tree->symbol[i].name, not_built[k])) {
                 r->line = tree->symbol[i].line;
-                return gx_template_lacks(r, "\"%s\" is not built", not_built[k]);
+                return gx_template_lacks(r, "\"%s\" is not supported", not_built[k]);
             }
     return 1;
 }

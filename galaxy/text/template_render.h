@@ -199,7 +199,7 @@ static int gx__template_call_dict(GxTemplateRender *r, const GxTemplateArgs *a, 
         }
         if (i) return gx_template_fail(&r->run, "dict and namespace take one argument without a name");
         if (a->v[i].kind == GX_T_NAMESPACE || a->v[i].kind == GX_T_VIEW)
-            return gx_template_lacks(&r->run, "dict of %s is not built", gx_template_type(a->v[i]));
+            return gx_template_lacks(&r->run, "dict of %s is not supported", gx_template_type(a->v[i]));
         const GxTemplateDict *from = a->v[i].kind == GX_T_DICT ? a->v[i].u.dict : NULL;
         if (!gx_template_iterate(&r->run, a->v[i], &list, &n)) return 0;
         for (int64_t k = 0; k < n; k++) {
@@ -235,14 +235,14 @@ static int gx__template_call_strftime(GxTemplateRender *r, const GxTemplateArgs 
     if (a->n != 1 || (a->name[0] && strcmp(a->name[0], "format")) || a->v[0].kind != GX_T_STRING)
         return gx_template_fail(&r->run, "strftime_now takes one text, a format");
     if (a->v[0].n >= (int64_t)sizeof format || memchr(a->v[0].u.s, 0, (size_t)a->v[0].n))
-        return gx_template_lacks(&r->run, "strftime_now of a format of more than %d bytes is not built",
+        return gx_template_lacks(&r->run, "strftime_now of a format of more than %d bytes is not supported",
                                  (int)sizeof format - 1);
     memcpy(format, a->v[0].u.s, (size_t)a->v[0].n);
     format[a->v[0].n] = 0;
     for (const char *p = format; (p = strchr(p, '%')); p += 2) {
         p += p[1] == '-'; // %-d: without a zero in front
         if (!p[1] || !strchr(known, p[1]) || (p[1] == '-') || strchr("zZ", p[1]))
-            return gx_template_lacks(&r->run, "strftime_now: %%%c is not built", p[1] ? p[1] : '%');
+            return gx_template_lacks(&r->run, "strftime_now: %%%c is not supported", p[1] ? p[1] : '%');
     }
     if (!localtime_r(&now, &day)) return gx_template_fail(&r->run, "strftime_now: the time has no date");
     const size_t n = format[0] ? strftime(text, sizeof text, format, &day) : 0;

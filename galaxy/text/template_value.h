@@ -3,7 +3,7 @@
 //
 // A rendering takes all its memory from one GxTemplateRun, which gives it back at once: no value is freed. Every
 // function that can fail returns 0 then, with the error in run->err; 1 otherwise. What Python refuses fails here, too;
-// what Python can and this cannot fails with "not built" in the message.
+// what Python can and this cannot fails with "not supported" in the message.
 #ifndef GX_TEMPLATE_VALUE_H
 #define GX_TEMPLATE_VALUE_H
 #include "../io/json.h"
@@ -465,7 +465,7 @@ static int gx__template_equal(GxTemplateRun *r, GxTemplateValue a, GxTemplateVal
         }
         return *out = 1, 1;
     }
-    if (a.kind == GX_T_VIEW) return gx_template_lacks(r, "comparing views of dicts is not built");
+    if (a.kind == GX_T_VIEW) return gx_template_lacks(r, "comparing views of dicts is not supported");
     if (!gx_template_is_sequence(a)) return *out = a.u.p == b.u.p && a.flag == b.flag, 1;
     if (a.n != b.n) return 1;
     for (int64_t i = 0; i < a.n; i++) {
@@ -711,13 +711,14 @@ static int gx__template_put_repr(GxTemplateRun *r, GxTemplateBuilder *b, GxTempl
     case GX_T_INT: snprintf(number, sizeof number, "%lld", (long long)v.u.i); return gx_template_put_word(r, b, number);
     case GX_T_FLOAT: gx__template_format_float(number, v.u.f); return gx_template_put_word(r, b, number);
     case GX_T_STRING:
-        if (v.flag) return gx_template_lacks(r, "writing out a list with a text that is |safe or |escape is not built");
+        if (v.flag)
+            return gx_template_lacks(r, "writing out a list with a text that is |safe or |escape is not supported");
         return gx__template_put_quoted(r, b, v);
     case GX_T_LIST:
     case GX_T_TUPLE:
     case GX_T_VIEW: return gx__template_put_list(r, b, v, depth);
     case GX_T_DICT: return gx__template_put_dict(r, b, v.u.dict, depth);
-    default: return gx_template_lacks(r, "writing out %s is not built", gx_template_type(v));
+    default: return gx_template_lacks(r, "writing out %s is not supported", gx_template_type(v));
     }
 }
 

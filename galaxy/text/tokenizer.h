@@ -164,7 +164,7 @@ static GxStatus gx__tokenizer_check_members(const GxJson *object, const char *ty
         while (gx_text_next(&list, &item))
             is_known |= item.n == (int64_t)strlen(m.key) && !memcmp(item.at, m.key, (size_t)item.n);
         if (!is_known)
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s%shas \"%s\", which is not known; what is: %s", path, type,
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s%shas \"%s\", which is not known; supported: %s", path, type,
                            *type ? " " : "it ", gx_text_cut(m.key, cut, sizeof cut), gx__tokenizer_members[i][1]);
     }
     return GX_OK;
@@ -205,7 +205,7 @@ static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from,
     const GxTokenizerKind *kind = gx__tokenizer_of(root, model, type);
     from->json = root;
     if (status == GX_OK && !kind)
-        status = GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the model is \"%s\"; what is built: WordPiece, BPE, Unigram",
+        status = GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the model is \"%s\"; supported: WordPiece, BPE, Unigram",
                          from->path, gx_text_cut(type, cut, sizeof cut));
     if (status == GX_OK) status = kind->files.open(t, from, err);
     if (status == GX_OK) status = gx__tokenizer_check_document(root, from->path, err);
@@ -224,7 +224,7 @@ static GxStatus gx__tokenizer_find_file(char file[GX_PATH], const char *folder, 
         GX_TRY(gx_path_join(file, folder, gx__tokenizer_kinds[i]->vocabulary, err));
         if (gx_path_is_file(file)) return GX_OK;
     }
-    return GX_FAIL(err, GX_ERR_IO, "%s holds no tokenizer: neither tokenizer.json nor vocab.txt is there", folder);
+    return GX_FAIL(err, GX_ERR_IO, "%s holds no tokenizer: it has neither tokenizer.json nor vocab.txt", folder);
 }
 
 GxStatus gx_tokenizer_open(GxTokenizer *t, const char *path, GxError *err)
@@ -401,8 +401,8 @@ static GxStatus gx__tokenizer_frame(const GxTokenizer *t, int two, GxTokenFrame 
     *frame = t->frame[two];
     if (frame->n > 0) return GX_OK;
     if (cls < 0 || sep < 0)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "the tokenizer %s has no %s; texts cannot be put between them",
-                       t->identity, cls < 0 ? "[CLS]" : "[SEP]");
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the tokenizer %s has no %s to put between texts", t->identity,
+                       cls < 0 ? "[CLS]" : "[SEP]");
     frame->n = two ? 5 : 3;
     memcpy(frame->part, parts, (size_t)frame->n * sizeof *parts);
     return GX_OK;
@@ -424,8 +424,9 @@ GxStatus gx_tokenizer_join(const GxTokenizer *t, const GxTokenTexts *texts, int6
     GX_TRY(gx__tokenizer_frame(t, texts->b != NULL, &frame, err));
     const int64_t tokens = frame.n - (texts->b ? 2 : 1);
     if (max_length < tokens)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "at most %ld tokens: those around texts alone are %ld", (long)max_length,
-                       (long)tokens);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "at most %ld tokens are allowed, but the special tokens around a text alone are %ld",
+                       (long)max_length, (long)tokens);
     const int is_cut = gx_truncate_longest_first(&n_a, &n_b, max_length - tokens);
     if (cut) *cut = is_cut;
     for (int i = 0; i < frame.n; i++) {

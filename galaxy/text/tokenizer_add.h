@@ -115,16 +115,16 @@ static GxStatus gx__new_tokens_read_lines(GxNewTokens *list, const char *text, i
         const char *stop = (const char *)memchr(p, '\n', (size_t)(end - p)), *next = stop ? stop + 1 : end;
         const int64_t whole = gx_max(0, (stop ? stop : end) - p), n = whole - (whole > 0 && p[whole - 1] == '\r');
         if (n > 0 && memchr(p, 0, (size_t)n))
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s, line %ld: it has a zero byte, which no token can have", list->path,
-                           line);
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s, line %ld: it has a byte of value 0, which no token can have",
+                           list->path, line);
         if (n > 0 && gx__new_tokens_is_blank(p, n))
             return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s, line %ld: there is nothing but white space; remove the line, or, if that is the token, "
-                           "write the list as JSON",
+                           "%s, line %ld: there is only white space; remove the line, or, if that is the token, write "
+                           "the list as JSON",
                            list->path, line);
         if (n > 0) GX_TRY(gx__new_tokens_put(list, gx__new_tokens_plain(), p, n, err));
         if (n > 0 && !gx__new_tokens_is_text(list->token[list->n - 1].content))
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s, line %ld: its bytes are no text in UTF-8", list->path, line);
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s, line %ld: it is not UTF-8 text", list->path, line);
         p = next;
     }
     return GX_OK;
@@ -143,10 +143,10 @@ static GxStatus gx__new_tokens_read_object(GxNewTokens *list, const GxJson *from
         int k = 0;
         while (keys[k] && strcmp(keys[k], m.key)) k++;
         if (!keys[k])
-            return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s has \"%s\"; expected content, and perhaps special, lstrip, rstrip, normalized, "
-                           "single_word, id",
-                           where, gx_text_cut(m.key, cut, sizeof cut));
+            return GX_FAIL(
+                err, GX_ERR_FORMAT,
+                "%s has \"%s\"; expected content, and optionally special, lstrip, rstrip, normalized, single_word, id",
+                where, gx_text_cut(m.key, cut, sizeof cut));
     }
     GX_TRY(gx_json_get_string(from, "content", 1, &content, where, err));
     GX_TRY(gx_json_get_bool(from, "special", 0, &token.special, where, err));
@@ -157,10 +157,10 @@ static GxStatus gx__new_tokens_read_object(GxNewTokens *list, const GxJson *from
     GX_TRY(gx_json_get_bool(from, "single_word", 0, &single_word, where, err));
     GX_TRY(gx_json_get_int(from, "id", 0, &token.id, where, err));
     if (single_word)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s, \"%s\", has single_word true, which is not built: leave it out, or take the token out of "
-                       "the list",
-                       where, gx_text_cut(content, cut, sizeof cut));
+        return GX_FAIL(
+            err, GX_ERR_UNSUPPORTED,
+            "%s, \"%s\", has single_word true, which is not supported; leave it out, or remove the token from the list",
+            where, gx_text_cut(content, cut, sizeof cut));
     return gx__new_tokens_put(list, token, content, (int64_t)strlen(content), err);
 }
 
@@ -189,8 +189,8 @@ static GxStatus gx__new_tokens_read_json(GxNewTokens *list, const GxJson *root, 
         token.id = gx_json_int(m.value);
         if (gx_json_type(m.value) != GX_JSON_INT || token.id < 0)
             return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s: \"%s\" is %s; an object names a token's id, as added_tokens.json does; expected that, "
-                           "or a list of texts or of AddedToken objects",
+                           "%s: \"%s\" is %s; an object gives each token its id, as added_tokens.json does; expected "
+                           "that, or a list of texts or of AddedToken objects",
                            list->path, gx_text_cut(m.key, cut, sizeof cut), gx_json_found(m.value, found));
         GX_TRY(gx__new_tokens_put(list, token, m.key, (int64_t)strlen(m.key), err));
     }
@@ -212,8 +212,8 @@ GxStatus gx_new_tokens_read(GxNewTokens *list, const char *text, int64_t bytes, 
         GX_TRY(gx_json_parse(&root, text, bytes, path, err));
         gx__new_tokens_read_json(list, root, err);
     } else if (gx_json_parse(&root, text, bytes, path, &ignored) == GX_OK && gx_json_type(root) >= GX_JSON_ARRAY)
-        GX_FAIL(err, GX_ERR_FORMAT, "%s is JSON, and would be read as lines, a token each: give it a name with .json",
-                path);
+        GX_FAIL(err, GX_ERR_FORMAT,
+                "%s is JSON, but would be read as lines with a token each; give it a name that ends with .json", path);
     else gx__new_tokens_read_lines(list, text, bytes, err);
     gx_json_free(root);
     for (int64_t i = 0; i < list->n && !gx_error_code(err); i++)
@@ -242,10 +242,10 @@ static GxStatus gx__tokenizer_add_choose(const GxTokenizer *t, const GxNewTokens
         const int64_t id = there >= 0 ? there : t->vocab_size + (twice >= 0 ? twice : chosen->n);
         if (token->id >= 0 && token->id != id)
             status = GX_FAIL(err, GX_ERR_ARGUMENT,
-                             "%s: \"%s\" is to have the id %ld, and %s %ld: new tokens get the ids behind those of the "
-                             "tokenizer (%s), in their order; leave the id out, or give the right one",
+                             "%s: \"%s\" is given the id %ld, but %s %ld: new tokens get the next ids of the tokenizer "
+                             "(%s), in their order; leave the id out, or correct it",
                              list->path, gx_text_cut(token->content, cut, sizeof cut), (long)token->id,
-                             there >= 0 ? "the tokenizer has it with" : "would get", (long)id, t->identity);
+                             there >= 0 ? "the tokenizer has it as" : "it would get", (long)id, t->identity);
         if (there >= 0 || twice >= 0) {
             said->known++;
             continue;
@@ -361,7 +361,7 @@ static GxStatus gx__tokenizer_add_check_gaps(const GxTokenizer *t, const GxNewTo
         if (!gx_tokenizer_piece(t, id, room))
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                            "%s: tokens cannot be added to a tokenizer (%s) that has no piece for one of its ids, %ld: "
-                           "`tokenizers` would give them other ids than here",
+                           "the `tokenizers` library would give them other ids",
                            list->path, t->identity, (long)id);
     return GX_OK;
 }
@@ -395,7 +395,7 @@ int gx_tokenizer_extends(const GxTokenizer *t, const GxTokenizer *base, char dif
     char room[2][8];
     difference[0] = 0;
     if (t->vocab_size <= base->vocab_size)
-        snprintf(difference, GX_TOKENIZER_DIFFERENCE, "it has %ld pieces, and the other %ld", (long)t->vocab_size,
+        snprintf(difference, GX_TOKENIZER_DIFFERENCE, "it has %ld pieces, the other %ld", (long)t->vocab_size,
                  (long)base->vocab_size);
     for (int32_t id = 0; id < base->vocab_size && !difference[0]; id++) {
         const char *a = gx_tokenizer_piece(t, id, room[0]), *b = gx_tokenizer_piece(base, id, room[1]);

@@ -103,8 +103,9 @@ static void gx__tokenizer_check_special(const GxTokenizer *t, const GxJson *toke
     const char *text = gx_json_string(gx_tokenizer_config_content(token));
     const int32_t id = text[0] ? gx_tokenizer_find(t, text) : 0;
     if (!text[0] || (id >= 0 && gx_tokenizer_is_special(t, id))) return;
-    gx_log(log, GX_LOG_WARNING, "%s: %s has \"%s\", which is no special token of tokenizer.json, and none here", path,
-           key, gx_text_cut(text, cut, sizeof cut));
+    gx_log(log, GX_LOG_WARNING,
+           "%s: %s has \"%s\", which is not a special token in tokenizer.json, and not here either", path, key,
+           gx_text_cut(text, cut, sizeof cut));
 }
 
 static void gx__tokenizer_check_tokens(const GxTokenizer *t, const GxJson *config, const char *path,
@@ -146,9 +147,8 @@ static void gx__tokenizer_check_unknown(const GxTokenizer *t, const GxJson *conf
     char cut[2][GX_TEXT_VALUE], room[8];
     const char *name = here >= 0 ? gx_tokenizer_piece(t, here, room) : NULL;
     if (!said[0] || !name || !strcmp(name, said)) return;
-    gx_log(log, GX_LOG_WARNING,
-           "%s: unk_token is \"%s\", which is not honoured: the model of tokenizer.json has \"%s\"", path,
-           gx_text_cut(said, cut[0], GX_TEXT_VALUE), gx_text_cut(name, cut[1], GX_TEXT_VALUE));
+    gx_log(log, GX_LOG_WARNING, "%s: unk_token is \"%s\", which is ignored: the model of tokenizer.json has \"%s\"",
+           path, gx_text_cut(said, cut[0], GX_TEXT_VALUE), gx_text_cut(name, cut[1], GX_TEXT_VALUE));
 }
 
 // A BERT's normalizer stands in both files.
@@ -164,8 +164,8 @@ static void gx__tokenizer_check_normalizer(const GxTokenizer *t, const GxJson *c
     for (int i = 0; i < 3; i++) {
         const GxJson *said = gx_json_get(config, keys[i]);
         if (gx_json_type(said) != GX_JSON_BOOL || gx_json_bool(said) == here[i]) continue;
-        gx_log(log, GX_LOG_WARNING, "%s: %s is %s, which is not honoured: the normalizer of tokenizer.json has %s",
-               path, keys[i], words[gx_json_bool(said)], words[here[i]]);
+        gx_log(log, GX_LOG_WARNING, "%s: %s is %s, which is ignored: the normalizer of tokenizer.json has %s", path,
+               keys[i], words[gx_json_bool(said)], words[here[i]]);
     }
 }
 
@@ -184,8 +184,8 @@ static void gx__tokenizer_check_class(const GxTokenizer *t, const GxJson *config
         if (strncmp(name, classes[i][0], n) || (name[n] && strcmp(name + n, "Fast"))) continue;
         if (strcmp(classes[i][1], t->kind->model_type))
             gx_log(log, GX_LOG_WARNING,
-                   "%s: tokenizer_class is %s, whose model is %s, which is not honoured: tokenizer.json has %s", path,
-                   name, classes[i][1], t->kind->model_type);
+                   "%s: tokenizer_class is %s, whose model is %s, which is ignored: tokenizer.json has %s", path, name,
+                   classes[i][1], t->kind->model_type);
     }
 }
 
@@ -203,9 +203,8 @@ static void gx__tokenizer_check_prefix(const GxTokenizer *t, const GxJson *confi
         has |= s->kind == GX_WORDS_PREFIX || (s->kind == GX_WORDS_METASPACE && s->keeps != GX_WORDS_NEVER);
     }
     if (!tells || gx_json_type(said) != GX_JSON_BOOL || gx_json_bool(said) == has) return;
-    gx_log(log, GX_LOG_WARNING,
-           "%s: add_prefix_space is %s, which is not honoured: tokenizer.json puts %s before a text", path,
-           has ? "false" : "true", has ? "a space" : "no space");
+    gx_log(log, GX_LOG_WARNING, "%s: add_prefix_space is %s, which is ignored: tokenizer.json puts %s before a text",
+           path, has ? "false" : "true", has ? "a space" : "no space");
 }
 
 // added_tokens.json, of older folders: {"token": id}.

@@ -427,8 +427,8 @@ GxStatus gx_unicode_nfd(const uint32_t *text, int64_t n, uint32_t *out, int64_t 
 {
     (void)text, (void)n, (void)out, *m = 0;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "accents cannot be told from letters: built without utf8proc; install libutf8proc-dev (Fedora: "
-                   "utf8proc-devel; Homebrew: utf8proc) and build again");
+                   "accents cannot be separated from letters, because this was built without utf8proc; install "
+                   "libutf8proc-dev (Fedora: utf8proc-devel; Homebrew: utf8proc) and build again");
 }
 
 GxStatus gx_unicode_nfc(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err)

@@ -92,7 +92,7 @@ static void gx__unigram_enter(GxUnigram *u, int32_t id)
 GxStatus gx_unigram_ready(GxUnigram *u, GxError *err)
 {
     if (u->p.bytes > GX_UNIGRAM_BYTES)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "the pieces have %ld bytes; at most %d are built", (long)u->p.bytes,
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "the pieces have %ld bytes; at most %d are supported", (long)u->p.bytes,
                        GX_UNIGRAM_BYTES);
     for (u->places = 256; u->places < 2 * u->p.bytes;) u->places *= 2;
     u->edge = (uint64_t *)calloc((size_t)u->places, sizeof *u->edge);
@@ -132,7 +132,8 @@ void gx_unigram_room_close(GxUnigramRoom *room)
 static GxStatus gx__unigram_grow(GxUnigramRoom *room, int64_t n, GxError *err)
 {
     if (n <= room->capacity) return GX_OK;
-    if (n > INT32_MAX) return GX_FAIL(err, GX_ERR_UNSUPPORTED, "a word of %ld bytes; at most 2^31 are built", (long)n);
+    if (n > INT32_MAX)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "a word of %ld bytes; at most 2^31 are supported", (long)n);
     const int64_t capacity = gx_max(n, 2 * room->capacity);
     gx_unigram_room_close(room);
     room->place = (GxUnigramPlace *)malloc((size_t)capacity * sizeof *room->place);
@@ -166,10 +167,10 @@ static GxStatus gx__unigram_step(const GxUnigram *u, GxUnigramPlace *place, cons
     }
     if (is_known) return GX_OK;
     if (u->unk < 0)
-        return GX_FAIL(err, GX_ERR_FORMAT,
-                       "the text has \"%.*s\", which is no piece, and the vocabulary has none for "
-                       "unknown ones (unk_id)",
-                       character, word + at);
+        return GX_FAIL(
+            err, GX_ERR_FORMAT,
+            "the text has \"%.*s\", which is not a piece, and the vocabulary has none for unknown text (unk_id)",
+            character, word + at);
     gx__unigram_offer(place, at, at + character, u->unk, u->least - 10);
     return GX_OK;
 }

@@ -106,7 +106,7 @@ static GxStatus gx__unigram_read_vocab(GxWordsReading *x, const GxJson *vocab)
     GX_TRY(gx_pieces_index(&u->p, x->err));
     for (int64_t id = 0; id < n; id++) // of two equal ones the table keeps one
         if (u->p.at[id] < 0)
-            return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: piece %ld of the vocabulary, \"%.100s\", stands there again",
+            return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: piece %ld of the vocabulary, \"%.100s\", is listed twice",
                            x->path, (long)id, gx_json_string(gx_json_at(gx_json_at(vocab, id), 0)));
     return gx_unigram_ready(u, x->err);
 }

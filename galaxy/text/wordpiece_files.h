@@ -102,7 +102,7 @@ static GxStatus gx__wordpiece_ready(GxTokenizer *t, const char *where, GxError *
     for (int32_t id = 0; id < v->p.size; id++) t->longest = (int)gx_max(t->longest, 1 + gx_pieces_bytes(&v->p, id));
     for (int i = 0; i < v->added_n; i++) t->longest = (int)gx_max(t->longest, 1 + 4 * v->added[i].pattern.n);
     if (t->role[GX_TOKEN_UNK] < 0)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the vocabulary has no [UNK], which unknown words become", where);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the vocabulary has no [UNK], which stands for unknown words", where);
     GX_TRY(gx_bert_check_unicode(&v->normalizer, err));
     gx__wordpiece_identify(t);
     return GX_OK;
@@ -163,7 +163,7 @@ static GxStatus gx__wordpiece_component(const GxJson *root, const char *key, con
         if (!strcmp(types[i], type)) return GX_OK;
         snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "%s%s", i ? ", " : "", types[i]);
     }
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the %s is of the type \"%s\"; what is built: %s%s", path, key,
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the %s is of the type \"%s\"; supported: %s%s", path, key,
                    gx_text_cut(type, cut, sizeof cut), expected, may_be_null ? ", null" : "");
 }
 
@@ -191,8 +191,7 @@ static GxStatus gx__wordpiece_read_decoder(const GxJson *root, GxWordPiece *v, c
     if (!from) return GX_OK;
     GX_TRY(gx_json_get_string(from, "prefix", 1, &prefix, path, err));
     if (strcmp(prefix, "##"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the decoder's prefix is \"%.40s\"; what is built: ##", path,
-                       prefix);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: the decoder's prefix is \"%.40s\"; supported: ##", path, prefix);
     return gx_json_get_bool(from, "cleanup", 1, &v->cleanup, path, err);
 }
 
@@ -208,7 +207,7 @@ static GxStatus gx__wordpiece_read_vocab(const GxJson *root, const GxJson *vocab
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: the id of \"%s\" is %s; expected an integer from 0 to %d", path,
                            cut, gx_json_found(m.value, found), GX__WORDPIECE_MOST - 1);
         if (id < v->p.size && v->p.at[id] >= 0)
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" has the id %ld, and so has another piece", path, cut,
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: \"%s\" has the id %ld, but another piece has it, too", path, cut,
                            (long)id);
         GX_TRY(gx_pieces_add_said(&v->p, (int32_t)id, root, m.key, gx_wordpiece_flags(m.key, GX_PIECE_MODEL), err));
     }
@@ -226,7 +225,7 @@ static GxStatus gx__wordpiece_read_model(const GxJson *root, GxTokenizer *t, con
     GX_TRY(gx_json_get_int(model, "max_input_chars_per_word", 1, &v->max_word, path, err));
     GX_TRY(gx_json_get_object(model, "vocab", 1, &vocab, path, err));
     if (strcmp(prefix, "##"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: continuing_subword_prefix is \"%.40s\"; what is built: ##", path,
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: continuing_subword_prefix is \"%.40s\"; supported: ##", path,
                        prefix);
     if (v->max_word < 0)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: max_input_chars_per_word is %ld; expected 0 or more", path,
@@ -249,12 +248,12 @@ static GxStatus gx__wordpiece_take_added(GxWordPiece *v, const GxJson *from, con
     GX_TRY(gx_json_get_bool(from, "special", 1, &token.special, path, err));
     if (single_word)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: the added token \"%.100s\" has single_word true, which is not built", path, content);
+                       "%s: the added token \"%.100s\" has single_word true, which is not supported", path, content);
     if (!bytes) return GX_FAIL(err, GX_ERR_FORMAT, "%s: an added token is empty", path);
     const int32_t known = gx__wordpiece_any_of(v, content, bytes);
     if (known >= 0 ? known != id : id < v->p.size ? id < 0 || v->p.at[id] >= 0 : id >= GX__WORDPIECE_MOST)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the added token \"%.100s\" has the id %ld; %s", path, content, (long)id,
-                       known >= 0 ? "the vocabulary has another one for it" : "expected one that no other piece has");
+                       known >= 0 ? "the vocabulary has another one for it" : "expected an id that no other piece has");
     for (int i = 0; i < v->added_n; i++)
         if (v->added[i].id == id) return GX_OK; // said twice
     token.id = (int32_t)id;
@@ -393,11 +392,10 @@ static GxStatus gx__wordpiece_check_frame(const GxTokenizer *t, const GxJson *ro
                           : gx_tokenizer_json_equal(ours, theirs);
     gx_json_free(ours);
     if (equal) return gx_error_code(err);
-    return GX_FAIL(
-        err, GX_ERR_UNSUPPORTED,
-        "%s: the post_processor is not the one of BERT, \"[CLS] A [SEP]\" of type 0 and \"B [SEP]\" of type 1, "
-        "with the tokens %s and %s; no other is built",
-        path, gx__wordpiece_name(t, GX_TOKEN_CLS), gx__wordpiece_name(t, GX_TOKEN_SEP));
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s: the post_processor is not BERT's, \"[CLS] A [SEP]\" of type 0 and \"B [SEP]\" of type 1, with "
+                   "the tokens %s and %s; no other is supported",
+                   path, gx__wordpiece_name(t, GX_TOKEN_CLS), gx__wordpiece_name(t, GX_TOKEN_SEP));
 }
 
 // ---- opening -------------------------------------------------------------------------------------------------------
@@ -436,7 +434,7 @@ static GxStatus gx__wordpiece_read_lines(GxWordPiece *v, const char *text, int64
         GX_TRY(gx_wordpiece_add(v, id, line, kept - line, GX_PIECE_MODEL, err));
         line = stop + (stop < end);
     }
-    if (v->p.size == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; expected a piece per line", path);
+    if (v->p.size == 0) return GX_FAIL(err, GX_ERR_FORMAT, "%s is empty; expected a piece in each line", path);
     return gx_pieces_index(&v->p, err);
 }
 
@@ -454,7 +452,8 @@ static GxStatus gx__wordpiece_read_settings(GxWordPiece *v, const GxTokenizerSou
                             from->config_path, err));
     GX_TRY(gx_json_get_bool(from->config, "do_basic_tokenize", 0, &basic, from->config_path, err));
     if (basic) return GX_OK;
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: do_basic_tokenize is false, which is not built", from->config_path);
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: do_basic_tokenize is false, which is not supported",
+                   from->config_path);
 }
 
 static GxStatus gx__wordpiece_read_lines_file(GxTokenizer *t, const GxTokenizerSource *from, GxError *err)
@@ -474,8 +473,8 @@ static GxStatus gx__wordpiece_read_lines_file(GxTokenizer *t, const GxTokenizerS
     const int32_t unk = t->role[GX_TOKEN_UNK];
     if (unk >= 0 && !(v->p.flags[unk] & GX_PIECE_MODEL))
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: the vocabulary has no %s, which unknown words become; that %s has it among added tokens is "
-                       "not enough",
+                       "%s: the vocabulary has no %s, which stands for unknown words; it is not enough that %s has it "
+                       "among its added tokens",
                        from->path, gx__wordpiece_name(t, GX_TOKEN_UNK), from->config_path);
     return GX_OK;
 }

@@ -32,8 +32,8 @@ static GxStatus gx__words_keep_added(GxWordsReading *x, const GxWordAdded *how, 
     GxStatus status =
         gx_words_normalize(token.normalized ? &v->normalizer : &none, content, bytes, &pattern, &moved, x->err);
     if (status == GX_OK && pattern.n == 0)
-        status = GX_FAIL(x->err, GX_ERR_FORMAT, "%s: the added token \"%.100s\" is empty when it is normalised",
-                         x->path, content);
+        status = GX_FAIL(x->err, GX_ERR_FORMAT, "%s: the added token \"%.100s\" is empty after normalisation", x->path,
+                         content);
     if (status != GX_OK) {
         gx_word_bytes_close(&pattern);
         return status;
@@ -62,15 +62,13 @@ static GxStatus gx__words_take_added(GxWordsReading *x, const GxJson *from, cons
     GX_TRY(gx_json_get_bool(from, "special", 1, &token.special, x->path, x->err));
     if (single_word)
         return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
-                       "%s: the added token \"%.100s\" has single_word true; what is built: "
-                       "false",
-                       x->path, content);
+                       "%s: the added token \"%.100s\" has single_word true; supported: false", x->path, content);
     const int32_t known = gx_words_id_of(v, content, bytes);
     const int is_free = id >= 0 && id < GX_WORDS_IDS && (id >= v->p->size || v->p->at[id] < 0);
     if (known >= 0 ? known != id : !is_free)
         return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: the added token \"%.100s\" has the id %ld; %s", x->path, content,
                        (long)id,
-                       known >= 0 ? "the vocabulary has another one for it" : "expected one that no other piece has");
+                       known >= 0 ? "the vocabulary has another one for it" : "expected an id that no other piece has");
     for (int i = 0; i < v->added_n; i++)
         if (v->added[i].id == id) return GX_OK; // said twice
     token.id = (int32_t)id;

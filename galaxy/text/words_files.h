@@ -71,8 +71,9 @@ static GxStatus gx__words_make_files(GxWordsReading *x)
     for (int i = 0; i < 2; i++) {
         GX_TRY(gx_json_dump(root[i], 2, &x->v->file[i], &x->v->file_n[i], x->err));
         if (x->v->file_n[i] > GX__WORDS_CAP)
-            return GX_FAIL(x->err, GX_ERR_UNSUPPORTED, "%s: %s would have %ld bytes; at most %d are read again",
-                           x->path, gx__words_files[i], (long)x->v->file_n[i], GX__WORDS_CAP);
+            return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
+                           "%s: %s would have %ld bytes, but at most %d could be read again", x->path,
+                           gx__words_files[i], (long)x->v->file_n[i], GX__WORDS_CAP);
     }
     return GX_OK;
 }
@@ -133,8 +134,8 @@ static GxStatus gx__words_finish(GxWordsReading *x)
     x->t->tokens_for_byte = gx_words_tokens_for_byte(x->v);
     if (x->t->longest > GX__WORDS_LONGEST || x->t->tokens_for_byte > GX__WORDS_LONGEST)
         return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
-                       "%s: a byte may become %d tokens, and a token %d bytes of text; at most %d are built", x->path,
-                       x->t->tokens_for_byte, x->t->longest, GX__WORDS_LONGEST);
+                       "%s: a byte may become %d tokens, and a token %d bytes of text; at most %d are supported",
+                       x->path, x->t->tokens_for_byte, x->t->longest, GX__WORDS_LONGEST);
     gx__words_identify(x);
     return GX_OK;
 }

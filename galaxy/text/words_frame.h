@@ -56,19 +56,18 @@ static GxStatus gx__words_read_template(GxWordsReading *x, const GxJson *from, i
         GX_TRY(gx_json_get_string(text ? text : token, "id", 1, &name, x->path, x->err));
         GX_TRY(gx_json_get_int(text ? text : token, "type_id", 1, &type, x->path, x->err));
         if (type < 0 || type > 1 || (text && strcmp(name, "A") && strcmp(name, "B")))
-            return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
-                           "%s: TemplateProcessing has \"%.40s\" of type %ld; what is "
-                           "built: tokens, A and B, of the types 0 and 1",
-                           x->path, name, (long)type);
+            return GX_FAIL(
+                x->err, GX_ERR_UNSUPPORTED,
+                "%s: TemplateProcessing has \"%.40s\" of type %ld; supported: tokens, A and B, of the types 0 and 1",
+                x->path, name, (long)type);
         if (!text) GX_TRY(gx__words_frame_token(x, tokens, name, type, frame));
         else GX_TRY(gx__words_frame_part(x, frame, *name == 'A' ? GX_FRAME_A : GX_FRAME_B, type));
         a += text && *name == 'A', b += text && *name == 'B';
     }
     if (a == 1 && b == two) return GX_OK;
     return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
-                   "%s: TemplateProcessing's \"%s\" has A %d times and B %d times; what is "
-                   "built: each text once",
-                   x->path, two ? "pair" : "single", a, b);
+                   "%s: TemplateProcessing's \"%s\" has A %d times and B %d times; supported: each text once", x->path,
+                   two ? "pair" : "single", a, b);
 }
 
 static GxStatus gx__words_read_processor(GxWordsReading *x, const GxJson *from, int *templates)
@@ -80,7 +79,7 @@ static GxStatus gx__words_read_processor(GxWordsReading *x, const GxJson *from, 
     if (!strcmp(type, "ByteLevel")) return GX_OK; // changes offsets alone
     if (!strcmp(type, "TemplateProcessing")) {
         if (++*templates > 1)
-            return GX_FAIL(x->err, GX_ERR_UNSUPPORTED, "%s: TemplateProcessing twice; what is built: once", x->path);
+            return GX_FAIL(x->err, GX_ERR_UNSUPPORTED, "%s: TemplateProcessing twice; supported: once", x->path);
         GX_TRY(gx__words_read_template(x, from, 0));
         return gx__words_read_template(x, from, 1);
     }

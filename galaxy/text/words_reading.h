@@ -45,7 +45,7 @@ char *gx_words_copy(const char *text, int64_t n)
 GxStatus gx_words_refuse(GxWordsReading *x, const char *type, const char *key, const char *found, const char *built)
 {
     char cut[GX_TEXT_VALUE];
-    return GX_FAIL(x->err, GX_ERR_UNSUPPORTED, "%s: %s has %s \"%s\"; what is built: %s", x->path, type, key,
+    return GX_FAIL(x->err, GX_ERR_UNSUPPORTED, "%s: %s has %s \"%s\"; supported: %s", x->path, type, key,
                    gx_text_cut(found, cut, sizeof cut), built);
 }
 
@@ -60,7 +60,7 @@ GxStatus gx_words_unknown_type(GxWordsReading *x, const char *what, const char *
 {
     char built[200] = "", cut[GX_TEXT_VALUE];
     for (; known->type; known++) snprintf(built + strlen(built), sizeof built - strlen(built), "%s, ", known->type);
-    return GX_FAIL(x->err, GX_ERR_UNSUPPORTED, "%s: the %s is of the type \"%s\"; what is built: %sSequence, null",
-                   x->path, what, gx_text_cut(type, cut, sizeof cut), built);
+    return GX_FAIL(x->err, GX_ERR_UNSUPPORTED, "%s: the %s is of the type \"%s\"; supported: %sSequence, null", x->path,
+                   what, gx_text_cut(type, cut, sizeof cut), built);
 }
 #endif

@@ -213,9 +213,8 @@ static GxStatus gx__words_read_strip(GxWordsReading *x, const GxJson *from, GxWo
     GX_TRY(gx_json_get_int(from, "start", 1, &start, x->path, x->err));
     GX_TRY(gx_json_get_int(from, "stop", 1, &stop, x->path, x->err));
     if (start < 0 || stop != 0)
-        return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
-                       "%s: Strip has start %ld and stop %ld; what is built: 0 or more, and 0", x->path, (long)start,
-                       (long)stop);
+        return GX_FAIL(x->err, GX_ERR_UNSUPPORTED, "%s: Strip has start %ld and stop %ld; supported: 0 or more, and 0",
+                       x->path, (long)start, (long)stop);
     return gx__words_add_step(x, steps, GX_WORDS_STRIP, start, text, NULL);
 }
 
