@@ -2,18 +2,18 @@
 // insert actions.
 //
 //     order      F, B, W of a stage's micro-batches (steps_order.h)
-//     messages   SEND behind what makes it, RECV before what begins after that. All ranks have their messages in one
-//                order, that in which they are made: so ranks never wait for each other in a circle, however long
-//                computations take
-//     expand     to units: a head in training has B alone; below the lowest trained unit, and of units that gradients
-//                pass by, no B, and nothing is kept
-//     recompute  R before B, where a layer kept its input only
-//     tie        TIE of a unit that shares a tensor with another rank's, behind all of that: at its last contribution,
+//     messages   SEND after the work that makes it, RECV before the work that begins after that. All ranks have their
+//                messages in one order, that in which they are made, so ranks never wait for each other in a circle,
+//                however long computations take
+//     expand     from stages to units: in training a head has only B; units below the lowest trained unit and bypassed
+//                units have no B, and keep nothing
+//     recompute  R before B, if a layer kept its input only
+//     tie        TIE of a unit that shares a tensor with another rank, after all of that: at its last contribution,
 //                ranks would wait for each other in a circle
-//     grads      REDUCE of a bucket of units, behind the last contribution to them; of sums that are started, WAIT. Of
-//                units that ranks share SCATTER, and REDUCE of a shard behind the last one
-//     weights    where they are sharded: GATHER before a use, FREE behind the last one, or behind one until whose next
-//                there is no room: where another unit needs it, the one that is used again last goes (Belady 1966)
+//     grads      REDUCE of a bucket of units after the last contribution to them, and WAIT if sums are started. For
+//                units that ranks share, SCATTER, and REDUCE of the shard after the last one
+//     weights    if they are sharded: GATHER before a use, FREE after the last one, or earlier if another unit needs
+//                the room: the unit whose next use is latest is freed (Belady 1966)
 //     window     COUNT first; at the end NORM of each unit, AGREE, STEP of each unit, GATHER of what must be whole
 #ifndef GX_STEPS_MAKE_H
 #define GX_STEPS_MAKE_H
