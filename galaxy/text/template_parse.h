@@ -834,7 +834,7 @@ static GxTemplateNode *gx__template_generation(GxTemplateParser *p, int line)
     GxTemplateNode *x = gx__template_node(p, GX_T_GENERATION, line);
     const int loops = p->loops;
     if (!x) return NULL;
-    // in these, transformers' spans do not count from the beginning of the whole text
+    // inside these, transformers counts positions in the whole text, which does not contain their text yet
     if (p->macros || p->blocks || p->generations)
         return gx_template_lacks(p->r, "{%% generation %%} inside of %s is not built",
                                  p->macros   ? "a macro"
