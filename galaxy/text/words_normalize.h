@@ -67,8 +67,8 @@ GxStatus gx_words_clean(const char *text, int64_t n, GxWordBytes *out, GxError *
     return GX_OK;
 }
 
-// The four normal forms. Characters below the first one that the form can change are skipped: ASCII, and for
-// composition Latin-1.
+// The four normal forms. A text without characters that the form could change is left alone: ASCII, and in NFC
+// everything below U+0300.
 static GxStatus gx__words_form(GxWordStepKind kind, GxWordBytes *text, GxError *err)
 {
     const int composes = kind == GX_WORDS_NFC || kind == GX_WORDS_NFKC,
