@@ -3,7 +3,7 @@
 // with their kind and advice; otherwise a model would be trained on their raw bytes.
 //
 //     GX_TRY(gx_file_check_kind("texts.txt", GX_FILE_AS_TEXT, err));
-//     gx_file_warn_of_kind("texts.txt", 1, log);          // warns of files that can be read but may not be what was meant
+//     gx_file_warn_of_kind("texts.txt", 1, log);          // can be read, but may not be what was meant
 //
 // Every reader of texts and records calls this when it opens a file. The name is enough to refuse a file: a .gz that
 // was unpacked under its old name is refused, too. First bytes that a text could also begin with count only if the file

@@ -12,7 +12,7 @@
 //     GX_TRY(gx_publish_begin("out/step-100", folder, err));     // an empty folder, without what a killed run left
 //     …write files into `folder`, and folders with files, but no deeper…
 //     GX_TRY(gx_publish_finish("out/step-100", err));
-//     GX_TRY(gx_folder_verify("out/step-100", 1, err));          // before reading; 0: names and sizes, 1: contents, too
+//     GX_TRY(gx_folder_verify("out/step-100", 1, err));          // before reading; 0: names and sizes, 1: contents
 //
 // Code that lists folders must skip names with these suffixes. There must be one writer per name: a run locks its
 // folder (run/output.h), a tool claims its output (claim.h).

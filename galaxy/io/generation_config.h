@@ -136,7 +136,7 @@ const GxJsonKeys gx_generation_keys = {GX_KEYS(gx__generation_keys)};
 // For a config.json without generation_config.json: transformers 4 read settings from it that transformers 5 ignores.
 static void gx__generation_config_name_others(const GxJson *json, const char *path, const GxLogger *log)
 {
-    // transformers 4 writes these by default
+    // defaults that transformers 4 writes
     static const GxJsonKey usuals[] = {
         {"temperature=1.0", GX_KEY_NAMED, NULL},    {"top_k=50", GX_KEY_NAMED, NULL},
         {"top_p=1.0", GX_KEY_NAMED, NULL},          {"repetition_penalty=1.0", GX_KEY_NAMED, NULL},

@@ -16,7 +16,7 @@
 //     GxCharsmap m;
 //     GX_TRY(gx_charsmap_open(&m, base64, "tokenizer.json", err));
 //     int64_t n;
-//     const char *text = gx_charsmap_find(&m, "\xEF\xBD\x81", 3, &n);          // "a", not terminated; NULL: not in the list
+//     const char *text = gx_charsmap_find(&m, "\xEF\xBD\x81", 3, &n);          // "a", not terminated; NULL: none
 //     gx_charsmap_close(&m);
 #ifndef GX_CHARSMAP_H
 #define GX_CHARSMAP_H

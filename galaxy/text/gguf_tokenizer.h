@@ -9,8 +9,8 @@
 //     gx_tokenizer_keys_close(&k);
 //
 // GGUF can express two kinds; anything else is refused by name:
-//     gpt2     byte-level BPE: pieces and merges. The way text is split into words has a name, `pre`; supported are gpt-2,
-//              smollm, llama-bpe, qwen2.
+//     gpt2     byte-level BPE: pieces and merges. The way text is split into words has a name, `pre`; supported:
+//              gpt-2, smollm, llama-bpe, qwen2.
 //     llama    BPE with bytes for unknown characters, as trained by SentencePiece: pieces with scores, and no merges:
 //              the pair whose joined piece has the highest score is merged first, whatever its two parts are. So the
 //              merges of a tokenizer.json must be all pairs that form a piece, piece by piece. In the other direction

@@ -2,7 +2,7 @@
 // of several tokens is held back until it is complete.
 //
 //     GxTextStream s = gx_text_stream(&tokenizer, GX_SPECIAL_AS_TEXT, n);      // tokens from number n on are shown
-//     GX_TRY(gx_text_stream_next(&s, ids, ++n, 0, &text, &bytes, err));        // the text that ids[0..n) add, may be empty
+//     GX_TRY(gx_text_stream_next(&s, ids, ++n, 0, &text, &bytes, err));        // the text that ids[0..n) add
 //     GX_TRY(gx_text_stream_next(&s, ids, n, 1, &text, &bytes, err));          // the rest, complete or not
 //     gx_text_stream_close(&s);
 //
