@@ -2,7 +2,7 @@
 //
 //     GxLabels l;
 //     GX_TRY(gx_labels_make(&l, &train, 1, GX_LABEL_CLASS, err));            // its distinct labels, sorted
-//     GX_TRY(gx_label_class(&l, &validation, i, 1, &class_of_i, err));       // a label that is not in training is an error
+//     GX_TRY(gx_label_class(&l, &validation, i, 1, &class_of_i, err));       // a label not in training is an error
 //     gx_labels_close(&l);
 //
 // Classes are numbered in the sorted order of the labels: by value if all are integers, otherwise by their bytes, so
