@@ -7,15 +7,15 @@
 //
 // Tokens and windows are those of lm-evaluation-harness 0.4 (loglikelihood and loglikelihood_rolling of its model hf):
 //
-//   - White space at the end of a prompt moves to the completion. Both are encoded together; the tokens beyond as many
-//     as the prompt alone has are the completion's, and are given those of the prompt alone.
-//   - Special tokens that are written out count as such, and the tokenizer's frame (<s>) stands around prompt and
-//     completion, unless the prompt begins with the prefix token written out.
-//   - The prefix token is the tokenizer's bos_token, else its eos_token. Behind an empty prompt, and before a text, it
-//     is what the first token is given; a completion that begins with it is given that one.
-//   - What is longer than the model sees (most tokens before the last one) is cut off from the left. A text is cut into
-//     windows of that many tokens, each token scored once, those of the last window behind as many as it has room for.
-//     A text has the tokenizer's frame, whose first token is scored, too.
+//   - White space at the end of a prompt is moved to the completion. Both are encoded together; as many tokens as the
+//     prompt alone has are the prompt's and are replaced by its own, the rest are the completion's.
+//   - Special tokens that are spelled out count as such, and prompt and completion are in the tokenizer's frame (<s>),
+//     unless the prompt begins with the prefix token spelled out.
+//   - The prefix token is the tokenizer's bos_token, or else its eos_token. It is the context of a text's first token
+//     and of a completion with an empty prompt, unless the completion begins with it; then that one is the context.
+//   - If a sequence is longer than the model's context (`most` tokens before the last one), its beginning is cut off. A
+//     text is cut into windows of that many tokens, in which each token is scored once; the last window is filled up
+//     with the tokens before it. A text has the tokenizer's frame, whose first token is scored, too.
 //
 //     GX_TRY(gx_score_requests_read(&r, "requests.jsonl", &tokenizer, "model", 2048, err));
 //     … window i: r.ids[r.window[i].at …], of which the last `scored` count, of line r.window[i].line …
