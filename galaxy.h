@@ -251,6 +251,10 @@
 #include "galaxy/task/classification_texts.h"
 #include "galaxy/task/classification.h"
 #include "galaxy/task/text_groups.h"
+#include "galaxy/task/embedding_texts.h"
+#include "galaxy/task/embedding_batch.h"
+#include "galaxy/task/embedding_validation.h"
+#include "galaxy/task/embedding_sample.h"
 #include "galaxy/task/embedding.h"
 
 #include "galaxy/run/reporter.h"

@@ -48,12 +48,12 @@ static GxStatus stub_open(GxContext *g, void *self, GxTaskSetup *setup)
 }
 
 static void stub_close(void *self) { (void)self; }
-static const GxHeadRequest *stub_wish(const void *self) { return &((const Stub *)self)->request; }
+static const GxHeadRequest *stub_head(const void *self) { return &((const Stub *)self)->request; }
 static void stub_describe(const void *self, FILE *out) { fprintf(out, "data: a %s\n", ((const Stub *)self)->head); }
 
 // tokens, their types and positions [T,B]; documents [T,B,2]; labels of target 0 [T,B]; of texts: the rows of their
 // first tokens [B], labels [B], values [B,8]
-static int64_t stub_lay(const void *self, GxBatch *b, void *block, void *host_copy)
+static int64_t stub_layout(const void *self, GxBatch *b, void *block, void *host_copy)
 {
     const Stub *s = (const Stub *)self;
     const int64_t rows = b->T * b->B;
@@ -82,7 +82,7 @@ static GxStatus stub_fill(GxContext *g, void *self, GxBatch *b, void *host_copy,
     (void)g, (void)err;
     for (int64_t i = 0; i < b->B; i++) {
         for (int64_t t = 0; t < b->T; t++) {
-            const GxRandom4 r = gx_philox(seed, (uint64_t)(b->first_sample + i), (uint32_t)t, 98);
+            const GxRandom4 r = gx_philox(seed, (uint64_t)(b->sample + i), (uint32_t)t, 98);
             const int64_t row = t * b->B + i;
             tokens[row] = tokens[3 * rows + row] = 1 + (int32_t)(r.w[0] % 20);
             tokens[rows + row] = 0, tokens[2 * rows + row] = (int32_t)t;
@@ -127,14 +127,15 @@ static const GxTask *program_task = &stub;
 
 __attribute__((constructor)) static void make_tasks(void)
 {
-    stub.name = "stub", stub.size = sizeof(Stub), stub.losses = 2, stub.counted = "tokens";
-    stub.fields = stub_options, stub.n_fields = sizeof stub_options / sizeof *stub_options;
-    stub.open = stub_open, stub.close = stub_close, stub.head = stub_wish, stub.describe = stub_describe;
-    stub.layout = stub_lay, stub.fill = stub_fill, stub.held_out = stub_held_out;
-    stub.fill_held_out = stub_fill_held_out, stub.counts = stub_counts, stub.metrics = stub_metrics;
+    stub.name = "stub", stub.options.size = sizeof(Stub), stub.loss.n = 2, stub.loss.counted = "tokens";
+    stub.options.fields = stub_options, stub.options.n_fields = sizeof stub_options / sizeof *stub_options;
+    stub.data.open = stub_open, stub.data.close = stub_close, stub.data.head = stub_head,
+    stub.data.describe = stub_describe;
+    stub.batch.layout = stub_layout, stub.batch.fill = stub_fill, stub.batch.held_out = stub_held_out;
+    stub.batch.fill_held_out = stub_fill_held_out, stub.batch.counts = stub_counts, stub.metrics.compute = stub_metrics;
     guess = stub;
-    guess.name = "guess", guess.losses = 1;
-    guess.fields = guess_options, guess.n_fields = sizeof guess_options / sizeof *guess_options;
+    guess.name = "guess", guess.loss.n = 1;
+    guess.options.fields = guess_options, guess.options.n_fields = sizeof guess_options / sizeof *guess_options;
     family = gx_bert;
     family.tasks = list;
 }

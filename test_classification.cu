@@ -66,9 +66,10 @@ static GxStatus open_task(GxClassification *c, GxContext *g, int64_t T, const ch
     snprintf(line, sizeof line, "%s", flags);
     for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
     gx_config_open(&config);
-    GX_TRY(gx_config_add(&config, "task", gx_classification.fields, gx_classification.n_fields, c, &g->error));
+    GX_TRY(gx_config_add(&config, "task", gx_classification.options.fields, gx_classification.options.n_fields, c,
+                         &g->error));
     GX_TRY(gx_config_read_args(&config, argc, argv, &g->error));
-    return gx_classification.open(g, c, &setup);
+    return gx_classification.data.open(g, c, &setup);
 }
 
 typedef struct {
@@ -80,9 +81,9 @@ static Batch lay(const GxClassification *c, int64_t T, int64_t B, int64_t first)
 {
     Batch x;
     memset(&x, 0, sizeof x);
-    x.b.T = T, x.b.B = B, x.b.first_sample = first;
-    x.block = (char *)calloc(1, (size_t)gx_classification.layout(c, &x.b, NULL, NULL));
-    gx_classification.layout(c, &x.b, x.block, x.block);
+    x.b.T = T, x.b.B = B, x.b.sample = first;
+    x.block = (char *)calloc(1, (size_t)gx_classification.batch.layout(c, &x.b, NULL, NULL));
+    gx_classification.batch.layout(c, &x.b, x.block, x.block);
     return x;
 }
 
@@ -112,7 +113,7 @@ TEST(a_batch_of_pairs_holds_their_tokens_types_and_labels)
              path_of("tokens"));
     if (!CHECK(open_task(&c, &g, 8, "", flags) == GX_OK, "%s", g.error.message)) return;
     Batch x = lay(&c, 8, 2, 0);
-    CHECK(gx_classification.fill(&g, &c, &x.b, x.block, 1, &g.error) == GX_OK, "%s", g.error.message);
+    CHECK(gx_classification.batch.fill(&g, &c, &x.b, x.block, 1, &g.error) == GX_OK, "%s", g.error.message);
     const int swapped = x.b.tokens[1 * 2 + 0] == 5 && x.b.tokens[2 * 2 + 0] == 7 && x.b.tokens[3 * 2 + 0] != 3;
     CHECK(!strcmp(column_text(&x.b, swapped), "2 5 7 3 8' 11' 3' |"), "%s", column_text(&x.b, swapped));
     CHECK(!strcmp(column_text(&x.b, !swapped), "2 5 7 13 9 3 6' 3' |"), "cut to 8: %s", column_text(&x.b, !swapped));
@@ -120,10 +121,10 @@ TEST(a_batch_of_pairs_holds_their_tokens_types_and_labels)
     CHECK(x.b.target[0].labels[swapped] == 1 && x.b.target[0].labels[!swapped] == 0, "no is 0, yes is 1");
     CHECK(c.train.cut == 1 && c.train.longest == 10, "%ld cut, %ld tokens", (long)c.train.cut, (long)c.train.longest);
     int64_t count[GX_MAX_LOSSES] = {0};
-    gx_classification.counts(&c, &x.b, count);
+    gx_classification.batch.counts(&c, &x.b, count);
     CHECK(count[0] == 2, "%ld labels", (long)count[0]);
     free(x.block);
-    gx_classification.close(&c);
+    gx_classification.data.close(&c);
 }
 
 // In any column, each text is one of the file's, its row counts once, with its label; every epoch has every text once.
@@ -139,7 +140,7 @@ static void check_epochs(const char *flags, int is_causal)
         Batch x = lay(&c, T, 1, columns);
         const GxTarget *t = &x.b.target[0];
         int64_t rows = 0;
-        gx_classification.fill(&g, &c, &x.b, x.block, 7, &g.error);
+        gx_classification.batch.fill(&g, &c, &x.b, x.block, 7, &g.error);
         for (int64_t at = 0, end; at < T && (end = x.b.documents[2 * at + 1]) > at; at = end) {
             int64_t i = 0;
             for (; i < N; i++)
@@ -155,7 +156,7 @@ static void check_epochs(const char *flags, int is_causal)
         free(x.block);
     }
     CHECK(texts == 2 * N && (c.pack_texts ? columns < N : columns == 2 * N), "%d texts in %d columns", texts, columns);
-    gx_classification.close(&c);
+    gx_classification.data.close(&c);
 }
 
 TEST(every_epoch_has_every_text_once_with_its_label_packed_or_not)
@@ -187,7 +188,7 @@ TEST(a_part_is_held_out_by_what_texts_say_and_groups_stay_whole)
         CHECK(c.held_out.record[i] / 4 == c.held_out.record[i / 4 * 4] / 4, "group of text %ld is torn", (long)i);
     for (int64_t i = 0; i < c.held_out.n; i++) // column by column, groups follow each other as wholes
         CHECK(c.order[i] / 4 == c.order[i / 4 * 4] / 4, "place %ld", (long)i);
-    gx_classification.close(&c);
+    gx_classification.data.close(&c);
     // the order of lines means nothing
     char *text = read_file(path_of("groups.tsv")), *first = strchr(text, '\n') + 1;
     char *swapped = (char *)calloc(1, strlen(text) + 1), *second = strchr(first, '\n') + 1;
@@ -198,7 +199,7 @@ TEST(a_part_is_held_out_by_what_texts_say_and_groups_stay_whole)
              path_of("turned.tsv"), path_of("tokens"));
     CHECK(open_task(&c, &g, T, "", flags) == GX_OK, "%s", g.error.message);
     CHECK(c.train.n + c.held_out.n == 400 && c.held_out.n % 4 == 0, "%ld held out", (long)c.held_out.n);
-    gx_classification.close(&c);
+    gx_classification.data.close(&c);
     free(text), free(swapped);
 }
 
@@ -217,7 +218,7 @@ TEST(held_out_columns_beyond_the_last_that_is_wanted_count_for_nothing)
         int64_t texts = 0, first = 0;
         for (; first < c.columns; first += B) {
             Batch x = lay(&c, T, B, first);
-            gx_classification.fill_held_out(&g, &c, &x.b, x.block, samples, &g.error);
+            gx_classification.batch.fill_held_out(&g, &c, &x.b, x.block, samples, &g.error);
             texts += x.b.target[0].n;
             for (int64_t row = 0; row < T * B; row++)
                 CHECK(first + row % B < samples || x.b.documents[2 * row + 1] == 0, "of %ld: column %ld is not empty",
@@ -227,7 +228,7 @@ TEST(held_out_columns_beyond_the_last_that_is_wanted_count_for_nothing)
         CHECK(texts == c.begin[samples], "%ld texts in %ld columns, expected %ld", (long)texts, (long)samples,
               (long)c.begin[samples]);
     }
-    gx_classification.close(&c);
+    gx_classification.data.close(&c);
 }
 
 // ---- what is refused -----------------------------------------------------------------------------------------------
@@ -286,7 +287,7 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
         snprintf(quoted, sizeof quoted, "%s\"", g.error.message);
         CHECK(is_refused && strstr(quoted, cases[i].message), "case %d: \"%s\", expected \"%s\"", (int)i,
               g.error.message, cases[i].message);
-        gx_classification.close(&c);
+        gx_classification.data.close(&c);
     }
 }
 
@@ -317,7 +318,7 @@ TEST(what_is_learned_follows_from_the_option_or_from_what_labels_look_like)
         CHECK(open_task(&c, &g, 16, "", flags) == GX_OK, "case %d: %s", (int)i, g.error.message);
         CHECK(c.problem == cases[i].problem && c.outputs == cases[i].outputs && c.head.labels == c.outputs,
               "case %d: %s, %d outputs", (int)i, gx_problem_name(c.problem), c.outputs);
-        gx_classification.close(&c);
+        gx_classification.data.close(&c);
     }
 }
 
@@ -339,7 +340,7 @@ TEST(lists_of_labels_in_json_lines_are_those_of_the_table)
         if (!CHECK(open_task(&c, &g, 16, "", flags) == GX_OK, "%s", g.error.message)) continue;
         CHECK(c.outputs == 2 && !strcmp(c.labels.name[1], "two words") && !memcmp(c.train.has, expected, 6),
               "%d labels", c.outputs);
-        gx_classification.close(&c);
+        gx_classification.data.close(&c);
     }
     write_file("null.jsonl", "{\"text\": \"good\", \"label\": [\"b\"]}\n{\"text\": \"bad\", \"label\": null}\n");
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s --problem_type multi_label_classification",
@@ -348,14 +349,14 @@ TEST(lists_of_labels_in_json_lines_are_those_of_the_table)
               strstr(g.error.message, "null.jsonl:2: \"label\" is null, which is no label: it is missing; expected a "
                                       "string, or a list; [] where there is none"),
           "%s", g.error.message);
-    gx_classification.close(&c);
+    gx_classification.data.close(&c);
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s", path_of("t.jsonl"), path_of("tokens"));
     CHECK(open_task(&c, &g, 16, "", flags) != GX_OK &&
               strstr(g.error.message,
                      "t.jsonl:1: \"label\" is an array; expected a string or a number: several labels of "
                      "a text are learned with --problem_type multi_label_classification"),
           "%s", g.error.message);
-    gx_classification.close(&c);
+    gx_classification.data.close(&c);
 }
 
 TEST(metrics_are_known_before_there_is_a_validation)
@@ -381,11 +382,11 @@ TEST(metrics_are_known_before_there_is_a_validation)
         snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s --validation_fraction 0 %s", path_of("t.tsv"),
                  path_of("tokens"), cases[i].more);
         if (!CHECK(open_task(&c, &g, 16, "", flags) == GX_OK, "%s", g.error.message)) continue;
-        const int n = gx_classification.metrics(&g, &c, NULL, metric);
+        const int n = gx_classification.metrics.compute(&g, &c, NULL, metric);
         for (int m = 0; m < n; m++)
             snprintf(names + strlen(names), sizeof names - strlen(names), "%s ", metric[m].name);
         CHECK(!strcmp(names, cases[i].names), "%s, expected %s", names, cases[i].names);
-        gx_classification.close(&c);
+        gx_classification.data.close(&c);
     }
 }
 
@@ -622,7 +623,7 @@ TEST(a_list_of_labels_may_be_long)
     CHECK(open_task(&c, &g, 16, "", flags) == GX_OK && c.outputs == 82 && c.train.label[0] == 0 &&
               strlen(c.labels.name[81]) == 200,
           "%d labels, %s", c.outputs, g.error.message);
-    gx_classification.close(&c);
+    gx_classification.data.close(&c);
 }
 
 // ---- predictions ---------------------------------------------------------------------------------------------------
@@ -761,17 +762,17 @@ TEST(a_model_brings_its_labels_in_their_order)
     CHECK(open_task(&c, &g, 16, path_of("model"), flags) == GX_OK, "%s", g.error.message);
     CHECK(c.labels.n == 2 && !strcmp(c.labels.name[0], "b") && c.train.label[0] == 0 && c.train.label[1] == 1,
           "labels of the model");
-    gx_classification.close(&c);
+    gx_classification.data.close(&c);
     // names that say nothing give way to as many of the data's
     change("model/config.json", "\"b\"", "\"LABEL_0\"");
     change("model/config.json", "\"a\"", "\"LABEL_1\"");
     CHECK(open_task(&c, &g, 16, path_of("model"), flags) == GX_OK, "%s", g.error.message);
     CHECK(!strcmp(c.labels.name[0], "a") && c.train.label[0] == 1, "labels of the data");
-    gx_classification.close(&c);
+    gx_classification.data.close(&c);
     for (renews_heads = 1; renews_heads >= 0; renews_heads--) { // of another number they are others, in any case
         CHECK(open_task(&c, &g, 16, path_of("model"), flags) == GX_OK && !c.head.is_new && c.outputs == 2, "%s",
               g.error.message);
-        gx_classification.close(&c);
+        gx_classification.data.close(&c);
         write_file("t.tsv", "text\tlabel\ngood\tb\nbad\ta\nfine\tc\n");
         const GxStatus status = open_task(&c, &g, 16, path_of("model"), flags);
         if (renews_heads) CHECK(status == GX_OK && c.head.is_new && c.outputs == 3, "%s", g.error.message);
@@ -780,7 +781,7 @@ TEST(a_model_brings_its_labels_in_their_order)
                       strstr(g.error.message, "lines 2, 3, 4); these are the head's outputs, to which the model's "
                                               "config.json gives no names; --labels a,b,c names them"),
                   "%s", g.error.message);
-        gx_classification.close(&c);
+        gx_classification.data.close(&c);
         write_file("t.tsv", "text\tlabel\ngood\tb\nbad\ta\n");
     }
     renews_heads = 0;
@@ -790,19 +791,19 @@ TEST(a_model_brings_its_labels_in_their_order)
     CHECK(open_task(&c, &g, 16, path_of("model"), flags) != GX_OK &&
               strstr(g.error.message, "--labels names 3, but the model has a head for 2 (LABEL_0, LABEL_1)"),
           "%s", g.error.message);
-    gx_classification.close(&c);
+    gx_classification.data.close(&c);
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s --validation_fraction 0 --problem_type regression",
              path_of("t.tsv"), path_of("tokens"));
     CHECK(open_task(&c, &g, 16, path_of("model"), flags) != GX_OK &&
               strstr(g.error.message,
                      "--problem_type is regression, but the model has a head for single_label_classification"),
           "%s", g.error.message);
-    gx_classification.close(&c);
+    gx_classification.data.close(&c);
     change("model/config.json", "BertForSequenceClassification", "BertForMaskedLM"); // no head: its names mean nothing
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s --validation_fraction 0 --labels b,a,c",
              path_of("t.tsv"), path_of("tokens"));
     CHECK(open_task(&c, &g, 16, path_of("model"), flags) == GX_OK && c.outputs == 3, "%s", g.error.message);
-    gx_classification.close(&c);
+    gx_classification.data.close(&c);
 }
 
 // The same names in another order would turn the head's answers round; another kind of problem, their meaning.
@@ -1131,7 +1132,7 @@ TEST(without_a_tokenizer_tokens_are_bytes_and_a_text_has_no_frame)
     CHECK(c.train.length[1] == 6 && c.train.second[1] == 3 && c.train.ids[1][2] == 'c' && c.train.ids[1][3] == '\n' &&
               c.train.ids[1][5] == 'h',
           "abc, newline, gh: %d tokens, %d", c.train.length[1], c.train.second[1]);
-    gx_classification.close(&c);
+    gx_classification.data.close(&c);
     train_yes_and_no();
     family = &gx_llama;
     snprintf(flags, sizeof flags,
@@ -1178,7 +1179,7 @@ TEST(metrics_of_outputs_by_hand_and_of_outputs_that_are_not_finite)
     CHECK(gx_predictions_write(&c.predicted, path_of("sick.tsv"), &err) != GX_OK &&
               strstr(err.message, "t.tsv:4: the model's output for this text is nan") && !is_there(path_of("sick.tsv")),
           "%s", err.message);
-    gx_classification.close(&c);
+    gx_classification.data.close(&c);
 }
 
 TEST(rankings_are_means_over_groups_that_are_wholly_known)
@@ -1211,7 +1212,7 @@ TEST(rankings_are_means_over_groups_that_are_wholly_known)
     m[3].value = both[0], m[4].value = both[1];
     CHECK(m[3].value == 0.75 && fabs(m[4].value - (1 + 1 / log2(3)) / 2) < 1e-12, "a and b: %g, %g", m[3].value,
           m[4].value);
-    gx_classification.close(&c);
+    gx_classification.data.close(&c);
 }
 
 TEST(baselines_are_the_most_frequent_label_and_a_regression_on_tokens)
@@ -1225,7 +1226,7 @@ TEST(baselines_are_the_most_frequent_label_and_a_regression_on_tokens)
              path_of("train.tsv"), path_of("validation.tsv"), path_of("tokens"));
     if (!CHECK(open_task(&c, &g, 32, "", flags) == GX_OK, "%s", g.error.message)) return;
     memset(m, 0, sizeof m);
-    CHECK(gx_classification.baseline(&c, m, &g.error) == GX_OK, "%s", g.error.message);
+    CHECK(gx_classification.metrics.baseline(&c, m, &g.error) == GX_OK, "%s", g.error.message);
     const int best = c.train.count[1] > c.train.count[0];
     int right = 0;
     for (int64_t i = 0; i < c.held_out.n; i++) right += c.held_out.label[i] == best;
@@ -1233,8 +1234,9 @@ TEST(baselines_are_the_most_frequent_label_and_a_regression_on_tokens)
     CHECK(!strcmp(m[1].name, "regression_accuracy") && m[1].value == 1 && !m[2].name, "%g", m[1].value);
     // labels that have nothing to do with the words
     for (int64_t i = 0; i < c.train.n; i++) c.train.label[i] = (int32_t)(gx_philox(1, (uint64_t)i, 0, 5).w[0] % 2);
-    CHECK(gx_classification.baseline(&c, m, &g.error) == GX_OK && fabs(m[1].value - 0.5) < 0.45, "%g", m[1].value);
-    gx_classification.close(&c);
+    CHECK(gx_classification.metrics.baseline(&c, m, &g.error) == GX_OK && fabs(m[1].value - 0.5) < 0.45, "%g",
+          m[1].value);
+    gx_classification.data.close(&c);
 }
 
 TEST(a_plan_counts_what_a_run_takes)

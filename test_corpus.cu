@@ -859,14 +859,14 @@ TEST(tokens_of_a_batch_know_their_document_and_its_last_one_predicts_nothing)
             snprintf(self.text_column, sizeof self.text_column, "text");
             snprintf(self.prompt_column, sizeof self.prompt_column, "prompt");
             snprintf(self.completion_column, sizeof self.completion_column, "completion");
-            if (!CHECK(gx_causal_lm.open(&g, &self, &setup) == GX_OK, "%s", g.error.message)) return;
+            if (!CHECK(gx_causal_lm.data.open(&g, &self, &setup) == GX_OK, "%s", g.error.message)) return;
             CHECK(self.has_documents && setup.vocab == VOCAB && self.data.source[0].file.documents == 12, "way %d",
                   way);
-            b.T = T, b.B = B, b.first_sample = first;
-            CHECK(gx_causal_lm.layout(&self, &b, batch[way], batch[way]) == sizeof batch[way], "bytes");
+            b.T = T, b.B = B, b.sample = first;
+            CHECK(gx_causal_lm.batch.layout(&self, &b, batch[way], batch[way]) == sizeof batch[way], "bytes");
             CHECK(b.documents == batch[way] + 2 * ROWS, "where they lie");
-            CHECK(gx_causal_lm.fill(&g, &self, &b, batch[way], 5, &err) == GX_OK, "%s", err.message);
-            gx_causal_lm.close(&self);
+            CHECK(gx_causal_lm.batch.fill(&g, &self, &b, batch[way], 5, &err) == GX_OK, "%s", err.message);
+            gx_causal_lm.data.close(&self);
         }
         CHECK(!memcmp(batch[0], batch[1], sizeof batch[0]), "sample %ld: another batch from the file", (long)first);
         for (int64_t i = 0; i < B; i++) {

@@ -52,17 +52,18 @@ static GxStatus open_task(GxEmbeddingTask *c, GxContext *g, int64_t T, const cha
     snprintf(line, sizeof line, "%s --tokenizer %s", flags, path_of("tokens"));
     for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
     gx_config_open(&config);
-    GX_TRY(gx_config_add(&config, "task", gx_embedding_task.fields, gx_embedding_task.n_fields, c, &g->error));
+    GX_TRY(gx_config_add(&config, "task", gx_embedding_task.options.fields, gx_embedding_task.options.n_fields, c,
+                         &g->error));
     GX_TRY(gx_config_read_args(&config, argc, argv, &g->error));
-    return gx_embedding_task.open(g, c, &setup);
+    return gx_embedding_task.data.open(g, c, &setup);
 }
 
 static GxBatch lay(const GxEmbeddingTask *c, int64_t T, int64_t B, int64_t first, char **block)
 {
     GxBatch b = GX_ZERO;
-    b.T = T, b.B = B, b.first_sample = first;
-    *block = (char *)calloc(1, (size_t)gx_embedding_task.layout(c, &b, NULL, NULL));
-    gx_embedding_task.layout(c, &b, *block, *block);
+    b.T = T, b.B = B, b.sample = first;
+    *block = (char *)calloc(1, (size_t)gx_embedding_task.batch.layout(c, &b, NULL, NULL));
+    gx_embedding_task.batch.layout(c, &b, *block, *block);
     return b;
 }
 
@@ -95,7 +96,7 @@ TEST(a_batch_holds_anchors_then_positives_then_negatives_as_parts_of_its_columns
         const GxTarget *t = &b.target[0];
         CHECK(t->n == 2 * 3 && t->anchors == 2 && t->candidates == 2 * 6, "planned %ld, %ld, %ld", (long)t->n,
               (long)t->anchors, (long)t->candidates);
-        CHECK(gx_embedding_task.fill(&g, &c, &b, block, 5, &g.error) == GX_OK, "%s", g.error.message);
+        CHECK(gx_embedding_task.batch.fill(&g, &c, &b, block, 5, &g.error) == GX_OK, "%s", g.error.message);
         CHECK(t->n == 6 && t->anchors == 2 && !t->rows && !t->labels, "%ld texts, %ld anchors", (long)t->n,
               (long)t->anchors);
         for (int64_t i = 0; i < 6; i++) { // the one record is in both columns
@@ -108,9 +109,9 @@ TEST(a_batch_holds_anchors_then_positives_then_negatives_as_parts_of_its_columns
                   "part %ld is no text of its own", (long)i);
         }
         CHECK(b.documents[2 * (12 * 2)] == b.documents[2 * (12 * 2) + 1], "padding is seen");
-        gx_embedding_task.counts(&c, &b, count);
+        gx_embedding_task.batch.counts(&c, &b, count);
         CHECK(count[0] == 2 * (cls + 1), "%ld counted", (long)count[0]);
-        gx_embedding_task.close(&c);
+        gx_embedding_task.data.close(&c);
         free(block);
     }
 }
@@ -129,7 +130,7 @@ TEST(names_of_special_tokens_in_a_text_are_tokens_unless_they_are_split)
         const int64_t n = c.train.text[0].length[0];
         CHECK(splits ? n == 10 && ids[2] == 1 : n == 6 && !memcmp(ids, tokens, sizeof tokens), "%ld tokens, %d",
               (long)n, ids[2]);
-        gx_embedding_task.close(&c);
+        gx_embedding_task.data.close(&c);
     }
 }
 
@@ -147,8 +148,8 @@ TEST(every_epoch_has_every_record_once_and_no_record_is_torn)
         if (!CHECK(open_task(&c, &g, T, "", flags) == GX_OK, "%s", g.error.message)) return;
         GxBatch b = lay(&c, T, 1, 0, &block);
         for (int total = 0; total < N; columns++) {
-            b.first_sample = columns;
-            gx_embedding_task.fill(&g, &c, &b, block, 7, &g.error);
+            b.sample = columns;
+            gx_embedding_task.batch.fill(&g, &c, &b, block, 7, &g.error);
             const int64_t n = b.target[0].anchors;
             CHECK(b.target[0].n == 3 * n && n >= 1, "%ld texts, %ld anchors", (long)b.target[0].n, (long)n);
             for (int64_t i = 0; i < n; i++) {
@@ -166,7 +167,7 @@ TEST(every_epoch_has_every_record_once_and_no_record_is_torn)
         }
         for (int r = 0; r < N; r++) CHECK(seen[r] >= 1, "record %d is in no column", r);
         CHECK(packed ? most == 2 && columns < N : most == 1 && columns == N, "%d columns of up to %d", columns, most);
-        gx_embedding_task.close(&c);
+        gx_embedding_task.data.close(&c);
         free(block);
     }
 }
@@ -188,7 +189,7 @@ TEST(equal_anchors_are_held_out_together)
         for (int64_t j = 0; j < c.held_out.n; j++)
             CHECK(strcmp(gx_texts_field(&c.train.text[0], i, 0), gx_texts_field(&c.held_out.text[0], j, 0)),
                   "an anchor is in both parts");
-    gx_embedding_task.close(&c);
+    gx_embedding_task.data.close(&c);
 }
 
 TEST(what_is_wrong_with_the_data_is_named_with_its_place)
@@ -232,7 +233,7 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
         snprintf(flags, sizeof flags, "--train_data %s %s", path_of("t.tsv"), more);
         CHECK(open_task(&c, &g, cases[i].T, "", flags) != GX_OK && strstr(g.error.message, cases[i].message),
               "case %d: \"%s\", expected \"%s\"", (int)i, g.error.message, cases[i].message);
-        gx_embedding_task.close(&c);
+        gx_embedding_task.data.close(&c);
     }
 }
 
@@ -265,7 +266,7 @@ TEST(the_pooling_is_the_options_or_the_models_or_the_mean)
                   c.pooling_name, g.error.message);
         else
             CHECK(status != GX_OK && strstr(g.error.message, cases[i].message), "case %d: %s", (int)i, g.error.message);
-        gx_embedding_task.close(&c);
+        gx_embedding_task.data.close(&c);
     }
 }
 

@@ -323,7 +323,7 @@ static void whole_row(Writer *w, const int32_t *tokens, int64_t n, float *logits
     batch.tokens = w->d.tokens, batch.T = n, batch.B = 1, batch.runs = gx_runs_one(n, 0);
     batch.target[0].rows = w->d.rows, batch.target[0].rows_host = w->d.rows_host, batch.target[0].n = 1;
     batch.target[0].logits = w->d.logits;
-    gx_runner_forward(&w->g, &w->r, &batch);
+    gx_runner_forward(&w->g, &w->r, &batch, NULL);
     gx_to_host(&w->g, w->d.logits_host, w->d.logits.data, gx_rows_bytes(w->d.logits));
     for (int v = 0; v < V; v++)
         logits[v] = w->request.dtype == GX_F32 ? ((const float *)w->d.logits_host)[v]
@@ -729,7 +729,7 @@ TEST(what_does_not_fit_the_cache_is_refused)
     GxBatch b = GX_ZERO;
     b.tokens = w.d.tokens, b.T = 1, b.B = 2, b.runs = gx_runs_one(1, 0), b.cache = &w.d.cache;
     b.target[0].rows = w.d.rows, b.target[0].rows_host = w.d.rows_host;
-    gx_runner_forward(&w.g, &w.r, &b);
+    gx_runner_forward(&w.g, &w.r, &b, NULL);
     expect_error(&w, "a batch of 2 columns up to position 1 for a cache of 3 columns");
     plan.new_tokens = 2;
     begin_texts(&t, &ref);

@@ -686,7 +686,8 @@ TEST(a_checkpoint_of_a_newer_version_is_not_gone_on_with)
         "{\"galaxy_version\": \"9.9\", \"text_kind\": 7, \"moments_are_shifted\": true}"};
     GxTask task = GX_ZERO;
     int64_t self = 7;
-    task.name = "a task", task.size = sizeof self, task.identity = &identity, task.n_identity = 1;
+    task.name = "a task", task.options.size = sizeof self, task.checkpoint.identity = &identity,
+    task.checkpoint.n_identity = 1;
     snprintf(r.folder, sizeof r.folder, "%s", root);
     for (int i = 0; i < 2; i++) {
         GxError err = GX_ZERO;

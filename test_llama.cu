@@ -161,8 +161,7 @@ static double check_activations(Case *k)
     Keeper *kept = &k->keeper;
     GxBatch b = k->b;
     kept->keeps = 1;
-    b.target[0].loss = &k->t.g.step->loss_sum[0];
-    gx_runner_forward(&k->t.g, &k->t.r, &b);
+    gx_runner_forward(&k->t.g, &k->t.r, &b, k->t.g.step->loss_sum);
     kept->keeps = 0;
     if (!CHECK(!gx_failed(&k->t.g), "%s", k->t.g.error.message)) return NAN;
     for (int l = 0; l < L; l++) {
@@ -175,7 +174,7 @@ static double check_activations(Case *k)
     compare_rows(k, "x.%d", L, kept->y[L - 1][1], C, depth);
     b.target[0].labels = NULL;
     b.target[0].logits = gx_rows(gx_arena_allocate(&k->logits, GX_MEM_ACTIVATIONS, 4 * rows * V), GX_F32, rows, V);
-    gx_runner_forward(&k->t.g, &k->t.r, &b);
+    gx_runner_forward(&k->t.g, &k->t.r, &b, NULL);
     float *logits = test_kept(&k->t, b.target[0].logits.data, rows * V);
     compare_rows(k, "logits", 0, logits, V, depth);
     free(logits);
@@ -752,7 +751,7 @@ TEST(a_batch_larger_than_its_buffers_is_refused)
     GxBatch b;
     random_batch(&b, tokens, labels, T, B + 1, small.vocab_size);
     if (!test_model_open(&t, &small, &test_serial, T, B, 4, NULL, 1)) return;
-    gx_runner_forward(&t.g, &t.r, &b);
+    gx_runner_forward(&t.g, &t.r, &b, NULL);
     CHECK(gx_failed(&t.g) && strstr(t.g.error.message, "3 sequences of 6 tokens") &&
               strstr(t.g.error.message, "at most 2"),
           "%s", t.g.error.message);

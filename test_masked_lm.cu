@@ -77,7 +77,7 @@ static GxStatus try_open(Opened *o, const char *text, int64_t T, const GxMaskedL
     snprintf(o->c.train_data, GX_PATH, "%s", path_of(text));
     if (!o->c.tokenizer_folder[0]) snprintf(o->c.tokenizer_folder, GX_PATH, "%s", path_of("words"));
     o->setup.seq_len = T, o->setup.model = "";
-    return gx_masked_lm.open(&o->g, &o->c, &o->setup);
+    return gx_masked_lm.data.open(&o->g, &o->c, &o->setup);
 }
 
 static int opened(Opened *o, const char *text, int64_t T, const GxMaskedLm *options)
@@ -90,7 +90,7 @@ static void refused(const char *text, int64_t T, const GxMaskedLm *options, cons
     Opened o;
     CHECK(try_open(&o, text, T, options) != GX_OK && strstr(o.g.error.message, part), "\"%s\" is not in: %s", part,
           o.g.error.message);
-    gx_masked_lm.close(&o.c);
+    gx_masked_lm.data.close(&o.c);
 }
 
 static GxMaskedLm options_of(double probability, double held_out, int nsp, int packing)
@@ -111,20 +111,20 @@ static void lay(Batch *b, const Opened *o, int64_t B)
 {
     memset(b, 0, sizeof *b);
     b->b.T = o->c.seq_len, b->b.B = B;
-    b->block = (char *)malloc((size_t)gx_masked_lm.layout(&o->c, &b->b, NULL, NULL));
-    gx_masked_lm.layout(&o->c, &b->b, b->block, b->block);
+    b->block = (char *)malloc((size_t)gx_masked_lm.batch.layout(&o->c, &b->b, NULL, NULL));
+    gx_masked_lm.batch.layout(&o->c, &b->b, b->block, b->block);
 }
 
 static void fill(Batch *b, Opened *o, int64_t first, uint64_t seed)
 {
-    b->b.first_sample = first;
-    CHECK(gx_masked_lm.fill(&o->g, &o->c, &b->b, b->block, seed, &o->g.error) == GX_OK, "%s", o->g.error.message);
+    b->b.sample = first;
+    CHECK(gx_masked_lm.batch.fill(&o->g, &o->c, &b->b, b->block, seed, &o->g.error) == GX_OK, "%s", o->g.error.message);
 }
 
 static void fill_held_out(Batch *b, Opened *o, int64_t first, int64_t samples)
 {
-    b->b.first_sample = first;
-    CHECK(gx_masked_lm.fill_held_out(&o->g, &o->c, &b->b, b->block, samples, &o->g.error) == GX_OK, "%s",
+    b->b.sample = first;
+    CHECK(gx_masked_lm.batch.fill_held_out(&o->g, &o->c, &b->b, b->block, samples, &o->g.error) == GX_OK, "%s",
           o->g.error.message);
 }
 
@@ -281,7 +281,7 @@ TEST(samples_are_sentences_in_a_row_of_one_document)
     CHECK(o.setup.vocab == VOCAB && o.c.head.kind == GX_HEAD_MASKED && !o.c.head.with_pairs,
           "what it wants of a model");
     CHECK(o.c.text.sentences == 5 && o.c.text.documents == 3 && o.c.train.list.n == 4 &&
-              gx_masked_lm.held_out(&o.c) == 0,
+              gx_masked_lm.batch.held_out(&o.c) == 0,
           "%ld sentences, %ld documents, %ld samples", (long)o.c.text.sentences, (long)o.c.text.documents,
           (long)o.c.train.list.n);
     static const int32_t expected[4][T] = {{CLS, NUMBER + 1, NUMBER + 2, NUMBER + 3, NUMBER + 4, SEP},
@@ -308,7 +308,7 @@ TEST(samples_are_sentences_in_a_row_of_one_document)
     for (int k = 0; k < 4; k++) CHECK(seen[k] == 1, "text %d comes %d times in an epoch", k, seen[k]);
     CHECK(b.b.target[0].n == 0 && b.b.target[0].rows, "nothing is masked");
     free(b.block);
-    gx_masked_lm.close(&o.c);
+    gx_masked_lm.data.close(&o.c);
     // everything is masked
     const GxMaskedLm every = options_of(1, 0, 0, 0);
     static const int32_t rows[] = {1, 2}, labels[] = {LETTER, PIECE + 1};
@@ -320,10 +320,10 @@ TEST(samples_are_sentences_in_a_row_of_one_document)
     is("rows", b.b.target[0].rows, rows, 2);
     is("labels", b.b.target[0].labels, labels, 2);
     int64_t count[GX_MAX_LOSSES] = {1, 1, 1, 1};
-    gx_masked_lm.counts(&o.c, &b.b, count);
+    gx_masked_lm.batch.counts(&o.c, &b.b, count);
     CHECK(count[0] == 3 && count[1] == 1, "%ld and %ld", (long)count[0], (long)count[1]);
     free(b.block);
-    gx_masked_lm.close(&o.c);
+    gx_masked_lm.data.close(&o.c);
 }
 
 TEST(packed_samples_hold_several_texts_that_do_not_see_each_other)
@@ -361,7 +361,7 @@ TEST(packed_samples_hold_several_texts_that_do_not_see_each_other)
         CHECK(b.b.target[0].n == (words < 3 ? words : 3), "%ld of %d count", (long)b.b.target[0].n, words);
     }
     free(b.block);
-    gx_masked_lm.close(&o.c);
+    gx_masked_lm.data.close(&o.c);
 }
 
 // ---- pairs ---------------------------------------------------------------------------------------------------------
@@ -464,7 +464,7 @@ TEST(pairs_are_a_and_what_follows_it_or_is_from_another_document)
         is_rate("B follows A", followed, choices, 0.5, 1);
         CHECK(l == 2 || cuts > 0, "no pair was cut to %d", T);
         free(b.block);
-        gx_masked_lm.close(&o.c);
+        gx_masked_lm.data.close(&o.c);
     }
 }
 
@@ -539,7 +539,7 @@ TEST(one_pair_in_ten_is_short)
         }
     }
     for (int n = 2; n <= 20; n++) is_rate("short pairs of a length", tokens[n], pairs, 1.0 / 19, 1);
-    gx_masked_lm.close(&o.c);
+    gx_masked_lm.data.close(&o.c);
 }
 
 // ---- which samples a batch has -------------------------------------------------------------------------------------
@@ -590,7 +590,7 @@ TEST(samples_do_not_depend_on_ranks_micro_batches_and_resuming)
                 fill(&b, &o, s, 12), differ += hash_column(&b, 0) != expected[s];
             CHECK(i > 0 || differ > ALL * 9 / 10, "another seed: %ld others", (long)differ);
             free(b.block);
-            gx_masked_lm.close(&o.c);
+            gx_masked_lm.data.close(&o.c);
         }
     }
 }
@@ -634,7 +634,7 @@ TEST(every_pass_over_the_text_has_every_token_in_another_order_with_other_masks)
             CHECK(moved > sentences / 2, "%ld of %d are elsewhere", (long)moved, sentences);
         }
         free(b.block);
-        gx_masked_lm.close(&o.c);
+        gx_masked_lm.data.close(&o.c);
     }
 }
 
@@ -650,7 +650,7 @@ TEST(whole_documents_at_the_end_are_held_out_and_never_trained_on)
         if (!opened(&o, "held.txt", 16, &options)) return;
         const GxSentences *s = &o.c.text;
         const int first = (int)s->document[s->train_documents];
-        const int64_t samples = gx_masked_lm.held_out(&o.c), held = s->tokens - s->begin[first];
+        const int64_t samples = gx_masked_lm.batch.held_out(&o.c), held = s->tokens - s->begin[first];
         CHECK(document_of[first] != document_of[first - 1], "a document is cut");
         CHECK((double)held >= 0.2 * (double)s->tokens &&
                   (double)(s->tokens - s->begin[s->document[s->train_documents + 1]]) < 0.2 * (double)s->tokens,
@@ -680,7 +680,7 @@ TEST(whole_documents_at_the_end_are_held_out_and_never_trained_on)
                     }
                 }
                 if (again) continue;
-                gx_masked_lm.counts(&o.c, &b.b, count);
+                gx_masked_lm.batch.counts(&o.c, &b.b, count);
                 masked += b.b.target[0].n;
             }
         CHECK(sums[0] == sums[1], "another validation is another one");
@@ -690,7 +690,7 @@ TEST(whole_documents_at_the_end_are_held_out_and_never_trained_on)
         fill_held_out(&b, &o, 0, 2); // a part of them
         CHECK(unmasked(&b, 1, text) > 0 && unmasked(&b, 2, text) == 0, "samples beyond the last are padding");
         free(b.block);
-        gx_masked_lm.close(&o.c);
+        gx_masked_lm.data.close(&o.c);
     }
 }
 
@@ -704,15 +704,16 @@ TEST(the_baseline_is_the_loss_of_frequencies)
     put("base.txt", "a b\na\n\na b\n"); // trained on: a twice, b once
     const GxMaskedLm options = options_of(0.15, 0.3, 0, 0);
     if (!opened(&o, "base.txt", 8, &options)) return;
-    CHECK(gx_masked_lm.baseline(&o.c, &metric, &err) == GX_OK && !strcmp(metric.name, "unigram_loss"), "%s",
+    CHECK(gx_masked_lm.metrics.baseline(&o.c, &metric, &err) == GX_OK && !strcmp(metric.name, "unigram_loss"), "%s",
           err.message);
     const double expected = -(log(3.0 / (3 + VOCAB)) + log(2.0 / (3 + VOCAB))) / 2;
     CHECK(fabs(metric.value - expected) < 1e-12, "%g, expected %g", metric.value, expected);
-    gx_masked_lm.close(&o.c);
+    gx_masked_lm.data.close(&o.c);
     const GxMaskedLm none = options_of(0.15, 0, 0, 0);
     if (!opened(&o, "base.txt", 8, &none)) return;
-    CHECK(gx_masked_lm.baseline(&o.c, &metric, &err) == GX_OK && metric.name == NULL, "without validation: none");
-    gx_masked_lm.close(&o.c);
+    CHECK(gx_masked_lm.metrics.baseline(&o.c, &metric, &err) == GX_OK && metric.name == NULL,
+          "without validation: none");
+    gx_masked_lm.data.close(&o.c);
 }
 
 TEST(metrics_are_losses_perplexity_and_pairs_that_are_right)
@@ -727,8 +728,8 @@ TEST(metrics_are_losses_perplexity_and_pairs_that_are_right)
     g.device = gx_device_cpu(), g.world = 1;
     losses.sum[0] = 30, losses.count[0] = 20, losses.sum[1] = 3, losses.count[1] = 4;
     c.right = 5;
-    CHECK(gx_masked_lm.metrics(&g, &c, &losses, m) == 3 && !strcmp(m[0].name, "loss") && m[1].value == exp(1.5) &&
-              !strcmp(m[2].name, "accuracy") && m[2].value == 0.25 && m[2].better == 1,
+    CHECK(gx_masked_lm.metrics.compute(&g, &c, &losses, m) == 3 && !strcmp(m[0].name, "loss") &&
+              m[1].value == exp(1.5) && !strcmp(m[2].name, "accuracy") && m[2].value == 0.25 && m[2].better == 1,
           "without pairs");
     losses.sum[1] = 3;
     c.nsp = 1;
@@ -736,10 +737,10 @@ TEST(metrics_are_losses_perplexity_and_pairs_that_are_right)
     b.target[1].logits = gx_rows(results, GX_F32, 3, 2);
     c.pairs = b.target[1].logits, c.pairs_host = results;
     for (int again = 0; again < 2; again++) {
-        gx_masked_lm.see(&g, &c, NULL);
-        gx_masked_lm.see(&g, &c, &b);
-        gx_masked_lm.see(&g, &c, &b);
-        CHECK(gx_masked_lm.metrics(&g, &c, &losses, m) == 6, "with pairs");
+        gx_masked_lm.batch.see(&g, &c, NULL);
+        gx_masked_lm.batch.see(&g, &c, &b);
+        gx_masked_lm.batch.see(&g, &c, &b);
+        CHECK(gx_masked_lm.metrics.compute(&g, &c, &losses, m) == 6, "with pairs");
         CHECK(m[0].value == 2.25 && m[1].value == 1.5 && m[2].value == exp(1.5) && m[3].value == 0 &&
                   m[4].value == 0.75,
               "losses");
@@ -827,12 +828,12 @@ TEST(the_tokenizer_is_the_models_where_no_other_is_named)
     snprintf(o.c.tokenizer_folder, GX_PATH, "%s", path_of("words"));
     snprintf(o.c.train_data, GX_PATH, "%s", path_of("nowhere.txt"));
     o.setup.seq_len = 128, o.setup.is_dry = 1, o.setup.model = "";
-    CHECK(gx_masked_lm.open(&o.g, &o.c, &o.setup) == GX_OK && o.setup.vocab == VOCAB, "%s", o.g.error.message);
+    CHECK(gx_masked_lm.data.open(&o.g, &o.c, &o.setup) == GX_OK && o.setup.vocab == VOCAB, "%s", o.g.error.message);
     Batch b;
     lay(&b, &o, 2);
     CHECK(b.b.target[0].n == 2 * gx_mask_most(128, 0.15), "rows that are planned: %ld", (long)b.b.target[0].n);
     free(b.block);
-    gx_masked_lm.close(&o.c);
+    gx_masked_lm.data.close(&o.c);
 }
 
 TEST(sentences_that_are_too_long_lose_their_ends_and_that_is_said_once)
@@ -845,7 +846,7 @@ TEST(sentences_that_are_too_long_lose_their_ends_and_that_is_said_once)
               strstr(logged.text, "the first in line 2"),
           "%d messages: %s", logged.n, logged.text);
     CHECK(o.c.text.tokens == 8 && o.c.text.token[4] == NUMBER + 3, "%ld tokens", (long)o.c.text.tokens);
-    gx_masked_lm.close(&o.c);
+    gx_masked_lm.data.close(&o.c);
 }
 
 TEST(a_text_of_words_that_the_tokenizer_does_not_know_is_said)
@@ -856,11 +857,11 @@ TEST(a_text_of_words_that_the_tokenizer_does_not_know_is_said)
     put("most.txt", "\xE2\x82\xAC ab \xE2\x82\xAC\n"); // a ##b is one word
     if (!opened(&o, "half.txt", 8, &options)) return;
     CHECK(logged.n == 0, "%s", logged.text);
-    gx_masked_lm.close(&o.c);
+    gx_masked_lm.data.close(&o.c);
     if (!opened(&o, "most.txt", 8, &options)) return;
     CHECK(logged.n == 1 && strstr(logged.text, "most.txt: 67% of its words are [UNK]: the tokenizer (wordpiece-1057-"),
           "%s", logged.text);
-    gx_masked_lm.close(&o.c);
+    gx_masked_lm.data.close(&o.c);
 }
 
 TEST(names_of_special_tokens_in_a_text_are_tokens_or_letters)
@@ -876,7 +877,7 @@ TEST(names_of_special_tokens_in_a_text_are_tokens_or_letters)
         for (int64_t i = 0; i < o.c.text.tokens; i++) special += o.c.text.token[i] == MASK || o.c.text.token[i] == SEP;
         CHECK(special == (k < 2 ? 2 : 0) && (k == 2 || o.c.text.tokens == 4), "%s: %ld of %ld tokens are special",
               splits[k], (long)special, (long)o.c.text.tokens);
-        gx_masked_lm.close(&o.c);
+        gx_masked_lm.data.close(&o.c);
     }
 }
 
@@ -891,7 +892,7 @@ TEST(the_text_is_the_same_for_any_number_of_threads)
           o.g.error.message);
     CHECK(one.tokens == o.c.text.tokens && !memcmp(one.token, o.c.text.token, (size_t)one.tokens * 4), "tokens");
     gx_sentences_close(&one);
-    gx_masked_lm.close(&o.c);
+    gx_masked_lm.data.close(&o.c);
 }
 
 // ---- a BERT is trained ---------------------------------------------------------------------------------------------
@@ -915,7 +916,7 @@ static int64_t right_of(GxContext *g, const GxBatch *b)
     if (!CHECK(t->n <= MOST, "%ld masks", (long)t->n)) return 0;
     t->labels = t->labels_host = NULL, t->right = NULL, other.target[1].labels = NULL;
     t->logits = gx_rows(logits, GX_F32, t->n, VOCAB);
-    gx_runner_forward(g, &running->session.runner, &other);
+    gx_runner_forward(g, &running->session.runner, &other, NULL);
     for (int64_t i = 0; i < t->n; i++) {
         const int32_t label = b->target[0].labels[i];
         int larger = 0;
@@ -925,8 +926,7 @@ static int64_t right_of(GxContext *g, const GxBatch *b)
     }
     t->logits = gx_no_rows(), t->labels = labels, t->right = &counted;
     double loss[GX_MAX_LOSSES] = {0}; // not the validation's
-    for (int k = 0; k < GX_MAX_LOSSES; k++) other.target[k].loss = &loss[k];
-    gx_runner_forward(g, &running->session.runner, &other);
+    gx_runner_forward(g, &running->session.runner, &other, loss);
     CHECK(counted == half, "of every second label %ld are right, the head says %ld", (long)half, (long)counted);
     return right;
 }
@@ -937,7 +937,7 @@ static int64_t seen_right;
 static void see_pairs(GxContext *g, void *self, const GxBatch *b)
 {
     const GxMaskedLm *c = (const GxMaskedLm *)self;
-    gx_masked_lm.see(g, self, b);
+    gx_masked_lm.batch.see(g, self, b);
     if (!b) seen_pairs = 0;
     for (int64_t i = 0; b && c->nsp && g->world == 1 && i < b->target[1].n; i++) {
         const float *x = (const float *)c->pairs_host + 2 * i;
@@ -961,7 +961,7 @@ static int train_task(GxContext *g, int argc, char **argv)
     }
     g->reporter = &reporter;
     g->log.write = hear_log;
-    task.see = see_pairs;
+    task.batch.see = see_pairs;
     if (g->world == 1) running = &t;
     gx_trainer_open(&t, g, &gx_bert, &task, NULL, argc, own);
     while (gx_trainer_next(&t)) {

@@ -591,7 +591,7 @@ static void *astray_main(void *user)
     if (test_model_open_split(t, &model_config, a->mode, T, l->samples[0], 7, &a->r.comm, 1, l->tp, NULL)) {
         gx_model_init(&t->g, &t->m, 42);
         test_put_batch(t, &batch, 0);
-        if (a->leaves) batch.target[0].loss = &t->g.step->loss_sum[0], gx_runner_forward(&t->g, &t->r, &batch);
+        if (a->leaves) gx_runner_forward(&t->g, &t->r, &batch, t->g.step->loss_sum);
         else gx_runner_train(&t->g, &t->r, &batch, NULL, NULL);
     }
     snprintf(a->r.result.error, sizeof a->r.result.error, "%s", t->g.error.message);
@@ -766,7 +766,7 @@ static void *asker_main(void *user)
     if (test_model_open(t, &model_config, &test_serial, T, 1, 7, &a->comm, 1)) {
         static const int32_t tokens[T] = {0};
         GxBatch b = GX_ZERO;
-        b.T = T, b.B = 1, b.runs = gx_runs_one(T, 0), b.is_training = 1;
+        b.T = T, b.B = 1, b.runs = gx_runs_one(T, 0);
         b.tokens = b.target[0].labels = tokens;
         test_put_batch(t, &b, 0);
         gx_model_init(&t->g, &t->m, 42);

@@ -124,6 +124,7 @@ typedef struct {
     const Way *way;
     TestModel *t[STAGES];
     Flight flight[MICRO];
+    const int64_t *labels; // of the window
     Areas areas;
 } Hand;
 
@@ -155,8 +156,6 @@ static void flight_open(Hand *h, Flight *f)
         f->slot[u] = (char *)aligned_alloc(GX_ALIGN, (size_t)gx_round_up(f->slot_bytes[u] + 1, GX_ALIGN));
         areas_add(&h->areas, f->slot[u], f->slot_bytes[u]);
     }
-    for (int i = 0; i < GX_MAX_LOSSES; i++) f->b.target[i].loss = &f->loss[i];
-    f->b.is_training = 1;
 }
 
 static void flight_close(Hand *h, Flight *f)
@@ -232,6 +231,7 @@ static void call_unit(Hand *h, char what, int u, int micro_batch)
                   dy = u < HEAD ? state_of(f->dx[stage][u + 1]) : none;
     char name[40];
     p.g = &t->g, p.m = &t->m, p.b = &f->b, p.slot = &slot, p.unit = u, p.defers_weights = h->way->defers;
+    p.is_training = 1, p.losses.count = h->labels, p.losses.sum = f->loss;
     gx_slot_layout(&p, f->slot[u]);
     snprintf(name, sizeof name, "%c of unit %d, micro-batch %d,", what, u, micro_batch);
     if (h->way->poisons) {
@@ -312,8 +312,7 @@ static void run_by_hand(Kept *k, const Way *way, const GxBatch *batch)
         k->t[0]->r.counts(k->t[0]->r.task, &batch[i], labels);
         flight_open(h, &h->flight[i]);
     }
-    for (int i = 0; i < MICRO * GX_MAX_LOSSES; i++)
-        h->flight[i / GX_MAX_LOSSES].b.target[i % GX_MAX_LOSSES].count = &labels[i % GX_MAX_LOSSES];
+    h->labels = labels;
     for (const char *word = way->script; word; word = strchr(word, ' ') ? strchr(word, ' ') + 1 : NULL)
         call_units(h, word);
     for (int i = 0; i < MICRO; i++)

@@ -206,9 +206,9 @@ static const GxField *find_option(const char *name)
     (void)llama;
     for (int f = 0; f < 2; f++)
         for (const GxTask *const *t = families[f]->tasks; *t; t++) {
-            if ((*t)->size > sizeof self || families[f]->config_size > sizeof model) continue;
+            if ((*t)->options.size > sizeof self || families[f]->config_size > sizeof model) continue;
             gx_config_open(&c);
-            if (gx_config_add(&c, "task", (*t)->fields, (*t)->n_fields, self, &e) != GX_OK ||
+            if (gx_config_add(&c, "task", (*t)->options.fields, (*t)->options.n_fields, self, &e) != GX_OK ||
                 gx_options_add(&c, &o, NULL, NULL, families[f]->name, &e) != GX_OK ||
                 gx_config_add(&c, "model", families[f]->fields, families[f]->n_fields, model, &e) != GX_OK)
                 continue;

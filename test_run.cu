@@ -476,9 +476,9 @@ typedef struct {
     int32_t tokens[TEXT][WINDOW];
 } Counting;
 
-static void count_on(GxContext *g, void *user, const GxBatch *b)
+static void count_on(GxContext *g, void *user, const GxBatch *b, double *loss)
 {
-    (void)g;
+    (void)g, (void)loss;
     Counting *c = (Counting *)user;
     const int64_t row = b->target[0].rows_host[0], V = b->target[0].logits.cols;
     float *logits = (float *)b->target[0].logits.data;
@@ -555,9 +555,9 @@ TEST(generation_sees_its_window_and_draws_known_tokens_alone)
     }
 }
 
-static void know_nothing(GxContext *g, void *user, const GxBatch *b)
+static void know_nothing(GxContext *g, void *user, const GxBatch *b, double *loss)
 {
-    (void)g, (void)user;
+    (void)g, (void)user, (void)loss;
     memset(b->target[0].logits.data, 0, (size_t)gx_rows_bytes(b->target[0].logits));
 }
 
@@ -579,10 +579,10 @@ TEST(every_generated_token_is_drawn_by_its_own_place)
     }
 }
 
-static void spell_on(GxContext *g, void *user, const GxBatch *b)
+static void spell_on(GxContext *g, void *user, const GxBatch *b, double *loss)
 {
     const int64_t row = b->target[0].rows_host[0];
-    (void)g;
+    (void)g, (void)loss;
     *(int64_t *)user = b->runs.run[0].position + row + 1;
     memset(b->target[0].logits.data, 0, 256 * sizeof(float));
     ((float *)b->target[0].logits.data)[b->tokens[row] + 1] = 5;
@@ -601,8 +601,8 @@ TEST(the_sample_of_a_text_model_sees_at_most_as_many_bytes_as_it_was_trained_on)
         if (!open_writer(&o, 1)) return;
         self.tokenizer = gx_tokenizer_bytes(), self.sample_tokens = 6;
         snprintf(self.sample_prompt, sizeof self.sample_prompt, "%s", prompt[i]);
-        gx_causal_lm.allocate(&o.g, &self, &o.m, WINDOW);
-        char *text = gx_causal_lm.sample(&o.g, &self, &forward, 1);
+        gx_causal_lm.batch.allocate(&o.g, &self, &o.m, WINDOW);
+        char *text = gx_causal_lm.output.sample(&o.g, &self, &forward, 1);
         snprintf(expected, sizeof expected, "%sdefghi", prompt[i]);
         CHECK(text && !strcmp(text, expected) && seen >= 2 && seen <= WINDOW, "\"%s\", %ld seen; %s", text ? text : "",
               (long)seen, o.g.error.message);
@@ -1914,7 +1914,7 @@ TEST(the_axis_of_a_picture_says_what_the_loss_is_measured_in_where_the_task_does
     CHECK(gx_plot_loss(log, svg_path, "any task", NULL, &err) == GX_OK &&
               gx_file_read(svg_path, 1 << 20, &text, &bytes, &err) == GX_OK && strstr(text, ">loss</text>"),
           "%s%s", err.message, text ? text : "");
-    CHECK(!strcmp(gx_causal_lm.loss_unit, "nats per token"), "of a language model: %s", gx_causal_lm.loss_unit);
+    CHECK(!strcmp(gx_causal_lm.loss.unit, "nats per token"), "of a language model: %s", gx_causal_lm.loss.unit);
     free(text);
     remove_folder(folder);
 }
@@ -1952,7 +1952,7 @@ static void keys_of(KeyData *data, GxRecordKey key[KEY_B])
     int32_t column[KEY_NUMBERS + 4];
     uint8_t is_kept[KEY_B];
     g.device = gx_device_cpu(), g.world = 1;
-    task.layout = lay_keys;
+    task.batch.layout = lay_keys;
     s->g = &g, s->run = r, r->task = &task, r->self = data;
     r->chosen.tuning = GX_TUNING_SIDE_ONLY, r->chosen.side_cache = GX_SIDE_CACHE_MEMORY;
     CHECK(gx_side_cache_watch(r, &g.error) == GX_OK && r->extends.open(r->extends.self, s, KEY_B, KEY_B) == GX_OK, "%s",

@@ -149,7 +149,7 @@ static Window one_window(const Layout *l, const GxRunnerSpec *spec, int is_drawn
     w.grads = test_kept(t, t->m.store.grads, t->m.store.trained_n);
     memset(step.loss_sum, 0, sizeof step.loss_sum);
     gx_to_device(&t->g, t->g.step, &step, sizeof step);
-    for (int i = 0; i < l->micro; i++) batch[i].is_training = 0, gx_runner_forward(&t->g, &t->r, &batch[i]);
+    for (int i = 0; i < l->micro; i++) gx_runner_forward(&t->g, &t->r, &batch[i], t->g.step->loss_sum);
     step = test_step(t);
     w.validation = step.loss_sum[0];
     CHECK(!gx_failed(&t->g), "%s", t->g.error.message);

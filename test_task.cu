@@ -54,8 +54,8 @@ static void copy_draw(const Copy *c, GxBatch *b, int32_t *tokens, uint64_t seed,
     int32_t *labels = tokens + b->T * b->B;
     for (int64_t i = 0; i < b->B; i++)
         for (int64_t t = 0; t < b->T; t++) {
-            const GxRandom4 r = gx_philox(seed, (uint64_t)(b->first_sample + i), (uint32_t)t, 99);
-            const int counts = b->first_sample + i < end;
+            const GxRandom4 r = gx_philox(seed, (uint64_t)(b->sample + i), (uint32_t)t, 99);
+            const int counts = b->sample + i < end;
             tokens[t * b->B + i] = (int32_t)(r.w[0] % (uint32_t)c->symbols);
             labels[t * b->B + i] = counts ? tokens[t * b->B + i] : GX_IGNORE_INDEX;
         }
@@ -65,7 +65,7 @@ static GxStatus copy_fill(GxContext *g, void *self, GxBatch *b, void *host_copy,
 {
     const Copy *c = (const Copy *)self;
     (void)g;
-    if (!strcmp(c->fail, "fill") && b->first_sample >= 8) return GX_FAIL(err, GX_ERR_IO, "copy has no more samples");
+    if (!strcmp(c->fail, "fill") && b->sample >= 8) return GX_FAIL(err, GX_ERR_IO, "copy has no more samples");
     copy_draw(c, b, (int32_t *)host_copy, seed, INT64_MAX);
     return GX_OK;
 }
@@ -103,42 +103,63 @@ static int copy_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetr
 }
 
 static const GxTask copy = {
-    "copy",
-    sizeof(Copy),
-    GX_FIELDS(copy_options),
-    copy_own,
-    1,
-    "samples",
-    copy_options,
-    1,
-    "with other symbols",
-    copy_open,
-    copy_close,
-    NULL, // request
-    copy_describe,
-    NULL, // baseline
-    NULL, // take
-    gx_task_layout_labels,
-    copy_fill,
-    copy_held_out,
-    copy_fill_held_out,
-    copy_counts,
-    NULL, // see
-    copy_metrics,
-    NULL, // sample
-    NULL, // write
-    NULL, // changed
-    NULL, // loss_names
-    NULL, // confusion
-    NULL, // predicts
-    NULL, // predict
-    NULL, // loss_unit
-    NULL, // lacks
-    NULL, // best_metric: the loss
-    NULL, // defaults
-    NULL, // prepare
-    NULL, // progress
-    NULL, // show
+    "copy", // name
+    {
+        // options
+        sizeof(Copy),            // size
+        GX_FIELDS(copy_options), // fields, n_fields
+        copy_own,                // own
+        NULL,                    // defaults
+    },
+    {
+        // loss
+        1,         // n
+        NULL,      // names
+        "samples", // counted
+        NULL,      // unit
+        NULL,      // best_metric
+    },
+    {
+        // data
+        copy_open,     // open
+        copy_close,    // close
+        NULL,          // head
+        copy_describe, // describe
+        NULL,          // show
+        NULL,          // prepare
+    },
+    {
+        // checkpoint
+        copy_options, 1, // identity, n_identity
+        // elsewhere
+        "with other symbols",
+        NULL, // write
+        NULL, // changed
+    },
+    {
+        // batch
+        NULL,                  // allocate
+        gx_task_layout_labels, // layout
+        copy_fill,             // fill
+        copy_counts,           // counts
+        copy_held_out,         // held_out
+        copy_fill_held_out,    // fill_held_out
+        NULL,                  // see
+    },
+    {
+        // metrics
+        copy_metrics, // compute
+        NULL,         // progress
+        NULL,         // baseline
+        NULL,         // lacks
+        NULL,         // confusion
+    },
+    {
+        // output
+        NULL, // sample
+        NULL, // predicts
+        NULL, // predict
+    },
 };
 
 // ---- a program that trains it --------------------------------------------------------------------------------------
@@ -322,10 +343,10 @@ TEST(every_task_says_its_metrics_before_there_is_a_validation)
         GxContext g = GX_ZERO;
         GxMetric metric[GX_MAX_METRICS];
         char names[200] = "";
-        void *self = calloc(1, list[i].task->size);
+        void *self = calloc(1, list[i].task->options.size);
         if (list[i].task == &gx_classification) ((GxClassification *)self)->problem = GX_PROBLEM_SINGLE;
         if (list[i].task == &gx_embedding_task) ((GxEmbeddingTask *)self)->held_out.per = 2;
-        const int n = list[i].task->metrics(&g, self, NULL, metric);
+        const int n = list[i].task->metrics.compute(&g, self, NULL, metric);
         for (int m = 0; m < n; m++) {
             snprintf(names + strlen(names), sizeof names - strlen(names), "%s ", metric[m].name);
             CHECK(metric[m].better, "%s: nobody knows whether a larger %s is better", list[i].task->name,
@@ -338,9 +359,10 @@ TEST(every_task_says_its_metrics_before_there_is_a_validation)
     GxContext g = GX_ZERO;
     GxMetric metric[GX_MAX_METRICS];
     masked.nsp = 1;
-    CHECK(gx_masked_lm.metrics(&g, &masked, NULL, metric) == 6 && !strcmp(metric[5].name, "nsp_accuracy"), "of pairs");
-    CHECK(!strcmp(gx_masked_lm.lacks(&masked, "nsp_accuracy"), "needs --nsp true"), "pairs");
-    CHECK(!gx_masked_lm.lacks(&masked, "accuracy"), "it has the accuracy of masked tokens always");
+    CHECK(gx_masked_lm.metrics.compute(&g, &masked, NULL, metric) == 6 && !strcmp(metric[5].name, "nsp_accuracy"),
+          "of pairs");
+    CHECK(!strcmp(gx_masked_lm.metrics.lacks(&masked, "nsp_accuracy"), "needs --nsp true"), "pairs");
+    CHECK(!gx_masked_lm.metrics.lacks(&masked, "accuracy"), "it has the accuracy of masked tokens always");
 }
 
 // ---- the best validation -------------------------------------------------------------------------------------------
@@ -370,7 +392,7 @@ static const char *scored_lacks(const void *self, const char *metric)
 static int train_scored(const char *name, const double *scores, int n, const char *more)
 {
     GxTask scored = copy;
-    scored.metrics = scored_metrics, scored.lacks = scored_lacks;
+    scored.metrics.compute = scored_metrics, scored.metrics.lacks = scored_lacks;
     for (int i = 0; i < 32; i++) script[i] = scores[gx_max(0, gx_min(i / 2, n) - 1)];
     task = &scored;
     char flags[900];
@@ -689,12 +711,12 @@ TEST(losses_that_have_names_and_targets_are_logged_one_by_one)
 {
     static const char *const names[] = {"copy_loss", "other_loss"};
     GxTask two = copy;
-    two.losses = 2, two.loss_names = names;
+    two.loss.n = 2, two.loss.names = names;
     task = &two;
     CHECK(train("one_of_two", "--max_steps 2 --micro_batch_size 2") == 0, "%s", said.log);
     CHECK(!file_says("one_of_two/log.jsonl", "_loss\": null") && !file_says("one_of_two/log.jsonl", "copy_loss"),
           "a loss without a target is logged");
-    two.layout = lay_both;
+    two.batch.layout = lay_both;
     CHECK(train("two", "--max_steps 2 --micro_batch_size 2") == 0, "%s", said.log);
     task = &copy;
     char *log = read_file("two/log.jsonl");
@@ -800,8 +822,8 @@ TEST(its_options_are_options_of_the_program_and_agreed_on)
     gx_config_open(&c);
     GxTrainOptions o;
     CHECK(gx_options_add(&c, &o, NULL, NULL, "llama", &err) == GX_OK &&
-              gx_config_add(&c, copy.name, copy.fields, copy.n_fields, &self, &err) == GX_OK &&
-              gx_options_shared(&c, "p", copy.own, &text, &bytes, &err) == GX_OK,
+              gx_config_add(&c, copy.name, copy.options.fields, copy.options.n_fields, &self, &err) == GX_OK &&
+              gx_options_shared(&c, "p", copy.options.own, &text, &bytes, &err) == GX_OK,
           "%s", err.message);
     CHECK(text && strstr(text, "\"symbols\"") && !strstr(text, "\"note\"") && !strstr(text, "\"output_dir\""), "%s",
           text);
@@ -825,7 +847,7 @@ TEST(a_task_with_more_losses_than_models_have_is_refused)
     GxTrainer t;
     GxTask two = copy;
     char *argv[] = {(char *)"train"};
-    two.losses = GX_MAX_LOSSES + 1;
+    two.loss.n = GX_MAX_LOSSES + 1;
     g.device = gx_device_cpu(), g.world = 1, g.log.write = hear_log;
     memset(&said, 0, sizeof said), memset(&told, 0, sizeof told);
     CHECK(gx_trainer_open(&t, &g, &gx_llama, &two, NULL, 1, argv) == GX_ERR_UNSUPPORTED &&
@@ -1235,7 +1257,7 @@ TEST(causal_lm_says_a_loss_in_bits_per_byte)
     GxLosses losses = GX_ZERO;
     GxMetric metric[GX_MAX_METRICS];
     losses.sum[0] = 30, losses.count[0] = 20;
-    CHECK(gx_causal_lm.metrics(NULL, &self, &losses, metric) == 2, "two metrics");
+    CHECK(gx_causal_lm.metrics.compute(NULL, &self, &losses, metric) == 2, "two metrics");
     CHECK(!strcmp(metric[0].name, "loss") && metric[0].value == 1.5, "%s %g", metric[0].name, metric[0].value);
     CHECK(!strcmp(metric[1].name, "bits_per_byte") && fabs(metric[1].value - 1.5 / log(2.0)) < 1e-12, "%s %g",
           metric[1].name, metric[1].value);
@@ -1260,23 +1282,23 @@ TEST(causal_lm_trains_on_the_first_part_of_its_text_and_validates_on_the_rest)
     CHECK(gx_file_write(self.train_data, text, BYTES, &g.error) == GX_OK, "%s", g.error.message);
     g.device = gx_device_cpu(), g.world = 1;
     self.validation_fraction = (double)HELD / BYTES;
-    if (!CHECK(gx_causal_lm.open(&g, &self, &setup) == GX_OK, "%s", g.error.message)) return;
-    const int64_t samples = gx_causal_lm.held_out(&self);
+    if (!CHECK(gx_causal_lm.data.open(&g, &self, &setup) == GX_OK, "%s", g.error.message)) return;
+    const int64_t samples = gx_causal_lm.batch.held_out(&self);
     CHECK(samples == (HELD - 1) / T, "%ld samples of %d tokens are held out", (long)samples, T);
     b.T = T, b.B = B;
-    for (b.first_sample = 0; b.first_sample < samples + B; b.first_sample += B) {
-        gx_causal_lm.fill(&g, &self, &b, host_copy, 7, &g.error);
+    for (b.sample = 0; b.sample < samples + B; b.sample += B) {
+        gx_causal_lm.batch.fill(&g, &self, &b, host_copy, 7, &g.error);
         for (int i = 0; i < 2 * T * B; i++)
             CHECK(host_copy[i] < 'n', "it trains on %c, which is held out", host_copy[i]);
-        gx_causal_lm.fill_held_out(&g, &self, &b, host_copy, samples, &g.error);
+        gx_causal_lm.batch.fill_held_out(&g, &self, &b, host_copy, samples, &g.error);
         for (int i = 0; i < T * B; i++) {
-            const int64_t sample = b.first_sample + i % B, at = BYTES - HELD + sample * T + i / B;
+            const int64_t sample = b.sample + i % B, at = BYTES - HELD + sample * T + i / B;
             const int label = sample < samples ? text[at + 1] : GX_IGNORE_INDEX;
             CHECK((sample >= samples || host_copy[i] == text[at]) && host_copy[T * B + i] == label,
                   "held-out sample %ld: token %d, label %d", (long)sample, host_copy[i], host_copy[T * B + i]);
         }
     }
-    gx_causal_lm.close(&self);
+    gx_causal_lm.data.close(&self);
 }
 
 TEST(labels_that_are_ignored_are_not_counted)

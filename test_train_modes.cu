@@ -261,6 +261,11 @@ TEST(the_first_lines_say_the_mode_and_how_the_ranks_are_arranged)
         {"train_llama_galaxy", "--ranks 2 --seq_scatter_list 30,2", "(of the ranks: "},
         {"train_llama_galaxy2", "--ranks 4 --tp 1", "mode galaxy2 1 x dp 4, "},
         {"train_llama", "--freeze *mlp*", "M of them trained, fp32"},
+        {"train_llama", "--ranks 2 --mode galaxy",
+         "mode galaxy is composed of its blocks' methods (galaxy/model/mode.h);\n"
+         "    train_galaxy.cu is in train_llama_galaxy\n"},
+        {"train_llama_galaxy", "--ranks 2", "mode galaxy is computed by train_galaxy.cu\n"},
+        {"train_llama_pp", "--ranks 2 --pp 2", "steps are written by this program's own schedule, \"pp\"\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (!use_program(cases[i].program)) return;

@@ -150,7 +150,7 @@ static void reference_batch(TestReference *r)
     b->positions = positions;
     const int32_t *number = reference_rotated(r, "documents"), *mask = reference_rotated(r, "mask");
     if (number || mask) reference_documents(r, number, mask);
-    b->first_sample = reference_integer(r, "first_sample", 0);
+    b->window_sample = reference_integer(r, "first_sample", 0);
     r->seed = (uint64_t)reference_integer(r, "seed", 0), r->step = (uint64_t)reference_integer(r, "step", 0);
     r->has_dropout = reference_find(r, "seed") != NULL;
 }

@@ -198,8 +198,7 @@ static void test_model_dry_run(TestModel *t, GxContext *dry, int64_t T, int64_t 
     for (int i = 0; i < t->m.table.n; i++)
         if (t->m.table.row[i].quantized) gx_quantize_plan(dry, &t->m.store, i);
     gx_runner_train(dry, &t->r, b, NULL, NULL);
-    b[0].is_training = 0;
-    gx_runner_forward(dry, &t->r, &b[0]);
+    gx_runner_forward(dry, &t->r, &b[0], dry->step->loss_sum);
     test_plan_reading(t, dry);
 }
 

@@ -205,7 +205,8 @@ static inline void fill_window(const Layout *l, int64_t step, int64_t begin, int
             }
         batch[i].tokens = token, batch[i].target[0].labels = label, batch[i].T = T, batch[i].B = B,
         batch[i].runs = gx_runs_one(T, 0);
-        batch[i].first_sample = samples[0] - step * window; // so that a graph of one step is that of the next, too
+        batch[i].number = i,
+        batch[i].window_sample = samples[0] - step * window; // so that a graph of one step is that of the next, too
         if (test_subject) test_subject->fill(l, &batch[i], samples, label + T * MAX_COLUMNS);
     }
 }
@@ -386,10 +387,9 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
     fill_window(l, 0, begin, B, micro, batch, tokens);
     for (int i = 0; i < micro; i++) {
         shorten(&batch[i], SHORT_T);
-        for (int k = 0; k < GX_MAX_LOSSES; k++) batch[i].target[k].loss = &g->step->loss_sum[k];
         test_put_batch_values(t, &batch[i], i, values_of());
     }
-    gx_runner_evaluate(g, &t->r, batch, micro);
+    gx_runner_evaluate(g, &t->r, batch, micro, g->step->loss_sum);
     gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, g->step->loss_sum, GX_MAX_LOSSES, GX_F64);
     step = test_step(t);
     for (int k = 0; k < GX_MAX_LOSSES; k++) out->validation += step.loss_sum[k];
@@ -421,7 +421,7 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
         batch[i].target[0].logits = gx_rows(logits + i * n, GX_F32, B, outputs_of());
     }
     g->recorder = &out->evaluation;
-    gx_runner_evaluate(g, &t->r, batch, shown);
+    gx_runner_evaluate(g, &t->r, batch, shown, NULL);
     g->recorder = NULL;
     if (shows) out->logits = test_kept(t, logits, shown * n);
 }

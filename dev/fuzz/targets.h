@@ -183,7 +183,8 @@ static void options_open(Options *x, const char *mode)
     x->has_mode = gx_mode_methods(mode, &methods);
     if (x->has_mode) x->mode = gx_composed(mode, methods);
     gx_config_open(&x->config);
-    gx_config_add(&x->config, gx_causal_lm.name, gx_causal_lm.fields, gx_causal_lm.n_fields, &x->task, &e);
+    gx_config_add(&x->config, gx_causal_lm.name, gx_causal_lm.options.fields, gx_causal_lm.options.n_fields, &x->task,
+                  &e);
     gx_options_add(&x->config, &x->o, x->has_mode ? &x->mode : NULL, NULL, "llama", &e);
     gx_config_add(&x->config, "model", gx_llama.fields, gx_llama.n_fields, &x->model, &e);
     EXPECT(e.code == GX_OK, "the tables: %s", e.message);
@@ -236,8 +237,8 @@ static int dry_run(GxContext *g, int argc, char **argv)
     g->log.write = hear_log;
     if (gx_trainer_open(&t, g, &gx_llama, &gx_causal_lm, NULL, argc, argv) != GX_OK) expect_message(&g->error, NULL);
     else
-        EXPECT(t.session.plan.arena > 0 && t.session.plan.comm >= 0 && t.session.plan.most >= t.session.plan.least && t.session.plan.flops > 0 &&
-                   isfinite(t.session.plan.flops_all),
+        EXPECT(t.session.plan.arena > 0 && t.session.plan.comm >= 0 && t.session.plan.most >= t.session.plan.least &&
+                   t.session.plan.flops > 0 && isfinite(t.session.plan.flops_all),
                "a plan of %ld bytes and %g FLOPs", (long)t.session.plan.arena, t.session.plan.flops);
     return gx_trainer_close(&t);
 }
@@ -1845,7 +1846,7 @@ static int agree_make(Case *c)
     char *text;
     int64_t n;
     options_open(&x, "");
-    gx_options_shared(&x.config, "galaxy, a program", gx_causal_lm.own, &text, &n, &e);
+    gx_options_shared(&x.config, "galaxy, a program", gx_causal_lm.options.own, &text, &n, &e);
     for (int i = 0; i < 2; i++) {
         case_text(&c[i], "first.json", text);
         case_text(&c[i], "mine.json", i ? "{\"the program\":\"another\"}" : text);

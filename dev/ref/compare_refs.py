@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 OPS = 2e-6     # relative: float64 results rounded to fp32, from inputs that may differ in their last bit
-MODELS = 2e-5  # relative, in each model's ref.safetensors, its curve and its runs.jsonl: fp32 sums in another order, through a few layers and ten steps
+MODELS = 2e-5  # relative, in each model's ref.safetensors, curve, runs.jsonl and log-likelihoods: fp32 sums in another order, through a few layers and ten steps
 NUMBERS = 1e-12 # float64 results, in .jsonl: absolute below 1, relative above
 SPREADS = 4    # AdamW runs may be this many times as far apart as runs that begin one ulp apart
 MAXIMA = 1.5   # by how much the farthest of many numbers rounded in another order may be off otherwise
@@ -112,7 +112,7 @@ def main(old, new):
         if file.endswith(".jsonl"):
             a, b = records(old / file), records(new / file)
             same(f"{file}: lines", len(a), len(b))
-            bound = MODELS if file.endswith("/runs.jsonl") else NUMBERS
+            bound = MODELS if file.endswith(("/runs.jsonl", "likelihood.jsonl")) else NUMBERS
             differences += [f"{file}:{i}: {x} before, {y} now" for i, (x, y) in enumerate(zip(a, b), 1) if not alike(x, y, bound)]
             continue
         if file.endswith((".txt", ".gguf")):

@@ -31,6 +31,7 @@ trap wait EXIT # where one fails, the others end first
 for models in refs bert_refs lora_refs tokens_refs bottleneck_refs side_refs prompt_refs prompt_v2_refs parallel_refs generate; do made_by $models --out build/refs; done
 made_by chat_refs --out build/refs/chat_train
 made_by dpo_refs --out build/refs
+made_by likelihood --models build/refs --out build/refs/likelihood.jsonl
 made_by quant_refs --out build/refs/quant
 wait %1
 "$python" dev/ref/compare_refs.py data/ref build/refs

@@ -146,9 +146,9 @@ static void gx__att_mask(const GxPairView *v, GxAttention *a)
 static void gx__att_dropout(const GxPairView *v, GxAttention *a)
 {
     const float p = v->spec->core.dropout;
-    a->dropout = v->b->is_training ? p : 0;
+    a->dropout = v->p->is_training ? p : 0;
     a->site = gx_view_dropout(v, GX_DROPOUT_ATT, p).site;
-    a->first_sample = v->b->first_sample, a->T = v->b->T;
+    a->first_sample = v->b->window_sample, a->T = v->b->T;
 }
 
 // 1: the attention operation's backward also applies RoPE's backward to dq and dk. It cannot if the gradients from

@@ -119,7 +119,7 @@ static void gx__head_cross_entropy(const GxPairView *v, const GxHeadScratch *s, 
     const int is_split = vocab->n > 1;
     void *dlogits = has_gradient ? logits.data : NULL;
     if (!is_split && !gx__head_counts_right(v, has_gradient) && !gx__head_asks_behind(v, has_gradient)) {
-        gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, v->target->count, weights, logits.dtype);
+        gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, gx_view_count(v), weights, logits.dtype);
         return;
     }
     gx_cross_entropy_maximum(g, s->maximum, logits.data, R, V, logits.dtype);
@@ -129,7 +129,7 @@ static void gx__head_cross_entropy(const GxPairView *v, const GxHeadScratch *s, 
                           logits.dtype);
     if (is_split) gx_all_reduce(g, GX_AXIS_TP, GX_SUM, s->sums, 2 * R, GX_F32);
     gx_view_at(v, GX_AT_CORE);
-    gx_cross_entropy_finish(g, losses, dlogits, dlogits, s->sums, labels, R, V, first, v->target->count, weights,
+    gx_cross_entropy_finish(g, losses, dlogits, dlogits, s->sums, labels, R, V, first, gx_view_count(v), weights,
                             logits.dtype);
 }
 
@@ -160,7 +160,7 @@ static void gx__head_weigh(const GxPairView *v, const GxHeadScratch *s, int64_t 
     }
     gx_to_host(v->g, w->losses, s->losses, 4 * all);
     if (gx_failed(v->g)) return;
-    if (v->g->device->computes) w->weigh(w->user, v->b);
+    if (v->g->device->computes) w->weigh(w->user, v->b, v->p->is_training);
     gx_to_device(v->g, s->losses, w->losses, 4 * all);
     gx_to_device(v->g, s->weights, w->weights, 4 * all);
 }
@@ -182,7 +182,7 @@ static void gx__head_loss_weighed(const GxPairView *v, GxRows din, GxRows in, in
             gx_to_host(v->g, v->target->weighing->behind + begin + r, s.sums + logits.rows, 4 * logits.rows);
     }
     gx__head_weigh(v, &s, begin);
-    if (in.rows && gx_adds_loss(v)) gx_sum(v->g, v->target->loss, s.losses + begin, in.rows, 1);
+    if (in.rows && gx_adds_loss(v)) gx_view_add_losses(v, s.losses + begin, in.rows);
     for (int64_t r = 0; r < in.rows && has_gradient && !gx_failed(v->g); r += chunk) {
         const GxRows logits = gx_some_rows(s.logits, 0, gx_min(chunk, in.rows - r)),
                      h = gx_some_rows(in, r, logits.rows);
@@ -215,7 +215,7 @@ static void gx__head_loss(const GxPairView *v, GxRows din, GxRows in, int has_gr
             gx__head_count_right(v, s.sums + rows, s.losses + r, host_copy + r, rows);
         if (has_gradient) gx__head_chunk_backward(v->p, &l, gx_some_rows(din, r, rows), logits, h);
     }
-    if (gx_adds_loss(v)) gx_sum(v->g, v->target->loss, s.losses, in.rows, 1);
+    if (gx_adds_loss(v)) gx_view_add_losses(v, s.losses, in.rows);
 }
 
 // Where the vocabulary is split, a row's logits are gathered from all ranks.
@@ -254,7 +254,7 @@ static void gx__head_forward(const GxPairView *v, GxRows out, GxRows in)
 {
     const GxTarget *t = v->target;
     (void)out;
-    if (v->b->is_training) return;
+    if (v->p->is_training) return;
     if (t->logits.data) gx__head_logits(v, in);
     if (t->labels) gx__head_loss(v, gx_no_rows(), in, 0);
 }

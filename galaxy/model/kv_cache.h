@@ -141,7 +141,7 @@ GxRows gx_kv_cache_rows(const GxPass *p)
     const GxKvCache *c = p->b->cache;
     const GxRuns *runs = &p->b->runs;
     const int64_t end = runs->run[0].position + runs->run[0].length;
-    if (p->b->is_training || runs->n != 1 || end > c->T || p->b->B != c->B) {
+    if (p->is_training || runs->n != 1 || end > c->T || p->b->B != c->B) {
         GX_FAIL(&p->g->error, GX_ERR_ARGUMENT,
                 "a batch of %ld columns up to position %ld for a cache of %ld columns and %ld positions; they must be "
                 "as many columns, one run of positions, and no training",

@@ -68,13 +68,14 @@ static void gx__labels_loss_of(const GxPairView *v, float *losses, GxRows output
     const int64_t R = outputs.rows, V = outputs.cols;
     switch (v->spec->core.loss) {
     case GX_CROSS_ENTROPY:
-        gx_cross_entropy(v->g, losses, d, outputs.data, t->labels + first, R, V, t->count, NULL, outputs.dtype);
+        gx_cross_entropy(v->g, losses, d, outputs.data, t->labels + first, R, V, gx_view_count(v), NULL, outputs.dtype);
         break;
     case GX_SQUARED_ERROR:
-        gx_squared_error(v->g, losses, d, outputs.data, t->values + first * V, R, V, t->count, outputs.dtype);
+        gx_squared_error(v->g, losses, d, outputs.data, t->values + first * V, R, V, gx_view_count(v), outputs.dtype);
         break;
     default:
-        gx_binary_cross_entropy(v->g, losses, d, outputs.data, t->values + first * V, R, V, t->count, outputs.dtype);
+        gx_binary_cross_entropy(v->g, losses, d, outputs.data, t->values + first * V, R, V, gx_view_count(v),
+                                outputs.dtype);
     }
 }
 
@@ -92,7 +93,7 @@ static void gx__labels_loss(const GxPairView *v, GxRows din, GxRows in, int has_
     float *losses = (float *)gx_scratch(v->g, GX_MEM_ACTIVATIONS, 4 * gx_picked_most(v, method, share.n));
     gx_linear_apply(v->p, &l, outputs, mine, 0);
     gx__labels_loss_of(v, losses, outputs, share.first, has_gradient);
-    if (share.split.n > 1 || gx_adds_loss(v)) gx_sum(v->g, v->target->loss, losses, share.n, 1);
+    if (share.split.n > 1 || gx_adds_loss(v)) gx_view_add_losses(v, losses, share.n);
     if (!has_gradient) return;
     gx_linear_apply_backward_input(v->p, &l, gx_some_rows(din, share.in_first, share.n), outputs, 0);
     gx_linear_apply_backward_weight(v->p, &l, outputs, mine);
@@ -114,7 +115,7 @@ static void gx__labels_forward(const GxPairView *v, GxRows out, GxRows in)
 {
     const GxTarget *t = v->target;
     (void)out;
-    if (v->b->is_training) return;
+    if (v->p->is_training) return;
     if (t->logits.data) gx__labels_outputs(v, in);
     if (t->labels || t->values) gx__labels_loss(v, gx_no_rows(), in, 0);
 }

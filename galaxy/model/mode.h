@@ -26,6 +26,7 @@ GX_MODES(GX__MODE_DECLARE)
 
 // The mode that executes what the layouts derive from any valid methods, serial among them.
 GxMode gx_composed(const char *name, GxMethods methods);
+int gx_mode_is_composed(const GxMode *mode); // 0: a source of its own has its functions
 
 // The methods of the mode with this name: "serial", or one of the list. Returns 0 if there is none.
 int gx_mode_methods(const char *name, GxMethods *methods);
@@ -111,6 +112,8 @@ GxMode gx_composed(const char *name, GxMethods methods)
     m.pair_backward = gx__mode_pair_backward;
     return m;
 }
+
+int gx_mode_is_composed(const GxMode *mode) { return mode->pair_forward == gx__mode_pair_forward; }
 
 int gx_mode_methods(const char *name, GxMethods *methods)
 {

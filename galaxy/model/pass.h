@@ -85,6 +85,8 @@ struct GxPass {
     const GxBatch *b;
     GxSlot *slot;
     int unit;
+    int is_training; // 0: only losses and outputs are computed, without dropout
+    GxLossSums losses;
     int defers_weights; // the slot owns what weight halves read; gx_unit_backward leaves them out, gx_unit_weight does
                         // them
     // from here on the unit's own, pair by pair
@@ -147,6 +149,8 @@ int64_t gx_picked_begin(const GxPairView *v, GxMethod by);
 const int32_t *gx_entered_rows(const GxPairView *v); // which rows of the stream enter the pair on this rank; NULL: all
 // 1 on the ranks whose losses are summed: of the ranks that compute the same rows, only the first.
 int gx_adds_loss(const GxPairView *v);
+const int64_t *gx_view_count(const GxPairView *v);                            // the divisor of a head's loss. NULL: 1
+void gx_view_add_losses(const GxPairView *v, const float *losses, int64_t n); // [n], to the sum of the head's loss
 // A head has nothing to do if its target has no row on any rank of the tp group, or asks for neither a loss nor logits.
 int gx_view_has_work(const GxPairView *v);
 int gx_head_writes_dx(const GxPass *p); // 1: a head writes the gradient of its input; 0: it adds to it
@@ -180,6 +184,7 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PASS_IMPLEMENTED)
 #define GX_PASS_IMPLEMENTED
+#include "../ops/elementwise.h"
 
 GxPairView gx_view(const GxPass *p, int k)
 {
@@ -288,6 +293,16 @@ const int32_t *gx_entered_rows(const GxPairView *v)
 
 int gx_adds_loss(const GxPairView *v) { return gx_view_method(v) == GX_METHOD_SP || v->m->member == 0; }
 
+const int64_t *gx_view_count(const GxPairView *v)
+{
+    return v->p->losses.count ? v->p->losses.count + v->spec->core.target : NULL;
+}
+
+void gx_view_add_losses(const GxPairView *v, const float *losses, int64_t n)
+{
+    if (v->p->losses.sum) gx_sum(v->g, v->p->losses.sum + v->spec->core.target, losses, n, 1);
+}
+
 int gx_view_has_work(const GxPairView *v)
 {
     const GxTarget *t = v->target;
@@ -306,10 +321,10 @@ int gx_head_writes_dx(const GxPass *p)
 GxDropout gx_view_dropout(const GxPairView *v, int which, float probability)
 {
     GxDropout d = gx_no_dropout();
-    if (!v->b->is_training) return d;
+    if (!v->p->is_training) return d;
     d.p = probability;
     d.site = gx_random_site(GX_SITE_DROPOUT, 2 * (GX_MAX_PAIRS + 1) * v->p->unit + 2 * v->k + which);
-    d.first_sample = v->b->first_sample, d.T = v->b->T, d.B = v->b->B;
+    d.first_sample = v->b->window_sample, d.T = v->b->T, d.B = v->b->B;
     d.first_row = gx_is_sp(v->m, v->m->mode->methods.con) ? gx_slice_begin(v->p) : 0;
     return d;
 }

@@ -49,7 +49,7 @@ typedef struct {
     // [n], in: how far each label's logit is from the largest of its row: 0 or less. Of a validation whose rows are not
     // split over ranks. NULL: not requested.
     float *behind;
-    void (*weigh)(void *user, const GxBatch *b);
+    void (*weigh)(void *user, const GxBatch *b, int is_training);
     void *user;
 } GxWeighing;
 
@@ -72,9 +72,6 @@ typedef struct {
     const int32_t *labels;      // [n], class numbers; GX_IGNORE_INDEX: the row does not count
     const int32_t *labels_host; // a copy in host memory; NULL: `labels` itself is in host memory
     const float *values;        // [n, outputs], for losses on numbers instead of classes
-    // The loss's divisor, in the device's memory: the number of labels in the whole window, on all ranks. NULL: 1
-    const int64_t *count;
-    double *loss;  // the head adds the sum of its losses
     GxRows logits; // [n, outputs]: where a validation writes the outputs, on every rank of a tp group; no rows: nowhere
     // For a validation of a head over a vocabulary, in host memory: the head adds the number of labels with the largest
     // logit. Each label is counted on one rank of a tp group only. NULL: not needed.
@@ -102,15 +99,20 @@ struct GxBatch {              // one micro-batch of this rank; its arrays lie in
     const int32_t *documents;
     GxTarget target[GX_MAX_LOSSES];
     int64_t T, B;
-    GxRuns runs;          // which positions the T rows have
-    int64_t first_sample; // the index of its first sample minus g->step->first_sample, for random numbers
-    int number;           // index of the micro-batch in the window
-    int64_t padding;      // how many of its rows are: set by whoever fills the batch
-    int is_training;      // 0: only losses and outputs are computed, without dropout
+    GxRuns runs;           // which positions the T rows have
+    int64_t sample;        // the number of its first sample in the training, or among those held out
+    int64_t window_sample; // in training: that number minus g->step->first_sample, for random numbers
+    int number;            // index of the micro-batch in the window
+    int64_t padding;       // how many of its rows are: set by whoever fills the batch
     // The cache that has the keys and values of earlier positions and gets those of this batch; `documents` are then of
     // all of its positions. NULL: no cache.
     const GxKvCache *cache;
 };
+
+typedef struct {          // where heads add up losses, number k that of target k; in the device's memory
+    const int64_t *count; // [GX_MAX_LOSSES], divisors: how many labels the whole window has, on all ranks. NULL: 1
+    double *sum;          // [GX_MAX_LOSSES], added to. NULL: losses are not wanted
+} GxLossSums;
 
 static inline const int32_t *gx_target_rows(const GxTarget *t) { return t->rows_host ? t->rows_host : t->rows; }
 static inline const int32_t *gx_target_labels(const GxTarget *t) { return t->labels_host ? t->labels_host : t->labels; }

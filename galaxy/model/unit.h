@@ -272,7 +272,7 @@ void gx_unit_forward(GxPass *p, GxState out, GxState in)
 {
     const int n = gx_pass_kind(p)->spec.n_pairs;
     const GxTuner *own = gx__unit_tuner(p);
-    if (p->b->is_training && gx__unit_is_head(p)) return;
+    if (p->is_training && gx__unit_is_head(p)) return;
     const GxRows y = own ? own->enter(p, out, in) : out.x;
     for (int k = 0; k < n && !gx_failed(p->g); k++)
         gx__unit_pair_forward(p, k, k + 1 < n ? p->slot->pair[k + 1].stream : y, in);

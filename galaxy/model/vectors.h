@@ -229,8 +229,8 @@ static void gx__vectors_score(const GxPairView *v, GxVectors *s, int has_gradien
     gx_linear_forward(v->g, s->scores.data, s->query.data, s->all.data, NULL, &product);
     float *losses = (float *)gx__vectors_rows(v->p, t->anchors, 1).data;
     gx_cross_entropy(v->g, losses, has_gradient ? s->scores.data : NULL, s->scores.data, gx__vectors_labels(v->p, s),
-                     t->anchors, s->all.rows, t->count, NULL, GX_F32);
-    if (v->m->member == 0) gx_sum(v->g, t->loss, losses, t->anchors, 1);
+                     t->anchors, s->all.rows, gx_view_count(v), NULL, GX_F32);
+    if (v->m->member == 0) gx_view_add_losses(v, losses, t->anchors);
 }
 
 // du of this rank's texts: that of its anchors, and that of its candidates, summed over the anchors of all ranks.
@@ -276,7 +276,7 @@ static void gx__vectors_forward(const GxPairView *v, GxRows out, GxRows in)
     const GxTarget *t = v->target;
     GxVectors s = GX_ZERO;
     (void)out;
-    if (v->b->is_training || (t->anchors < 0 && !t->logits.data)) return;
+    if (v->p->is_training || (t->anchors < 0 && !t->logits.data)) return;
     gx__vectors_mean(v, &s, in);
     gx__vectors_project(v, &s);
     const GxRows last = gx__vectors_last(v, &s);

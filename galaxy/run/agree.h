@@ -206,7 +206,7 @@ GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *fa
 {
     char program[200];
     gx__agree_program_text(family, task, methods, program);
-    return gx_agree_on_program(g, c, program, task->own);
+    return gx_agree_on_program(g, c, program, task->options.own);
 }
 
 GxStatus gx_agree_on_program(GxContext *g, const GxConfig *c, const char *program, const char *const *own)

@@ -58,7 +58,7 @@ int gx_best_is_tracked(const GxTrainOptions *o) { return gx_best_is_saved(o) || 
 // The task's name of the metric. "eval_loss", as in log.jsonl, is accepted for "loss".
 static const char *gx__best_name(const GxTrainRun *r, const char *said)
 {
-    const char *own = r->task->best_metric ? r->task->best_metric : "loss", *name = said[0] ? said : own;
+    const char *own = r->task->loss.best_metric ? r->task->loss.best_metric : "loss", *name = said[0] ? said : own;
     return strncmp(name, "eval_", 5) ? name : name + 5;
 }
 
@@ -74,7 +74,7 @@ static int gx__best_direction(const GxTrainRun *r, const GxMetric *metric)
 static const GxMetric *gx__best_metric(const GxTrainRun *r, const GxMetric *metric, int n, GxError *err)
 {
     const char *said = r->o.metric_for_best_model, *name = gx__best_name(r, said),
-               *lacks = r->task->lacks ? r->task->lacks(r->self, name) : NULL;
+               *lacks = r->task->metrics.lacks ? r->task->metrics.lacks(r->self, name) : NULL;
     char names[400] = "";
     for (int i = 0; i < n; i++) {
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", metric[i].name);
@@ -126,11 +126,11 @@ GxStatus gx_best_check(const GxSession *s, GxError *err)
                        "most --max_steps %ld",
                        asks, (long)o->max_steps);
     if (o->dry_run) return GX_OK; // the data are not open
-    if (r->task->held_out(r->self) == 0)
+    if (r->task->batch.held_out(r->self) == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--%s compares validations, and task %s has no held-out samples to validate on", asks,
                        r->task->name);
-    const int n = r->task->metrics(s->g, r->self, NULL, metric);
+    const int n = r->task->metrics.compute(s->g, r->self, NULL, metric);
     return gx__best_metric(r, metric, n, err) ? GX_OK : gx_error_code(err);
 }
 

@@ -125,7 +125,7 @@ static GxStatus gx__checkpoint_write_texts(const char *folder, const GxCheckpoin
     char path[GX_PATH];
     GX_TRY(gx_checkpoint_write_config(c->m, c->source, dtype, folder, err));
     if (gx_model_has_adapter(c->m)) GX_TRY(gx__checkpoint_make_adapter(folder, c, err));
-    if (c->task && c->task->write) GX_TRY(c->task->write(c->self, folder, err));
+    if (c->task && c->task->checkpoint.write) GX_TRY(c->task->checkpoint.write(c->self, folder, err));
     if (c->tuned) GX_TRY(gx_path_join(path, folder, GX_AUTOTUNE_FILE, err));
     if (c->tuned) GX_TRY(gx_file_write(path, c->tuned, (int64_t)strlen(c->tuned), err));
     GX_TRY(gx_path_join(path, folder, "training_args.json", err));
@@ -141,8 +141,8 @@ static int gx__checkpoint_metadata(const GxTask *task, const void *self, char ke
                                    GxSafetensorsPair *pair)
 {
     int n = 0;
-    for (int i = 0; task && i < task->n_identity && n < GX__CHECKPOINT_PAIRS; i++) {
-        const GxField *f = &task->identity[i];
+    for (int i = 0; task && i < task->checkpoint.n_identity && n < GX__CHECKPOINT_PAIRS; i++) {
+        const GxField *f = &task->checkpoint.identity[i];
         if (f->type != GX_FIELD_STRING) continue;
         snprintf(key[n], GX__CHECKPOINT_KEY, "galaxy_%.50s", f->name);
         pair[n].key = key[n], pair[n].value = (const char *)gx_field_in(f, self);

@@ -32,8 +32,8 @@ static int gx__evaluate_load_evaluation(GxSession *s, int64_t row, int64_t sampl
     int n = 0;
     for (; n < s->evals && (row + n) * per_micro < samples; n++) {
         const int64_t i = (r->o.gradient_accumulation_steps + n) % gx_session_blocks(s);
-        s->eval[n].first_sample = (row + n) * per_micro + first;
-        r->task->fill_held_out(s->g, r->self, &s->eval[n], gx_session_host_block(s, i), samples, &r->data_error);
+        s->eval[n].sample = (row + n) * per_micro + first;
+        r->task->batch.fill_held_out(s->g, r->self, &s->eval[n], gx_session_host_block(s, i), samples, &r->data_error);
         gx_to_device(s->g, s->blocks + i * s->block_bytes, gx_session_host_block(s, i), s->block_bytes);
     }
     return n;
@@ -43,7 +43,7 @@ static int gx__evaluate_load_evaluation(GxSession *s, int64_t row, int64_t sampl
 static int gx__evaluate_shares_results(const GxSession *s)
 {
     int shares = 0;
-    for (int k = 0; k < s->run->task->losses && s->evals > 1; k++) {
+    for (int k = 0; k < s->run->task->loss.n && s->evals > 1; k++) {
         const void *results = s->eval[0].target[k].logits.data;
         shares |= results && results == s->eval[1].target[k].logits.data;
     }
@@ -55,11 +55,11 @@ static void gx__evaluate_run_evaluation(GxSession *s, int n, GxLosses *losses)
     GxTrainRun *r = s->run;
     GxContext *g = s->g;
     const int at_once = gx__evaluate_shares_results(s) ? 1 : s->evals;
-    for (int i = 0; i < n && gx_counts_samples(g); i++) r->task->counts(r->self, &s->eval[i], losses->count);
+    for (int i = 0; i < n && gx_counts_samples(g); i++) r->task->batch.counts(r->self, &s->eval[i], losses->count);
     for (int i = 0; i < n; i += at_once) {
         const int some = (int)gx_min(at_once, n - i);
-        gx_runner_evaluate(g, &s->runner, &s->eval[i], some);
-        for (int k = 0; k < some && r->task->see; k++) r->task->see(g, r->self, &s->eval[i + k]);
+        gx_runner_evaluate(g, &s->runner, &s->eval[i], some, s->eval_loss);
+        for (int k = 0; k < some && r->task->batch.see; k++) r->task->batch.see(g, r->self, &s->eval[i + k]);
     }
 }
 
@@ -67,11 +67,11 @@ void gx_evaluate(GxSession *s, int64_t samples, GxLosses *losses)
 {
     GxTrainRun *r = s->run;
     GxContext *g = s->g;
-    const int64_t all = r->task->held_out(r->self);
+    const int64_t all = r->task->batch.held_out(r->self);
     samples = samples > 0 ? gx_min(samples, all) : all;
     memset(losses, 0, sizeof *losses);
     gx_zero(g, s->eval_loss, sizeof losses->sum);
-    if (r->task->see) r->task->see(g, r->self, NULL);
+    if (r->task->batch.see) r->task->batch.see(g, r->self, NULL);
     GxWatch watch = gx_watch(g, "validation", "samples", samples);
     for (int64_t row = 0; row * gx_split_total(&s->batch_split) < samples && !gx_failed(g); row += s->evals) {
         const int n = gx__evaluate_load_evaluation(s, row, samples);
@@ -90,12 +90,12 @@ void gx_validate(GxSession *s, int64_t samples, int is_last)
     GxTrainRun *r = s->run;
     GxLosses losses;
     GxValidation v = GX_ZERO;
-    if (r->task->held_out(r->self) == 0) return;
+    if (r->task->batch.held_out(r->self) == 0) return;
     const double started = gx_seconds();
     gx_evaluate(s, samples, &losses);
     r->clock.interval_start += gx_seconds() - started; // the progress line is about training
     if (gx_failed(s->g) || r->stop) return;
-    v.metrics = r->task->metrics(s->g, r->self, &losses, v.metric);
+    v.metrics = r->task->metrics.compute(s->g, r->self, &losses, v.metric);
     v.count = losses.count[0], v.is_last = is_last;
     if (gx_failed(s->g)) return;
     if (gx_session_is_first(s)) r->validation = v;

@@ -31,7 +31,7 @@ static void gx__finish_draw(GxSession *s)
     snprintf(title, sizeof title, "%s, %s, %ld step%s", r->family->name, r->task->name, (long)r->at.step,
              gx_text_s(r->at.step));
     gx_path_join(svg, r->o.output_dir, "loss.svg", &disk);
-    if (gx_error_code(&disk) || gx_plot_loss(r->log_path, svg, title, r->task->loss_unit, &disk) != GX_OK)
+    if (gx_error_code(&disk) || gx_plot_loss(r->log_path, svg, title, r->task->loss.unit, &disk) != GX_OK)
         gx_log(&s->g->log, GX_LOG_WARNING, "the loss curve could not be drawn: %s", disk.message);
     if (gx_run_is_over(r) && !r->stop) gx_report_summary(s, svg);
     else gx_report_curve(s, svg);
@@ -56,7 +56,7 @@ static void gx__finish_fail_unsaved(GxSession *s)
 void gx_finish(GxSession *s)
 {
     GxTrainRun *r = s->run;
-    const int samples = r->task->sample != NULL, is_over = gx_run_is_over(r);
+    const int samples = r->task->output.sample != NULL, is_over = gx_run_is_over(r);
     const char *missing = samples ? "the last validation and the sample are" : "the last validation is";
     gx_save(s); // first, since later work may fail; also tries once more what could not be saved before
     if (s->extra.tell) s->extra.tell(s->extra.self, s);

@@ -39,7 +39,7 @@ enum { GX_GRAPHS_MOST = 128 };
 typedef struct {
     int64_t first, n; // actions [first, first + n) of the list
     int64_t scratch;  // bytes of the arena in use when the work begins
-    GxBatch batch;    // without targets where no head is among the actions, and without its number of padded rows
+    GxBatch batch;    // without targets where no head is among the actions, its samples' number and that of padded rows
 } GxGraphKey;
 
 typedef struct GxGraphs GxGraphs;

@@ -136,7 +136,7 @@ static void gx__inference_dry_run(GxPlan *p, GxContext *dry, void *inference)
     GxInference *s = (GxInference *)inference;
     (void)p;
     gx__inference_allocate(dry, s);
-    gx_runner_forward(dry, &s->runner, s->largest);
+    gx_runner_forward(dry, &s->runner, s->largest, NULL);
     gx_tensor_file_plan(dry, &s->model.store, 1, 1);
     gx_lora_merge_plan(dry, &s->model);
 }
@@ -164,7 +164,7 @@ GxStatus gx_inference_run(GxContext *g, GxInference *s, const GxBatch *batch)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "a batch of %ld x %ld tokens; memory was taken for at most %ld x %ld", (long)batch->T,
                        (long)batch->B, (long)s->model.max_T, (long)s->model.max_B);
-    gx_runner_forward(g, &s->runner, batch);
+    gx_runner_forward(g, &s->runner, batch, NULL);
     return gx_status(g);
 }
 

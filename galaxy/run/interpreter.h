@@ -7,8 +7,8 @@
 //     GX_TRY(gx_runner_open(&r, &model, &optimizer, &spec, err));     // makes and checks the lists
 //     gx_runner_allocate(g, &r, T, B, chunk);                             // all memory, from the arena
 //     gx_runner_train(g, &r, batch, labels, &stop);                   // a window of micro-batches, and the update
-//     gx_runner_forward(g, &r, &batch);                               // adds to its targets' losses
-//     gx_runner_evaluate(g, &r, batch, n);                            // the same of n batches
+//     gx_runner_forward(g, &r, &batch, loss);                         // adds its losses to loss[]
+//     gx_runner_evaluate(g, &r, batch, n, loss);                      // the same of n batches
 //
 // A window is the data of one optimizer step: all micro-batches of all ranks. A loss of the window is the sum of the
 // losses of its labels, divided by how many labels count in the whole window. So that number is summed over the ranks
@@ -74,9 +74,10 @@ typedef struct {
     int is_found, found_of; // whether the outputs of micro-batch number found_of have been kept
     void *region;
     int64_t region_bytes;
-    int64_t *bytes; // [5][units]: sizes of x, dx, slots, weights, gradients; used only in gx_runner_allocate
+    int64_t *bytes;    // [5][units]: sizes of x, dx, slots, weights, gradients; used only in gx_runner_allocate
+    GxLossSums losses; // of the batches that are running
     // the current window
-    GxBatch *batch;
+    const GxBatch *batch;
     int64_t labels[GX_MAX_LOSSES];
     int stop;
     int took_over;                 // so many of this rank's stages have the sum of squares of the stages before
@@ -96,15 +97,16 @@ void gx_runner_allocate(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t
 // applies the optimizer. The caller sets step->lr; step->loss_sum and step->labels are the window's afterwards;
 // step->skip says that gradients were not finite, and that nothing was changed. labels [GX_MAX_LOSSES] (or NULL) gets
 // how many labels counted. If *stop is set on any rank, it is set on all, and the window is left before it computes.
-void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels, int *stop);
+void gx_runner_train(GxContext *g, GxRunner *r, const GxBatch *batch, int64_t *labels, int *stop);
 
-// Runs a batch forward: adds to its targets' losses, and writes the results that they ask for; in a pipeline the losses
-// on the rank that has the head (gx_has_head), the results there and on the first.
-void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b);
+// Runs a batch forward: writes the results that its targets ask for, and adds its losses to loss [GX_MAX_LOSSES] in the
+// device's memory (NULL: they are not wanted); in a pipeline the losses on the rank that has the head (gx_has_head), the
+// results there and on the first.
+void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b, double *loss);
 
 // The same of n batches, in this order. In a pipeline they are under way at once, so that no stage waits for the last:
 // each needs its own memory, also for its results, which come when all have passed.
-void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n);
+void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n, double *loss);
 
 // gx_runner_forward as a callback for tasks. The runner must outlive it.
 GxForward gx_runner_hook(GxRunner *r);
@@ -399,6 +401,7 @@ static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, in
     GxPass p = GX_ZERO;
     if (layer >= 0 && gx__interpreter_find(g, r, a, b, layer, y, in)) return;
     p.g = g, p.m = r->m, p.b = b, p.slot = &slot, p.unit = a->unit;
+    p.is_training = s->spec.kind == GX_STEPS_TRAIN, p.losses = r->losses;
     p.defers_weights = gx__interpreter_defers(s, a->unit);
     gx_slot_layout(&p, gx_steps_at(s, r->region, at->slot));
     if (!gx_failed(g)) {
@@ -465,7 +468,7 @@ static void gx__interpreter_launch(GxContext *g, GxRunner *r, const GxSteps *s, 
     memcpy(&key.batch, b, sizeof key.batch);
     for (int i = 0; i < n; i++) has_head |= gx__interpreter_is_head(r, s->action[first + i].unit);
     if (!has_head) memset(key.batch.target, 0, sizeof key.batch.target);
-    key.batch.padding = 0; // another number of such rows is no other work
+    key.batch.sample = key.batch.padding = 0; // other samples, and other numbers of such rows, are no other work
     for (int i = 0; i < n; i++) gx__interpreter_put_grads(r, s, first + i); // a graph that is launched does not
     gx_graphs_run(g, r->graphs, &key, gx__interpreter_work, &work);
 }
@@ -506,7 +509,7 @@ static void gx__interpreter_message(GxContext *g, GxRunner *r, const GxSteps *s,
 // ---- a list --------------------------------------------------------------------------------------------------------
 
 // Sums over all ranks what the window's losses are divided by, and whether a rank wants to stop; resets the sums of
-// the step before, and points the micro-batches' targets to those of this one.
+// the step before.
 static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
 {
     const int is_counted = g->device->computes && gx_counts_samples(g);
@@ -524,13 +527,6 @@ static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
     gx_zero(g, &g->step->sum_squares, sizeof g->step->sum_squares + sizeof g->step->loss_sum);
     gx_grads_begin(g, &r->counted);
     gx_store_begin_window(&r->m->store);
-    for (int i = 0; i < s->spec.micro_batches; i++) {
-        r->batch[i].number = i, r->batch[i].is_training = 1;
-        for (int k = 0; k < GX_MAX_LOSSES; k++) {
-            r->batch[i].target[k].count = &g->step->labels[k];
-            r->batch[i].target[k].loss = &g->step->loss_sum[k];
-        }
-    }
 }
 
 // The sum of squares goes from stage to stage. This rank's stage number `chunk` is done with it.
@@ -644,9 +640,10 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
     if (g->recorder) g->recorder->times = 1;
 }
 
-void gx_runner_train(GxContext *g, GxRunner *r, GxBatch *batch, int64_t *labels, int *stop)
+void gx_runner_train(GxContext *g, GxRunner *r, const GxBatch *batch, int64_t *labels, int *stop)
 {
     r->batch = batch;
+    r->losses.count = g->step->labels, r->losses.sum = g->step->loss_sum;
     r->stop = stop ? *stop : 0;
     gx__interpreter_run(g, r, &r->train, batch);
     if (labels) memcpy(labels, r->labels, sizeof r->labels);
@@ -668,18 +665,22 @@ static void gx__interpreter_pass_results(GxContext *g, const GxBatch *b)
     }
 }
 
-void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b) { gx_runner_evaluate(g, r, b, 1); }
+void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b, double *loss)
+{
+    gx_runner_evaluate(g, r, b, 1, loss);
+}
 
 // A stage begins with a batch as soon as it has sent the one before: only results come back.
-void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n)
+void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n, double *loss)
 {
+    r->losses.count = NULL, r->losses.sum = loss;
     for (int i = 0; i < n; i++) gx__interpreter_run(g, r, &r->forward, &batch[i]);
     for (int i = 0; i < n; i++) gx__interpreter_pass_results(g, &batch[i]);
 }
 
-static void gx__interpreter_hook(GxContext *g, void *user, const GxBatch *b)
+static void gx__interpreter_hook(GxContext *g, void *user, const GxBatch *b, double *loss)
 {
-    gx_runner_forward(g, (GxRunner *)user, b);
+    gx_runner_forward(g, (GxRunner *)user, b, loss);
 }
 
 GxForward gx_runner_hook(GxRunner *r)

@@ -42,8 +42,8 @@ static void gx__log_lines_validated(void *self, GxSession *s, const GxValidation
     GxError disk = GX_ZERO;
     if (!gx_session_is_first(s)) return;
     gx_evaluation_log(&r->log, r->at.step, gx_epochs_of(r->at.samples, r->epoch_samples),
-                      r->weights_step ? r->weights_step : r->at.step, v->metric, v->metrics, v->count, r->task->counted,
-                      &disk);
+                      r->weights_step ? r->weights_step : r->at.step, v->metric, v->metrics, v->count,
+                      r->task->loss.counted, &disk);
     gx__log_lines_check((gx__LogLines *)self, s, &disk);
 }
 

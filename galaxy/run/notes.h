@@ -196,11 +196,11 @@ static void gx__notes_of_held_out(const GxSession *s)
 {
     const GxTrainRun *r = s->run;
     const GxTask *task = r->task;
-    const int has_file = gx_field_find(task->fields, task->n_fields, "validation_data") != NULL;
-    const int64_t n = task->held_out(r->self);
+    const int has_file = gx_field_find(task->options.fields, task->options.n_fields, "validation_data") != NULL;
+    const int64_t n = task->batch.held_out(r->self);
     char samples[60] = "one sample is";
     if (r->o.dry_run || gx_options_is_inference(&r->o) || n == 0 || n >= GX__NOTES_HELD_OUT ||
-        !gx_field_find(task->fields, task->n_fields, "validation_fraction"))
+        !gx_field_find(task->options.fields, task->options.n_fields, "validation_fraction"))
         return;
     if (n > 1) snprintf(samples, sizeof samples, "%ld samples are", (long)n);
     gx_log(

@@ -25,7 +25,7 @@ static int gx__progress_losses(const GxSession *s)
 {
     int n = 0;
     for (const GxTarget *of = s->eval->target;
-         n < s->run->task->losses && (of[n].labels || of[n].values || of[n].parts);)
+         n < s->run->task->loss.n && (of[n].labels || of[n].values || of[n].parts);)
         n++;
     return n;
 }
@@ -58,7 +58,7 @@ static void gx__progress_report(GxSession *s, const GxMetric *metric, int metric
     r->clock.training_seconds += seconds;
     p.step = r->at.step, p.steps = r->o.max_steps, p.epoch = gx_epochs_of(r->at.samples, r->epoch_samples);
     p.loss = gx_step_loss(seen), p.grad_norm = sqrt(seen->sum_squares), p.lr = seen->lr, p.skipped = (int)seen->skip;
-    if (gx__progress_losses(s) > 1) p.losses = gx__progress_losses(s), p.loss_names = r->task->loss_names;
+    if (gx__progress_losses(s) > 1) p.losses = gx__progress_losses(s), p.loss_names = r->task->loss.names;
     for (int k = 0; k < p.losses; k++) p.each[k] = seen->labels[k] ? seen->loss_sum[k] / (double)seen->labels[k] : NAN;
     p.metrics = metrics;
     memcpy(p.metric, metric, (size_t)metrics * sizeof *metric);
@@ -75,7 +75,8 @@ void gx_progress_line(GxSession *s)
     GxTrainRun *r = s->run;
     gx_read_step(s); // on all ranks, so that an error in it is raised on all alike
     GxMetric metric[GX_MAX_METRICS] = GX_ZERO;
-    const int metrics = !gx_failed(s->g) && r->task->progress ? r->task->progress(s->g, r->self, metric) : 0;
+    const int metrics =
+        !gx_failed(s->g) && r->task->metrics.progress ? r->task->metrics.progress(s->g, r->self, metric) : 0;
     if (gx_failed(s->g)) return;
     int64_t padding = gx_counts_samples(s->g) ? r->clock.interval_padding : 0;
     gx_at(s->g, -1, "progress");

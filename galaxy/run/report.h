@@ -168,7 +168,7 @@ void gx_report_progress(const GxSession *s, const GxProgress *p)
 
 const char *gx_report_counted(const GxTrainRun *r, int64_t count, char text[GX_METRIC_TEXT])
 {
-    const char *counted = r->task->counted;
+    const char *counted = r->task->loss.counted;
     const int n = (int)strlen(counted);
     snprintf(text, GX_METRIC_TEXT, "%ld %.*s", (long)count, n - (count == 1 && n > 0 && counted[n - 1] == 's'),
              counted);

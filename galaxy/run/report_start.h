@@ -217,10 +217,27 @@ static int gx__report_start_samples(const GxSession *s, GxReport *r)
     gx_report_end(r, s->g);
     gx_report_begin(r, s->g);
     if (!r->out) return 0;
-    s->run->task->show(s->run->self, r->out);
+    s->run->task->data.show(s->run->self, r->out);
     gx_report_end_as_is(r, s->g);
     gx_report_begin(r, s->g);
     return r->out != NULL;
+}
+
+// Whose source computes the mode, for those who read or change one: the composed mode and a mode's own source compute the
+// same bits, but --mode always means the composed one.
+static void gx__report_start_source(FILE *out, const GxSession *s)
+{
+    const char *mode = s->mode->name;
+    GxMethods methods;
+    const int is_listed = gx_methods_split(s->mode->methods) && gx_mode_methods(mode, &methods);
+    if (s->run->program_schedule)
+        fprintf(out, "  steps are written by this program's own schedule, \"%s\"\n", s->run->program_schedule->name);
+    if (!is_listed) return;
+    if (gx_mode_is_composed(s->mode))
+        fprintf(out,
+                "  mode %s is composed of its blocks' methods (galaxy/model/mode.h); train_%s.cu is in train_%s_%s\n",
+                mode, mode, s->run->family->name, mode);
+    else fprintf(out, "  mode %s is computed by train_%s.cu\n", mode, mode);
 }
 
 // What is trained of the model, a line for each method.
@@ -262,10 +279,11 @@ void gx_report_start(const GxSession *s)
     if (trained < all && !gx_options_is_inference(o)) fprintf(r.out, ", %.2fM of them trained", (double)trained / 1e6);
     fprintf(r.out, ", %s%s%s\n", o->precision, o->tf32 ? " with products in TF32" : "",
             o->cuda_graphs && !gx_options_is_inference(o) ? ", by CUDA graphs" : "");
+    gx__report_start_source(r.out, s);
     gx__report_start_attention(r.out, s);
     gx__report_start_tuning(r.out, s);
-    if (!o->dry_run) s->run->task->describe(s->run->self, r.out);
-    if (!o->dry_run && s->run->task->show && !gx__report_start_samples(s, &r)) return;
+    if (!o->dry_run) s->run->task->data.describe(s->run->self, r.out);
+    if (!o->dry_run && s->run->task->data.show && !gx__report_start_samples(s, &r)) return;
     gx__report_start_options(r.out, s);
     gx__report_start_work(r.out, s);
     if (s->extra.describe) s->extra.describe(s->extra.self, s, r.out);

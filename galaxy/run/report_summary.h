@@ -53,7 +53,8 @@ static void gx__report_summary_best(FILE *out, const GxTrainRun *r)
     char text[GX_METRIC_TEXT];
     GxBestEvaluation best;
     GxError ignored = GX_ZERO; // if the log is gone by now, the line is left out
-    if (gx_log_best(r->log_path, last->name, r->task->counted, r->at.step, &best, &ignored) != GX_OK || best.step < 0)
+    if (gx_log_best(r->log_path, last->name, r->task->loss.counted, r->at.step, &best, &ignored) != GX_OK ||
+        best.step < 0)
         return;
     if (best.count != r->validation.count) fprintf(out, "; before, the best was ");
     else if (best.value < last->value) fprintf(out, "; the best was ");

@@ -475,8 +475,8 @@ GxStatus gx_resume_check_steps(const GxResume *r, const GxTrainOptions *o, GxErr
 static GxStatus gx__resume_compare_identity(const GxResume *r, const GxTask *task, const void *self, const void *theirs,
                                             GxError *err)
 {
-    for (int i = 0; i < task->n_identity; i++) {
-        const GxField *f = &task->identity[i];
+    for (int i = 0; i < task->checkpoint.n_identity; i++) {
+        const GxField *f = &task->checkpoint.identity[i];
         char values[80] = "";
         if (gx_field_same(f, theirs, self)) continue;
         if (f->type == GX_FIELD_INT)
@@ -489,8 +489,8 @@ static GxStatus gx__resume_compare_identity(const GxResume *r, const GxTask *tas
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s was trained %s (its %s is another one%s): it would not be the same run; give it what it was "
                        "trained on (%s names it), or begin a new run from its weights with --%s %s",
-                       r->folder, task->elsewhere, f->name, values, r->args_path, gx__resume_weights_option(r),
-                       r->folder);
+                       r->folder, task->checkpoint.elsewhere, f->name, values, r->args_path,
+                       gx__resume_weights_option(r), r->folder);
     }
     return GX_OK;
 }
@@ -503,7 +503,7 @@ static GxStatus gx__resume_check_members(const GxJson *state, const GxTask *task
     const GxField *fields = gx_train_state_fields(&n);
     for (GxJsonMember m = GX_ZERO; gx_json_next(state, &m);)
         if (strcmp(m.key, "galaxy_version") && !gx_field_find(fields, n, m.key) &&
-            !gx_field_find(task->identity, task->n_identity, m.key))
+            !gx_field_find(task->checkpoint.identity, task->checkpoint.n_identity, m.key))
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                            "%s has \"%s\", which this version does not know; go on with the one that wrote it (%s)",
                            path, gx_text_cut(m.key, cut, sizeof cut),
@@ -516,11 +516,12 @@ GxStatus gx_resume_check_task(const GxResume *r, const GxTask *task, const void 
     char path[GX_PATH];
     GxJson *json = NULL;
     if (!r->folder[0]) return GX_OK;
-    void *theirs = calloc(1, task->size);
+    void *theirs = calloc(1, task->options.size);
     if (!theirs) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the state of a task");
     GxStatus status = gx_path_join(path, r->folder, "trainer_state.json", err);
     if (status == GX_OK) status = gx_json_read(&json, path, 1 << 20, err);
-    if (status == GX_OK) status = gx_json_get_fields(json, task->identity, task->n_identity, 1, theirs, path, err);
+    if (status == GX_OK)
+        status = gx_json_get_fields(json, task->checkpoint.identity, task->checkpoint.n_identity, 1, theirs, path, err);
     if (status == GX_OK) status = gx__resume_compare_identity(r, task, self, theirs, err);
     if (status == GX_OK) status = gx__resume_check_members(json, task, path, err);
     gx_json_free(json);

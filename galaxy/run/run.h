@@ -166,16 +166,16 @@ static GxStatus gx__run_read_options(GxTrainRun *r, GxContext *g)
     if (r->done) return GX_OK;
     if (r->o.threads) g->threads = (int)r->o.threads;
     GX_TRY(gx_threads_take(gx_threads(g), &g->error));
-    r->o.predicts = r->task->predicts ? r->task->predicts(r->self) : NULL;
+    r->o.predicts = r->task->output.predicts ? r->task->output.predicts(r->self) : NULL;
     return gx_choose_device(g, r->o.device);
 }
 
 static GxStatus gx__run_choose_task(GxTrainRun *r, GxError *err)
 {
     GX_TRY(gx_task_choose(&r->task_choice, r->family, &r->task, r->argc, r->argv, err));
-    if (r->task->losses >= 1 && r->task->losses <= GX_MAX_LOSSES) return GX_OK;
+    if (r->task->loss.n >= 1 && r->task->loss.n <= GX_MAX_LOSSES) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED, "task %s has %d losses; 1 to %d are possible", r->task->name,
-                   r->task->losses, GX_MAX_LOSSES);
+                   r->task->loss.n, GX_MAX_LOSSES);
 }
 
 static GxStatus gx__run_check_folders(const GxTrainOptions *o, GxError *err)
@@ -218,7 +218,7 @@ GxStatus gx_run_open(GxTrainRun *r, GxContext *g, const GxFamily *family, const 
     r->argc = argc, r->argv = argv;
     GX_TRY(gx__run_choose_task(r, err));
     r->model_config = calloc(1, family->config_size);
-    r->self = calloc(1, r->task->size);
+    r->self = calloc(1, r->task->options.size);
     if (!r->model_config || !r->self) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     GX_TRY(gx__run_read_options(r, g));
     return r->done ? GX_OK : gx__run_check_folders(&r->o, err);

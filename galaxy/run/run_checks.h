@@ -66,7 +66,7 @@ void gx_run_check_base(const GxTrainRun *r, GxError *err)
 
 static GxStatus gx__run_checks_dropout(GxTrainRun *r, GxError *err)
 {
-    if (!r->task->defaults || !r->task->defaults->without_dropout) return GX_OK;
+    if (!r->task->options.defaults || !r->task->options.defaults->without_dropout) return GX_OK;
     if (gx_config_source(&r->config, "lora_dropout") == GX_FROM_FLAG && r->o.tuning.lora_dropout > 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--lora_dropout is %g, and --task %s is without dropout: what it compares would be compared "

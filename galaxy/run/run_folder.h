@@ -26,7 +26,7 @@ static GxStatus gx__run_folder_show_baseline(GxSession *s)
 {
     GxTrainRun *r = s->run;
     GxMetric baseline[GX_MAX_METRICS] = GX_ZERO;
-    if (r->task->baseline) GX_TRY(r->task->baseline(r->self, baseline, &s->g->error));
+    if (r->task->metrics.baseline) GX_TRY(r->task->metrics.baseline(r->self, baseline, &s->g->error));
     for (int i = 0; i < GX_MAX_METRICS && baseline[i].name; i++) {
         gx_report_baseline(s, &baseline[i]);
         GX_TRY(gx_baseline_log(&r->log, &baseline[i], &s->g->error));

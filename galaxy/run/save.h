@@ -51,7 +51,7 @@ static void gx__save_after_save(GxSession *s, const char *folder)
 static void gx__save_check_data(GxSession *s)
 {
     GxTrainRun *r = s->run;
-    const char *changed = r->task->changed ? r->task->changed(r->self) : NULL;
+    const char *changed = r->task->checkpoint.changed ? r->task->checkpoint.changed(r->self) : NULL;
     if (!changed || r->data_changed || gx_error_code(&r->data_error)) return;
     r->data_changed = 1;
     gx_log(&s->g->log, GX_LOG_WARNING,

@@ -77,14 +77,14 @@ static GxStatus gx__session_data_open_task(GxSession *s)
     GxTrainRun *r = s->run;
     GxError *err = &s->g->error;
     GxTaskSetup task = gx__session_data_setup(s);
-    GX_TRY(r->task->open(s->g, r->self, &task));
+    GX_TRY(r->task->data.open(s->g, r->self, &task));
     *r->family->vocab_size(r->model_config) = task.vocab, r->tokens_added = task.added;
     if (task.add_tokens[0] && !task.has_added)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--add_tokens is about a tokenizer, and task %s has none; leave it out",
                        r->task->name);
     if (r->extends.open) GX_TRY(r->extends.open(r->extends.self, s, task.epoch_samples, task.all_samples));
     r->epoch_samples = s->extra.sample ? s->extra.epoch * task.all_samples : task.epoch_samples;
-    const GxHeadRequest *request = r->task->head ? r->task->head(r->self) : NULL;
+    const GxHeadRequest *request = r->task->data.head ? r->task->data.head(r->self) : NULL;
     if (task.ignore_mismatched_sizes && !(request && request->kind == GX_HEAD_LABELS))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--ignore_mismatched_sizes is about a head for labels, and task %s has none; leave it out",
@@ -96,7 +96,7 @@ static GxStatus gx__session_data_open_task(GxSession *s)
 static void gx__session_data_resolve_rate(GxTrainRun *r)
 {
     GxTrainOptions *o = &r->o;
-    if (gx_config_source(&r->config, "learning_rate") == GX_FROM_DEFAULT && (o->model[0] || r->task->defaults))
+    if (gx_config_source(&r->config, "learning_rate") == GX_FROM_DEFAULT && (o->model[0] || r->task->options.defaults))
         o->learning_rate = gx_tuning_rate(r->task, r->chosen.tuning);
 }
 

@@ -35,14 +35,15 @@ static void gx__session_memory_allocate_batches(GxSession *s, GxContext *g)
         GxBatch *b = &s->batch[i];
         b->T = r->o.seq_len, b->B = gx_session_samples(s);
         b->runs = gx_runs_one(b->T, 0);
-        for (int k = 0; k < GX_MAX_LOSSES && i >= n; k++) b->target[k].loss = s->eval_loss ? s->eval_loss + k : NULL;
+        b->number = (int)i, b->window_sample = i * gx_split_total(&s->batch_split);
     }
-    s->block_bytes = r->task->layout(r->self, s->eval, NULL, NULL);
+    s->block_bytes = r->task->batch.layout(r->self, s->eval, NULL, NULL);
     s->blocks = (char *)gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, all * s->block_bytes);
     s->blocks_host = (char *)gx_host_copy(g, GX_MEM_ACTIVATIONS, s->blocks, all * s->block_bytes);
     if (gx_failed(g)) return;
     for (int64_t i = 0; i < n + s->evals; i++)
-        r->task->layout(r->self, &s->batch[i], s->blocks + i % all * s->block_bytes, gx_session_host_block(s, i % all));
+        r->task->batch.layout(r->self, &s->batch[i], s->blocks + i % all * s->block_bytes,
+                              gx_session_host_block(s, i % all));
 }
 
 void gx_session_allocate(GxSession *s, GxContext *g)
@@ -55,7 +56,7 @@ void gx_session_allocate(GxSession *s, GxContext *g)
     gx__session_memory_allocate_batches(s, g);
     gx_runner_allocate(g, &s->runner, T, B, r->o.head_chunk);
     if (s->extra.allocate) s->extra.allocate(s->extra.self, s, g);
-    if (r->task->allocate) r->task->allocate(g, r->self, &s->model, T);
+    if (r->task->batch.allocate) r->task->batch.allocate(g, r->self, &s->model, T);
 }
 
 static void gx__session_memory_dry_run(GxPlan *p, GxContext *dry, void *session)
@@ -76,10 +77,10 @@ static void gx__session_memory_dry_run(GxPlan *p, GxContext *dry, void *session)
         s->runner.plans_found = 0;
         p->flops_kept = 2 * p->flops - dry->recorder->flops;
     }
-    gx_runner_forward(dry, &s->runner, s->eval);
+    gx_runner_forward(dry, &s->runner, s->eval, s->eval_loss);
     if (gx_options_is_inference(&r->o)) p->flops = dry->recorder->flops, p->comm_bytes = dry->recorder->comm_bytes;
-    if (r->task->prepare) r->task->prepare(dry, r->self, &forward);
-    if (r->task->sample) free(r->task->sample(dry, r->self, &forward, 0));
+    if (r->task->data.prepare) r->task->data.prepare(dry, r->self, &forward);
+    if (r->task->output.sample) free(r->task->output.sample(dry, r->self, &forward, 0));
     gx_model_init(dry, &s->model, 0);
     const int loads = r->resume.folder[0] ? 2 : r->o.model[0] ? 1 : 0;
     gx_tensor_file_plan(dry, &s->model.store, gx_tensor_file_has_part(s->g, &s->model.store), loads);

@@ -97,7 +97,7 @@ static GxRunnerSpec gx__session_model_runner(const GxSession *s, GxUnits *units)
     runner.micro_batches = (int)o->gradient_accumulation_steps;
     runner.recomputes_layers = r->chosen.recomputes_layers;
     runner.bucket = (int)o->reduce_bucket, runner.starts_sums = o->reduce_bucket > 0;
-    runner.counts = r->task->counts, runner.task = r->self;
+    runner.counts = r->task->batch.counts, runner.task = r->self;
     runner.forward_only = gx_options_is_inference(o);
     runner.keeps_graphs = o->cuda_graphs;
     runner.schedule = r->program_schedule;
@@ -136,7 +136,7 @@ GxStatus gx_session_open_model(GxSession *s)
     GX_TRY(gx_stages_plan(s));
     const GxRunnerSpec runner = gx__session_model_runner(s, &options.units);
     options.lists = &lists;
-    options.head = r->task->head ? r->task->head(r->self) : NULL;
+    options.head = r->task->data.head ? r->task->data.head(r->self) : NULL;
     options.dtype = r->chosen.dtype;
     options.freeze = runner.forward_only ? "*" : o->freeze;
     gx_model_adapt(&options, &adapter);

@@ -100,7 +100,7 @@ GxStatus gx_session_open(GxSession *s, GxTrainRun *r, GxContext *g)
 static int gx__session_open_rows_vary(const GxSession *s)
 {
     int vary = 0;
-    for (int k = 0; k < s->run->task->losses; k++)
+    for (int k = 0; k < s->run->task->loss.n; k++)
         vary |= s->eval->target[k].rows != NULL || s->eval->target[k].parts != NULL;
     return vary;
 }
@@ -111,8 +111,8 @@ void gx_session_close(GxSession *s)
     GxContext *g = s->g;
     if (g->comm && g->comm->is_open) gx_comm_close(g);
     if (r->self) {
-        r->task->close(r->self);
-        memset(r->self, 0, r->task->size); // a further session sets its options again
+        r->task->data.close(r->self);
+        memset(r->self, 0, r->task->options.size); // a further session sets its options again
     }
     gx_runner_close(&s->runner);
     gx_model_close(&s->model);

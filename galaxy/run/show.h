@@ -27,7 +27,7 @@ void gx_show_written(GxSession *s)
 {
     GxTrainRun *r = s->run;
     const GxForward forward = gx_stopping_forward(s);
-    char *text = r->task->sample(s->g, r->self, &forward, (uint64_t)r->o.seed);
+    char *text = r->task->output.sample(s->g, r->self, &forward, (uint64_t)r->o.seed);
     if (text) gx_report_sample(s, text);
     free(text);
 }
@@ -38,10 +38,11 @@ void gx_show_confusion(GxSession *s, int draws)
     char svg[GX_PATH], title[200];
     GxError disk = GX_ZERO;
     GxConfusion c = GX_ZERO;
-    if (!r->task->confusion || !r->task->confusion(r->self, &c)) return;
+    if (!r->task->metrics.confusion || !r->task->metrics.confusion(r->self, &c)) return;
     gx_report_confusion(s, &c);
     if (!draws) return;
-    snprintf(title, sizeof title, "%s, step %ld, held-out %s", r->family->name, (long)r->at.step, r->task->counted);
+    snprintf(title, sizeof title, "%s, step %ld, held-out %s", r->family->name, (long)r->at.step,
+             r->task->loss.counted);
     gx_path_join(svg, r->o.output_dir, "confusion.svg", &disk);
     if (gx_error_code(&disk) || gx_plot_confusion(c.count, c.classes, c.name, svg, title, &disk) != GX_OK)
         gx_log(&s->g->log, GX_LOG_WARNING, "the confusions could not be drawn: %s", disk.message);
@@ -55,8 +56,8 @@ static void gx__show_predict(GxSession *s)
     GxMetric metric[GX_MAX_METRICS] = GX_ZERO;
     gx_evaluate(s, 0, &losses);
     if (gx_failed(s->g) || r->stop) return;
-    const int n = r->task->metrics(s->g, r->self, &losses, metric);
-    const char *path = !gx_failed(s->g) && gx_session_is_first(s) ? r->task->predict(s->g, r->self) : NULL;
+    const int n = r->task->metrics.compute(s->g, r->self, &losses, metric);
+    const char *path = !gx_failed(s->g) && gx_session_is_first(s) ? r->task->output.predict(s->g, r->self) : NULL;
     gx_barrier(s->g, GX_AXIS_ALL); // on a failed context this tells the other ranks
     if (gx_failed(s->g) || !path) return;
     if (n) gx_report_evaluation(s, metric, n, losses.count[0]);
@@ -75,7 +76,7 @@ void gx_show(GxSession *s)
     if (r->o.evaluate && !r->o.predicts && !r->stop) gx_validate(s, samples, 1);
     if ((r->o.evaluate || r->o.predicts) && !r->stop && !gx_failed(s->g) && gx_session_is_first(s))
         gx_show_confusion(s, 0);
-    if (r->o.sample_only && !r->stop && r->task->sample) gx_show_written(s);
+    if (r->o.sample_only && !r->stop && r->task->output.sample) gx_show_written(s);
     if (r->stop) gx_fail_without_data(s);
     r->done = 1;
 }

@@ -123,7 +123,7 @@ static int gx__side_cache_find(GxContext *g, void *session, const GxBatch *b)
     GxBatch host_copy = *b;
     void *host = gx_session_host_block(s, b->number);
     int64_t lacks = 0;
-    s->run->task->layout(s->run->self, &host_copy, host, host);
+    s->run->task->batch.layout(s->run->self, &host_copy, host, host);
     for (int64_t i = 0; i < b->B; i++) {
         c->key[i] = gx__side_cache_key(c, &host_copy, i);
         c->is_kept[i] = (uint8_t)gx_record_cache_read(&c->records, c->key[i], c->stage + i * c->bytes);

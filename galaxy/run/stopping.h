@@ -42,7 +42,7 @@ GxForward gx_stopping_forward(GxSession *s)
 GxStatus gx_prepare(GxSession *s)
 {
     const GxForward forward = gx_stopping_forward(s);
-    return s->run->task->prepare ? s->run->task->prepare(s->g, s->run->self, &forward) : GX_OK;
+    return s->run->task->data.prepare ? s->run->task->data.prepare(s->g, s->run->self, &forward) : GX_OK;
 }
 
 void gx_fail_without_data(GxSession *s)

@@ -112,11 +112,11 @@ GxStatus gx_task_add_options(GxTaskChoice *choice, GxConfig *c, const GxFamily *
 {
     char other[80];
     if (choice->field.name) GX_TRY(gx_config_add(c, "task", &choice->field, 1, choice, err));
-    GX_TRY(gx_config_add(c, task->name, task->fields, task->n_fields, self, err));
+    GX_TRY(gx_config_add(c, task->name, task->options.fields, task->options.n_fields, self, err));
     for (const GxTask *const *t = choice->field.name ? family->tasks : NULL; t && *t; t++) {
         if (*t == task) continue;
         snprintf(other, sizeof other, "--task %.60s", (*t)->name);
-        GX_TRY(gx_config_add_elsewhere(c, (*t)->fields, (*t)->n_fields, other, err));
+        GX_TRY(gx_config_add_elsewhere(c, (*t)->options.fields, (*t)->options.n_fields, other, err));
     }
     return GX_OK;
 }

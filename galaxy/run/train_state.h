@@ -91,7 +91,7 @@ GxStatus gx_train_state_write(const char *path, const GxTrainState *s, const GxT
     const GxField *others = gx__train_state_fields + GX__TRAIN_STATE_ALWAYS;
     if (s->base_hash.all) gx_json_set_fields(json, others, GX__TRAIN_STATE_HASHES, s, err);
     if (s->best.validated) gx_json_set_fields(json, others + GX__TRAIN_STATE_HASHES, GX__TRAIN_STATE_BEST, s, err);
-    if (task) gx_json_set_fields(json, task->identity, task->n_identity, self, err);
+    if (task) gx_json_set_fields(json, task->checkpoint.identity, task->checkpoint.n_identity, self, err);
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_json_write(json, path, err);
     gx_json_free(json);

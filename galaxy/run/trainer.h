@@ -65,11 +65,10 @@ static void gx__trainer_load_window(GxSession *s)
     const GxTrainRun *r = s->run;
     const int64_t first = gx_session_first_sample(s), per_micro = gx_split_total(&s->batch_split);
     for (int64_t i = 0; i < r->o.gradient_accumulation_steps; i++) {
-        s->batch[i].first_sample = gx_session_sample_of(s, r->at.samples / per_micro + i) + first;
-        r->task->fill(s->g, r->self, &s->batch[i], gx_session_host_block(s, i), (uint64_t)r->o.seed,
-                      &s->run->data_error);
+        s->batch[i].sample = gx_session_sample_of(s, r->at.samples / per_micro + i) + first;
+        r->task->batch.fill(s->g, r->self, &s->batch[i], gx_session_host_block(s, i), (uint64_t)r->o.seed,
+                            &s->run->data_error);
         gx_to_device(s->g, s->blocks + i * s->block_bytes, gx_session_host_block(s, i), s->block_bytes);
-        s->batch[i].first_sample = i * per_micro; // within the window: the random numbers of dropout follow from it
     }
 }
 

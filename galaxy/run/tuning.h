@@ -50,7 +50,8 @@ GxTuningMethod gx_tuning_method(const char *name); // of --tuning
 static inline double gx_tuning_rate(const GxTask *task, GxTuningMethod method)
 {
     const int has_adapter = method != GX_TUNING_FULL;
-    if (task->defaults) return has_adapter ? task->defaults->adapter_learning_rate : task->defaults->learning_rate;
+    if (task->options.defaults)
+        return has_adapter ? task->options.defaults->adapter_learning_rate : task->options.defaults->learning_rate;
     if (method == GX_TUNING_PROMPT) return 9e-3; // Zhang et al. 2023
     return has_adapter ? 2e-4 : 2e-5;
 }

@@ -401,7 +401,7 @@ static GxStatus gx__causal_lm_fill(GxContext *g, void *self, GxBatch *b, void *h
     b->padding = 0;
     for (int64_t i = 0; i < b->B; i++) {
         const GxBlendSample to = gx__causal_lm_column(c, b, host_copy, i);
-        GX_TRY(gx_blend_sample(&c->data, seed, b->first_sample + i, b->T, &to, &b->padding, err));
+        GX_TRY(gx_blend_sample(&c->data, seed, b->sample + i, b->T, &to, &b->padding, err));
     }
     return GX_OK;
 }
@@ -417,7 +417,7 @@ static GxStatus gx__causal_lm_fill_held_out(GxContext *g, void *self, GxBatch *b
     const GxCausalLm *c = (const GxCausalLm *)self;
     (void)g;
     for (int64_t i = 0; i < b->B; i++) {
-        const int64_t w = b->first_sample + i;
+        const int64_t w = b->sample + i;
         const GxBlendSample to = gx__causal_lm_column(c, b, host_copy, i);
         GX_TRY(gx_blend_eval_sample(&c->data, w < samples ? w : 0, b->T, &to, err));
         for (int64_t t = 0; w >= samples && t < b->T; t++) to.labels[t * b->B] = GX_IGNORE_INDEX;
@@ -531,41 +531,64 @@ static char *gx__causal_lm_sample(GxContext *g, void *self, const GxForward *for
 // ---- the task ------------------------------------------------------------------------------------------------------
 
 const GxTask gx_causal_lm = {
-    "causal_lm",
-    sizeof(GxCausalLm),
-    GX_FIELDS(gx__causal_lm_options),
-    gx__causal_lm_own,
-    1, // loss
-    "tokens",
-    GX_FIELDS(gx__causal_lm_identity),
-    "on another text, with other weights of several, or with another validation_fraction (where it is of conversations "
-    "also: another chat template or --chat_date)",
-    gx__causal_lm_open,
-    gx__causal_lm_close,
-    NULL, // head: the next token
-    gx__causal_lm_describe,
-    gx__causal_lm_baseline,
-    gx__causal_lm_allocate,
-    gx__causal_lm_layout,
-    gx__causal_lm_fill,
-    gx__causal_lm_held_out,
-    gx__causal_lm_fill_held_out,
-    gx_task_count_labels,
-    NULL, // see
-    gx__causal_lm_metrics,
-    gx__causal_lm_sample,
-    gx__causal_lm_write,
-    gx__causal_lm_changed,
-    NULL, // loss_names: it is one
-    NULL, // confusion
-    NULL, // predicts
-    NULL, // predict
-    "nats per token",
-    gx__causal_lm_lacks,
-    NULL, // best_metric: the loss
-    NULL, // defaults
-    NULL, // prepare
-    NULL, // progress
-    gx__causal_lm_show,
+    "causal_lm", // name
+    {
+        // options
+        sizeof(GxCausalLm),               // size
+        GX_FIELDS(gx__causal_lm_options), // fields, n_fields
+        gx__causal_lm_own,                // own
+        NULL,                             // defaults
+    },
+    {
+        // loss
+        1,                // n
+        NULL,             // names
+        "tokens",         // counted
+        "nats per token", // unit
+        NULL,             // best_metric
+    },
+    {
+        // data
+        gx__causal_lm_open,     // open
+        gx__causal_lm_close,    // close
+        NULL,                   // head
+        gx__causal_lm_describe, // describe
+        gx__causal_lm_show,     // show
+        NULL,                   // prepare
+    },
+    {
+        // checkpoint
+        GX_FIELDS(gx__causal_lm_identity), // identity, n_identity
+        // elsewhere
+        "on another text, with other weights of several, or with another validation_fraction (where it is of "
+        "conversations "
+        "also: another chat template or --chat_date)",
+        gx__causal_lm_write,   // write
+        gx__causal_lm_changed, // changed
+    },
+    {
+        // batch
+        gx__causal_lm_allocate,      // allocate
+        gx__causal_lm_layout,        // layout
+        gx__causal_lm_fill,          // fill
+        gx_task_count_labels,        // counts
+        gx__causal_lm_held_out,      // held_out
+        gx__causal_lm_fill_held_out, // fill_held_out
+        NULL,                        // see
+    },
+    {
+        // metrics
+        gx__causal_lm_metrics,  // compute
+        NULL,                   // progress
+        gx__causal_lm_baseline, // baseline
+        gx__causal_lm_lacks,    // lacks
+        NULL,                   // confusion
+    },
+    {
+        // output
+        gx__causal_lm_sample, // sample
+        NULL,                 // predicts
+        NULL,                 // predict
+    },
 };
 #endif

@@ -190,7 +190,7 @@ static void gx__classification_close(void *self)
     free(c->order), free(c->begin), free(c->types), free(c->wide), free(c->outputs_host);
 }
 
-static const GxHeadRequest *gx__classification_wish(const void *self)
+static const GxHeadRequest *gx__classification_head(const void *self)
 {
     return &((const GxClassification *)self)->head;
 }
@@ -283,7 +283,7 @@ static GxStatus gx__classification_fill(GxContext *g, void *self, GxBatch *b, vo
     for (int64_t column = 0; column < b->B; column++) {
         const int64_t *text;
         int64_t n;
-        gx_text_packing_column(&c->packing, seed, b->first_sample + column, &text, &n);
+        gx_text_packing_column(&c->packing, seed, b->sample + column, &text, &n);
         gx__classification_put_column(c, &w, column, &c->train, text, n);
     }
     gx_text_finish(&w);
@@ -299,8 +299,8 @@ static GxStatus gx__classification_fill_held_out(GxContext *g, void *self, GxBat
     GxTextWriter w;
     (void)g, (void)err;
     gx_text_begin(&w, &c->layout, b, host_copy);
-    for (int64_t column = 0; column < b->B && b->first_sample + column < samples; column++) {
-        const int64_t *begin = c->begin + b->first_sample + column;
+    for (int64_t column = 0; column < b->B && b->sample + column < samples; column++) {
+        const int64_t *begin = c->begin + b->sample + column;
         gx__classification_put_column(c, &w, column, &c->held_out, c->order + begin[0], begin[1] - begin[0]);
     }
     gx_text_finish(&w);
@@ -372,8 +372,8 @@ static void gx__classification_see(GxContext *g, void *self, const GxBatch *b)
     if (!b) gx_predictions_begin(&c->predicted);
     if (!b || gx_failed(g) || !gx_has_head(g)) return;
     gx__classification_fetch(g, c, b);
-    for (int64_t column = 0; column < b->B && b->first_sample + column < c->columns && !gx_failed(g); column++) {
-        const int64_t *begin = c->begin + b->first_sample + column;
+    for (int64_t column = 0; column < b->B && b->sample + column < c->columns && !gx_failed(g); column++) {
+        const int64_t *begin = c->begin + b->sample + column;
         for (int64_t k = begin[0], at = 0; k < begin[1]; at += t->length[c->order[k++]]) {
             const int64_t row = (at + gx__classification_row(c, t, c->order[k])) * b->B + column,
                           i = gx__classification_find(&b->target[0], row);
@@ -483,7 +483,7 @@ static void gx__classification_run_one(GxContext *g, GxClassification *c, const 
         gx_text_finish(&w);
         gx_to_device(g, c->one_block, c->one_host, c->one_bytes);
     }
-    forward->run(g, forward->user, b);
+    forward->run(g, forward->user, b, NULL);
     if (i >= 0) gx__classification_fetch(g, c, b);
 }
 
@@ -529,40 +529,62 @@ static const char *gx__classification_predict(GxContext *g, void *self)
 // ---- the task ------------------------------------------------------------------------------------------------------
 
 const GxTask gx_classification = {
-    "classification",
-    sizeof(GxClassification),
-    GX_FIELDS(gx__classification_options),
-    gx__classification_own,
-    1, // loss
-    "labels",
-    GX_FIELDS(gx__classification_identity),
-    "on other texts or labels, or with another tokenizer or validation_fraction",
-    gx__classification_open,
-    gx__classification_close,
-    gx__classification_wish,
-    gx__classification_describe,
-    gx__classification_baseline,
-    gx__classification_allocate,
-    gx__classification_layout,
-    gx__classification_fill,
-    gx__classification_held_out,
-    gx__classification_fill_held_out,
-    gx__classification_counts,
-    gx__classification_see,
-    gx__classification_metrics,
-    gx__classification_sample,
-    gx__classification_write,
-    NULL, // changed: all is in memory
-    NULL, // loss_names: it is one
-    gx__classification_confusion,
-    gx__classification_predicts,
-    gx__classification_predict,
-    NULL, // loss_unit
-    gx__classification_lacks,
-    NULL, // best_metric: the loss
-    NULL, // defaults
-    NULL, // prepare
-    NULL, // progress
-    NULL, // show
+    "classification", // name
+    {
+        // options
+        sizeof(GxClassification),              // size
+        GX_FIELDS(gx__classification_options), // fields, n_fields
+        gx__classification_own,                // own
+        NULL,                                  // defaults
+    },
+    {
+        // loss
+        1,        // n
+        NULL,     // names
+        "labels", // counted
+        NULL,     // unit
+        NULL,     // best_metric
+    },
+    {
+        // data
+        gx__classification_open,     // open
+        gx__classification_close,    // close
+        gx__classification_head,     // head
+        gx__classification_describe, // describe
+        NULL,                        // show
+        NULL,                        // prepare
+    },
+    {
+        // checkpoint
+        GX_FIELDS(gx__classification_identity), // identity, n_identity
+        // elsewhere
+        "on other texts or labels, or with another tokenizer or validation_fraction",
+        gx__classification_write, // write
+        NULL,                     // changed
+    },
+    {
+        // batch
+        gx__classification_allocate,      // allocate
+        gx__classification_layout,        // layout
+        gx__classification_fill,          // fill
+        gx__classification_counts,        // counts
+        gx__classification_held_out,      // held_out
+        gx__classification_fill_held_out, // fill_held_out
+        gx__classification_see,           // see
+    },
+    {
+        // metrics
+        gx__classification_metrics,   // compute
+        NULL,                         // progress
+        gx__classification_baseline,  // baseline
+        gx__classification_lacks,     // lacks
+        gx__classification_confusion, // confusion
+    },
+    {
+        // output
+        gx__classification_sample,   // sample
+        gx__classification_predicts, // predicts
+        gx__classification_predict,  // predict
+    },
 };
 #endif

@@ -157,7 +157,7 @@ float *gx_decoder_run(GxContext *g, GxDecoder *d, const GxForward *forward, cons
     b.target[0].rows = d->rows, b.target[0].rows_host = d->rows_host;
     b.target[0].n = wants_logits ? d->B : 0, b.target[0].most = d->B;
     if (wants_logits) b.target[0].logits = d->logits;
-    forward->run(g, forward->user, &b);
+    forward->run(g, forward->user, &b, NULL);
     if (!wants_logits) return NULL;
     gx_to_host(g, d->logits_host, d->logits.data, gx_rows_bytes(d->logits));
     if (gx_failed(g) || !g->device->computes) return NULL;

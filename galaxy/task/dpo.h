@@ -244,7 +244,7 @@ static GxStatus gx__dpo_open_pairs(GxContext *g, GxDpo *c)
     return gx__dpo_divide(c, &g->error);
 }
 
-static void gx__dpo_weigh(void *user, const GxBatch *b);
+static void gx__dpo_weigh(void *user, const GxBatch *b, int is_training);
 
 static GxStatus gx__dpo_open(GxContext *g, void *self, GxTaskSetup *setup)
 {
@@ -378,7 +378,7 @@ static GxStatus gx__dpo_fill(GxContext *g, void *self, GxBatch *b, void *host_co
     (void)g, (void)err;
     b->padding = 0;
     for (int64_t i = 0; i < b->B; i++)
-        b->padding += gx__dpo_fill_sample(c, &c->train, gx__dpo_number(c, seed, b->first_sample + i), b, host_copy, i);
+        b->padding += gx__dpo_fill_sample(c, &c->train, gx__dpo_number(c, seed, b->sample + i), b, host_copy, i);
     return GX_OK;
 }
 
@@ -390,7 +390,7 @@ static GxStatus gx__dpo_fill_held_out(GxContext *g, void *self, GxBatch *b, void
     const GxDpo *c = (const GxDpo *)self;
     (void)g, (void)err;
     for (int64_t i = 0; i < b->B; i++)
-        gx__dpo_fill_sample(c, &c->held_out, b->first_sample + i < samples ? b->first_sample + i : -1, b, host_copy, i);
+        gx__dpo_fill_sample(c, &c->held_out, b->sample + i < samples ? b->sample + i : -1, b, host_copy, i);
     return GX_OK;
 }
 
@@ -427,11 +427,11 @@ static void gx__dpo_keep_reference(GxDpo *c, const gx__DpoHost *t)
     memset(c->weighing.weights, 0, (size_t)t->rows * sizeof(float));
 }
 
-static void gx__dpo_weigh(void *user, const GxBatch *b)
+static void gx__dpo_weigh(void *user, const GxBatch *b, int is_training)
 {
     GxDpo *c = (GxDpo *)user;
     const gx__DpoHost t = gx__dpo_host(b);
-    GxDpoRewards sum = GX_ZERO, *of = b->is_training ? &c->trained : &c->validated;
+    GxDpoRewards sum = GX_ZERO, *of = is_training ? &c->trained : &c->validated;
     gx__dpo_add_up(c, &t);
     if (c->is_reference) {
         gx__dpo_keep_reference(c, &t);
@@ -460,7 +460,6 @@ static void gx__dpo_allocate(GxContext *g, void *self, GxModel *m, int64_t T)
     c->one_bytes = gx__dpo_layout(c, &c->one, NULL, NULL);
     c->one_block = gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, c->one_bytes);
     c->one_host = gx_host_copy(g, GX_MEM_ACTIVATIONS, c->one_block, c->one_bytes);
-    c->one.target[0].loss = (double *)gx_arena_allocate(g->arena, GX_MEM_WORKSPACE, sizeof(double));
     if (!gx_failed(g)) gx__dpo_layout(c, &c->one, c->one_block, c->one_host);
 }
 
@@ -484,7 +483,7 @@ static int gx__dpo_refer(GxContext *g, GxDpo *c, const GxPacking *p, const GxFor
         for (int64_t i = 0; i < b->B; i++)
             gx__dpo_fill_sample(c, p, row + first + i < p->samples ? row + first + i : -1, b, c->one_host, i);
         gx_to_device(g, c->one_block, c->one_host, c->one_bytes);
-        forward->run(g, forward->user, b);
+        forward->run(g, forward->user, b, NULL);
     }
     return !gx_failed(g);
 }
@@ -496,7 +495,7 @@ static GxStatus gx__dpo_prepare(GxContext *g, void *self, const GxForward *forwa
     GxDpo *c = (GxDpo *)self;
     if (!g->device->computes) {
         double block[GX__DPO_BLOCK];
-        forward->run(g, forward->user, &c->one);
+        forward->run(g, forward->user, &c->one, NULL);
         gx__dpo_sum(g, block, GX__DPO_BLOCK);
         return gx_status(g);
     }
@@ -588,40 +587,62 @@ static void gx__dpo_describe(const void *self, FILE *out)
 // ---- the task ------------------------------------------------------------------------------------------------------
 
 const GxTask gx_dpo = {
-    "dpo",
-    sizeof(GxDpo),
-    GX_FIELDS(gx__dpo_options),
-    gx__dpo_own,
-    1, // loss
-    "pairs",
-    GX_FIELDS(gx__dpo_identity),
-    "on other pairs, or with another tokenizer, validation_fraction, chat template or --chat_date",
-    gx__dpo_open,
-    gx__dpo_close,
-    NULL, // head: the next token
-    gx__dpo_describe,
-    NULL, // baseline: the reference has a loss of log 2
-    gx__dpo_allocate,
-    gx__dpo_layout,
-    gx__dpo_fill,
-    gx__dpo_held_out,
-    gx__dpo_fill_held_out,
-    gx__dpo_counts,
-    gx__dpo_see,
-    gx__dpo_metrics,
-    NULL, // sample
-    gx__dpo_write,
-    NULL, // changed: all is in memory
-    NULL, // loss_names: it is one
-    NULL, // confusion
-    NULL, // predicts
-    NULL, // predict
-    "nats per pair",
-    NULL, // lacks: it has all of them always
-    NULL, // best_metric: the loss
-    &gx__dpo_defaults,
-    gx__dpo_prepare,
-    gx__dpo_progress,
-    gx__dpo_show,
+    "dpo", // name
+    {
+        // options
+        sizeof(GxDpo),              // size
+        GX_FIELDS(gx__dpo_options), // fields, n_fields
+        gx__dpo_own,                // own
+        &gx__dpo_defaults,          // defaults
+    },
+    {
+        // loss
+        1,               // n
+        NULL,            // names
+        "pairs",         // counted
+        "nats per pair", // unit
+        NULL,            // best_metric
+    },
+    {
+        // data
+        gx__dpo_open,     // open
+        gx__dpo_close,    // close
+        NULL,             // head
+        gx__dpo_describe, // describe
+        gx__dpo_show,     // show
+        gx__dpo_prepare,  // prepare
+    },
+    {
+        // checkpoint
+        GX_FIELDS(gx__dpo_identity), // identity, n_identity
+        // elsewhere
+        "on other pairs, or with another tokenizer, validation_fraction, chat template or --chat_date",
+        gx__dpo_write, // write
+        NULL,          // changed
+    },
+    {
+        // batch
+        gx__dpo_allocate,      // allocate
+        gx__dpo_layout,        // layout
+        gx__dpo_fill,          // fill
+        gx__dpo_counts,        // counts
+        gx__dpo_held_out,      // held_out
+        gx__dpo_fill_held_out, // fill_held_out
+        gx__dpo_see,           // see
+    },
+    {
+        // metrics
+        gx__dpo_metrics,  // compute
+        gx__dpo_progress, // progress
+        NULL,             // baseline
+        NULL,             // lacks
+        NULL,             // confusion
+    },
+    {
+        // output
+        NULL, // sample
+        NULL, // predicts
+        NULL, // predict
+    },
 };
 #endif

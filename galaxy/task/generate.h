@@ -78,7 +78,7 @@ static const float *gx__generate_whole(GxContext *g, const GxForward *forward, G
     gx_to_device(g, w->row, &last, sizeof last);
     gx_zero(g, w->tokens, 4 * b.T);
     gx_to_device(g, w->tokens, window, 4 * n);
-    forward->run(g, forward->user, &b);
+    forward->run(g, forward->user, &b, NULL);
     gx_to_host(g, w->logits_host, w->logits.data, gx_rows_bytes(w->logits));
     return gx_failed(g) || !g->device->computes ? NULL : gx__generate_floats(w);
 }

@@ -31,7 +31,6 @@ typedef struct {
 typedef struct {
     int64_t T;
     int32_t *block, *host_copy; // tokens [T], documents [T][2], rows [T], labels [T]; its host copy in host memory
-    double *loss;
     float *losses, *behind, *weights; // [T], in host memory, of the rows
     int64_t *owner;                   // [T] which text a row is of
     GxScoredText *text;
@@ -69,7 +68,6 @@ void gx_likelihood_allocate(GxContext *g, GxLikelihood *l, int64_t T)
     l->T = T;
     l->block = (int32_t *)gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, bytes);
     l->host_copy = (int32_t *)gx_host_copy(g, GX_MEM_ACTIVATIONS, l->block, bytes);
-    l->loss = (double *)gx_arena_allocate(g->arena, GX_MEM_WORKSPACE, sizeof *l->loss);
     l->losses = (float *)gx_allocate_from(g, host, GX_MEM_ACTIVATIONS, 4 * T);
     l->behind = (float *)gx_allocate_from(g, host, GX_MEM_ACTIVATIONS, 4 * T);
     l->weights = (float *)gx_allocate_from(g, host, GX_MEM_ACTIVATIONS, 4 * T);
@@ -77,8 +75,9 @@ void gx_likelihood_allocate(GxContext *g, GxLikelihood *l, int64_t T)
 }
 
 // The head has computed each row's loss: -log-probability of its label.
-static void gx__likelihood_weigh(void *user, const GxBatch *b)
+static void gx__likelihood_weigh(void *user, const GxBatch *b, int is_training)
 {
+    (void)is_training;
     GxLikelihood *l = (GxLikelihood *)user;
     for (int64_t r = 0; r < b->target[0].n; r++) {
         GxScoredText *text = &l->text[l->owner[r]];
@@ -96,7 +95,7 @@ static GxBatch gx__likelihood_batch(GxLikelihood *l, int64_t T, int64_t rows)
     b.tokens = at[0], b.documents = at[0] + l->T;
     b.target[0].rows = at[0] + 3 * l->T, b.target[0].rows_host = at[1] + 3 * l->T;
     b.target[0].labels = at[0] + 4 * l->T, b.target[0].labels_host = at[1] + 4 * l->T;
-    b.target[0].n = rows, b.target[0].most = l->T, b.target[0].loss = l->loss;
+    b.target[0].n = rows, b.target[0].most = l->T;
     l->weighing.losses = l->losses, l->weighing.weights = l->weights, l->weighing.behind = l->behind;
     l->weighing.weigh = gx__likelihood_weigh, l->weighing.user = l;
     b.target[0].weighing = &l->weighing;
@@ -106,7 +105,7 @@ static GxBatch gx__likelihood_batch(GxLikelihood *l, int64_t T, int64_t rows)
 void gx_likelihood_plan(GxContext *g, GxLikelihood *l, const GxForward *forward)
 {
     const GxBatch b = gx__likelihood_batch(l, l->T, l->T);
-    forward->run(g, forward->user, &b);
+    forward->run(g, forward->user, &b, NULL);
 }
 
 // Puts a text, all but its last token, into positions [at, …). *rows: how many are scored so far.
@@ -131,7 +130,7 @@ static void gx__likelihood_pass(GxContext *g, GxLikelihood *l, const GxForward *
     for (int64_t i = p->begin[s]; i < p->begin[s + 1]; i++) T += gx__likelihood_put(l, p->text[i], T, &rows);
     const GxBatch b = gx__likelihood_batch(l, T, rows);
     gx_to_device(g, l->block, l->host_copy, GX__LIKELIHOOD_ARRAYS * 4 * l->T);
-    forward->run(g, forward->user, &b);
+    forward->run(g, forward->user, &b, NULL);
 }
 
 static GxStatus gx__likelihood_pack(GxContext *g, const GxLikelihood *l, GxPacking *p, int64_t n)

@@ -316,7 +316,7 @@ static void gx__masked_lm_close(void *self)
     c->ids = NULL;
 }
 
-static const GxHeadRequest *gx__masked_lm_wish(const void *self) { return &((const GxMaskedLm *)self)->head; }
+static const GxHeadRequest *gx__masked_lm_head(const void *self) { return &((const GxMaskedLm *)self)->head; }
 
 // Prints the text's path, and where it comes from, as the file <text>.source beside it says.
 static void gx__masked_lm_describe(const void *self, FILE *out)
@@ -409,7 +409,7 @@ static GxStatus gx__masked_lm_fill(GxContext *g, void *self, GxBatch *b, void *h
     (void)g;
     gx_text_begin(&w, &c->layout, b, host_copy);
     for (int64_t i = 0; i < b->B; i++) {
-        gx__MaskedLmSample s = gx__masked_lm_sample_of(c, GX__MASKED_LM_TRAIN, seed, b->first_sample + i, i);
+        gx__MaskedLmSample s = gx__masked_lm_sample_of(c, GX__MASKED_LM_TRAIN, seed, b->sample + i, i);
         if (c->nsp) GX_TRY(gx__masked_lm_turn_to(c, seed, s.number, err));
         if (c->nsp) gx__masked_lm_put_pair(c, &c->train, &w, &s);
         else gx__masked_lm_put_packed(c, &c->train, &w, &s);
@@ -432,9 +432,9 @@ static GxStatus gx__masked_lm_fill_held_out(GxContext *g, void *self, GxBatch *b
     GxTextWriter w;
     (void)g, (void)err;
     gx_text_begin(&w, &c->layout, b, host_copy);
-    for (int64_t i = 0; i < b->B && b->first_sample + i < samples; i++) {
+    for (int64_t i = 0; i < b->B && b->sample + i < samples; i++) {
         gx__MaskedLmSample s =
-            gx__masked_lm_sample_of(c, GX__MASKED_LM_VALIDATE, GX__MASKED_LM_HELD_OUT_SEED, b->first_sample + i, i);
+            gx__masked_lm_sample_of(c, GX__MASKED_LM_VALIDATE, GX__MASKED_LM_HELD_OUT_SEED, b->sample + i, i);
         if (c->nsp) gx__masked_lm_put_pair(c, &c->held_out, &w, &s);
         else gx__masked_lm_put_packed(c, &c->held_out, &w, &s);
     }
@@ -592,7 +592,7 @@ static void gx__masked_lm_guess(GxContext *g, GxMaskedLm *c, const GxForward *fo
     b->target[1].labels = NULL;
     b->target[0].logits = gx_some_rows(s->logits, 0, b->target[0].n);
     gx_to_device(g, s->block, s->host_copy, gx_text_arrays(l, b->T, b->B, NULL, &at));
-    forward->run(g, forward->user, b);
+    forward->run(g, forward->user, b, NULL);
     gx_to_host(g, s->logits_host, s->logits.data, gx_rows_bytes(b->target[0].logits));
     if (gx_failed(g) || !g->device->computes) return;
     for (int64_t i = 0; i < b->target[0].n; i++) {
@@ -678,7 +678,7 @@ static void gx__masked_lm_dry_run(GxContext *g, GxMaskedLm *c, const GxForward *
     gx_text_layout(&c->layout, &b, c->pairs.data, c->pairs.data);
     b.target[0].labels = b.target[1].labels = NULL;
     b.target[0].logits = gx_no_rows(), b.target[1].logits = c->pairs;
-    forward->run(g, forward->user, &b);
+    forward->run(g, forward->user, &b, NULL);
 }
 
 static char *gx__masked_lm_sample(GxContext *g, void *self, const GxForward *forward, uint64_t seed)
@@ -701,40 +701,62 @@ static char *gx__masked_lm_sample(GxContext *g, void *self, const GxForward *for
 // ---- the task ------------------------------------------------------------------------------------------------------
 
 const GxTask gx_masked_lm = {
-    "masked_lm",
-    sizeof(GxMaskedLm),
-    GX_FIELDS(gx__masked_lm_options),
-    gx__masked_lm_own,
-    2, // losses
-    "tokens",
-    GX_FIELDS(gx__masked_lm_identity),
-    "on another text, with another tokenizer, or with other masks",
-    gx__masked_lm_open,
-    gx__masked_lm_close,
-    gx__masked_lm_wish,
-    gx__masked_lm_describe,
-    gx__masked_lm_baseline,
-    gx__masked_lm_allocate,
-    gx__masked_lm_layout,
-    gx__masked_lm_fill,
-    gx__masked_lm_held_out,
-    gx__masked_lm_fill_held_out,
-    gx__masked_lm_counts,
-    gx__masked_lm_see,
-    gx__masked_lm_metrics,
-    gx__masked_lm_sample,
-    gx__masked_lm_write,
-    gx__masked_lm_changed,
-    gx__masked_lm_losses,
-    NULL,   // confusion
-    NULL,   // predicts
-    NULL,   // predict
-    "nats", // loss_unit: per masked token, and per pair
-    gx__masked_lm_lacks,
-    NULL, // best_metric: the loss
-    NULL, // defaults
-    NULL, // prepare
-    NULL, // progress
-    NULL, // show
+    "masked_lm", // name
+    {
+        // options
+        sizeof(GxMaskedLm),               // size
+        GX_FIELDS(gx__masked_lm_options), // fields, n_fields
+        gx__masked_lm_own,                // own
+        NULL,                             // defaults
+    },
+    {
+        // loss
+        2,                    // n
+        gx__masked_lm_losses, // names
+        "tokens",             // counted
+        "nats",               // unit
+        NULL,                 // best_metric
+    },
+    {
+        // data
+        gx__masked_lm_open,     // open
+        gx__masked_lm_close,    // close
+        gx__masked_lm_head,     // head
+        gx__masked_lm_describe, // describe
+        NULL,                   // show
+        NULL,                   // prepare
+    },
+    {
+        // checkpoint
+        GX_FIELDS(gx__masked_lm_identity), // identity, n_identity
+        // elsewhere
+        "on another text, with another tokenizer, or with other masks",
+        gx__masked_lm_write,   // write
+        gx__masked_lm_changed, // changed
+    },
+    {
+        // batch
+        gx__masked_lm_allocate,      // allocate
+        gx__masked_lm_layout,        // layout
+        gx__masked_lm_fill,          // fill
+        gx__masked_lm_counts,        // counts
+        gx__masked_lm_held_out,      // held_out
+        gx__masked_lm_fill_held_out, // fill_held_out
+        gx__masked_lm_see,           // see
+    },
+    {
+        // metrics
+        gx__masked_lm_metrics,  // compute
+        NULL,                   // progress
+        gx__masked_lm_baseline, // baseline
+        gx__masked_lm_lacks,    // lacks
+        NULL,                   // confusion
+    },
+    {
+        // output
+        gx__masked_lm_sample, // sample
+        NULL,                 // predicts
+        NULL,                 // predict
+    },
 };
 #endif

@@ -2,26 +2,26 @@
 // divided by, which metrics a validation has, and what a checkpoint keeps of the data. The trainer (run/trainer.h) runs
 // any task with any family and mode, and knows nothing of texts, tokenizers or metrics. causal_lm.h is an example.
 //
-// A task is a table of functions and a struct of its own, which they get as `self`: first its options, described by a
-// table of fields and shown by the program under the task's name, then whatever `open` sets up. The trainer calls, on
-// every rank:
+// A task is a table of functions, in groups, and a struct of its own, which they get as `self`: first its options,
+// described by a table of fields and shown by the program under the task's name, then whatever `open` sets up. The
+// trainer calls, on every rank:
 //
-//     open              when the ranks have agreed on options and the model's configuration: opens data and tokenizer
-//     head              returns the head that the model gets, which may depend on the data
-//     allocate          takes buffers of its own: from an arena that only counts, then from the real one
-//     layout            places the arrays of a micro-batch in its block of memory
-//     prepare           before the first step, when the weights have been loaded
-//     fill, counts      before each window, for each of its micro-batches
-//     metrics, lacks    after open, if the run compares validations: which metrics they will have
-//     progress          for a line about the training
-//     held_out, fill_held_out, counts, see, metrics               in a validation
-//     write, identity, changed                                    in a checkpoint
-//     sample, confusion at the end: something for people to look at
-//     predicts, predict in place of training: what the model predicts for a file
-//     close             also after an error, even if `open` was never called
+//     data.open               when the ranks have agreed on options and the model's configuration: data and tokenizer
+//     data.head               returns the head that the model gets, which may depend on the data
+//     batch.allocate          takes buffers of its own: from an arena that only counts, then from the real one
+//     batch.layout            places the arrays of a micro-batch in its block of memory
+//     data.prepare            before the first step, when the weights have been loaded
+//     batch.fill, counts      before each window, for each of its micro-batches
+//     metrics.compute, lacks  after open, if the run compares validations: which metrics they will have
+//     metrics.progress        for a line about the training
+//     batch.held_out, fill_held_out, counts, see; metrics.compute      in a validation
+//     checkpoint.write, identity, changed                              in a checkpoint
+//     output.sample, metrics.confusion                                 at the end: something for people to look at
+//     output.predicts, predict                                         in place of training: predictions for a file
+//     data.close              also after an error, even if data.open was never called
 //
 // The content of a sample is a function of (seed, number of the sample) alone, so that every topology and every resumed
-// run sees the same ones. Functions that may be NULL say so. Errors go to g->error or err.
+// run sees the same ones. Errors go to g->error or err.
 #ifndef GX_TASK_H
 #define GX_TASK_H
 #include "../base/fields.h"
@@ -81,8 +81,9 @@ typedef struct {
 } GxTaskSetup;
 
 typedef struct { // how a task runs the model
-    // A forward pass: adds to the losses of b's targets, and writes the results that they ask for.
-    void (*run)(GxContext *g, void *user, const GxBatch *b);
+    // A forward pass: writes the results that b's targets ask for. loss [GX_MAX_LOSSES], in the device's memory: gets
+    // the sums of its losses added; NULL: losses are not wanted.
+    void (*run)(GxContext *g, void *user, const GxBatch *b, double *loss);
     void *user;
     int (*stop)(void *stop_user); // 1, on all ranks, if a signal asks to stop. NULL: never
     void *stop_user;
@@ -94,82 +95,105 @@ typedef struct {
     int without_dropout;                         // 1: dropout, also an adapter's, is 0, and another value is refused
 } GxTaskDefaults;
 
-typedef struct GxTask {
-    const char *name;
-    size_t size; // of self, which is all zero before the options are set
-    const GxField *fields;
+// A task is filled group by group, a line for each member that says its name. A function may be NULL where it says so.
+typedef struct {           // its options
+    size_t size;           // of self, which is all zero before the options are set
+    const GxField *fields; // in self
     int n_fields;
-    const char *const *own; // names of options that may differ between ranks (paths), then NULL. NULL: none
-    int losses;             // 1 to GX_MAX_LOSSES; loss k is that of target k
-    const char *counted;    // what the first loss is a mean over: "tokens"
+    const char *const *own;         // names of options that may differ between ranks (paths), then NULL. NULL: none
+    const GxTaskDefaults *defaults; // NULL: the program's
+} GxTaskOptions;
 
+typedef struct {
+    int n;                    // losses, 1 to GX_MAX_LOSSES; loss k is that of target k
+    const char *const *names; // [n], in log.jsonl: "mlm_loss". NULL: only their sum is logged, as "loss"
+    const char *counted;      // what the first loss is a mean over: "tokens"
+    const char *unit;         // of the loss, for the axis of its plot. NULL: none is shown
+    const char *best_metric;  // the metric by which validations are compared, if no option names one. NULL: "loss"
+} GxTaskLoss;
+
+typedef struct { // its data
+    // Fails if the data do not fit the model, or are not the same on all ranks.
+    GxStatus (*open)(GxContext *g, void *self, GxTaskSetup *setup);
+    void (*close)(void *self);
+    const GxHeadRequest *(*head)(const void *self); // lives as long as self. NULL: a causal language model's head
+    void (*describe)(const void *self, FILE *out);  // prints lines about the data
+    void (*show)(const void *self, FILE *out);      // prints samples, whose lines are not wrapped. NULL: none
+    // Called once, before the first step and before any output, when the weights have been loaded, initial or resumed.
+    // On a device that does not compute it runs once what takes memory. NULL: nothing to do.
+    GxStatus (*prepare)(GxContext *g, void *self, const GxForward *forward);
+} GxTaskData;
+
+typedef struct { // what a checkpoint keeps of it
     // What identifies the data: fields of self, set by open, which a checkpoint keeps in trainer_state.json (those that
     // are texts also in model.safetensors). If a resumed checkpoint has other values, or another seq_len, a warning
     // says that it "was trained <elsewhere> or seq_len".
     const GxField *identity;
     int n_identity;
     const char *elsewhere; // "on another text, or with another validation_fraction". NULL if there are no fields
+    GxStatus (*write)(const void *self, const char *folder, GxError *err); // files. NULL: none
+    // The path of a file of the data that has changed since the task was opened; it lives as long as self. NULL: none
+    // has. NULL function: none ever does.
+    const char *(*changed)(const void *self);
+} GxTaskCheckpoint;
 
-    // Fails if the data do not fit the model, or are not the same on all ranks.
-    GxStatus (*open)(GxContext *g, void *self, GxTaskSetup *setup);
-    void (*close)(void *self);
-    const GxHeadRequest *(*head)(const void *self); // lives as long as self. NULL: a causal language model's head
-    void (*describe)(const void *self, FILE *out);  // prints lines about the data
-    // What a model must beat on the held-out samples to have learned anything. Fills metric[GX_MAX_METRICS] from the
-    // front; all names are NULL before, and the first NULL ends the list. NULL function: never known.
-    GxStatus (*baseline)(const void *self, GxMetric *metric, GxError *err);
-
-    void (*allocate)(GxContext *g, void *self, GxModel *m, int64_t T); // T: of the longest batch. NULL: nothing to take
+typedef struct {                                                       // its samples
+    void (*allocate)(GxContext *g, void *self, GxModel *m, int64_t T); // T: of the longest batch. NULL: nothing
     // Points b's arrays, for b->T x b->B tokens, into `block` in the device's memory, and the host copies of these
     // arrays into `host_copy`, a block of the same size in the host's memory. Returns the bytes of one block; both may
     // be NULL if only that is asked for.
     int64_t (*layout)(const void *self, GxBatch *b, void *block, void *host_copy);
-    // Writes the host copy: b->B training samples from b->first_sample on. Errors go only to err, which need not be
+    // Writes the host copy: b->B training samples from b->sample on. Errors go only to err, which need not be
     // &g->error: the trainer decides whether the run goes on.
     GxStatus (*fill)(GxContext *g, void *self, GxBatch *b, void *host_copy, uint64_t seed, GxError *err);
-    int64_t (*held_out)(const void *self); // how many samples are held out; 0: there is no validation
-    // The same for held-out samples; none of those from number `samples` on may count in a loss.
-    GxStatus (*fill_held_out)(GxContext *g, void *self, GxBatch *b, void *host_copy, int64_t samples, GxError *err);
     // Adds to count[k] what loss k of the batch is divided by: labels, or samples.
     void (*counts)(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
+    int64_t (*held_out)(const void *self); // how many samples are held out; 0: there is no validation
+    // As `fill`, for held-out samples; none of those from number `samples` on may count in a loss.
+    GxStatus (*fill_held_out)(GxContext *g, void *self, GxBatch *b, void *host_copy, int64_t samples, GxError *err);
     // Called before a validation (b NULL) and after each of its batches, when the results that its targets asked for
     // have been written. NULL: losses are enough.
     void (*see)(GxContext *g, void *self, const GxBatch *b);
+} GxTaskBatches;
+
+typedef struct {
     // Called on all ranks; rank 0's metrics are reported. Returns how many. losses NULL: only names and formats are
     // wanted, before the first validation; then it must not communicate.
-    int (*metrics)(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS]);
-
-    // A text that the model writes; the caller frees it. NULL: none, or an error. NULL function: never any. On a device
-    // that does not compute it runs once what takes memory.
-    char *(*sample)(GxContext *g, void *self, const GxForward *forward, uint64_t seed);
-    GxStatus (*write)(const void *self, const char *folder, GxError *err); // files of a checkpoint. NULL: none
-    // The path of a file of the data that has changed since the task was opened; it lives as long as self. NULL: none
-    // has. NULL function: none ever does.
-    const char *(*changed)(const void *self);
-    const char *const *loss_names; // [losses], in log.jsonl: "mlm_loss". NULL: only their sum is logged, as "loss"
-
-    // Sets *c to the last validation's confusion matrix, valid until the next one, and returns 1; 0: there is none.
-    // NULL function: never any.
-    int (*confusion)(const void *self, GxConfusion *c);
-    // The name of the option that asks for predictions in place of training ("predict"); NULL: it was not given. The
-    // held-out samples are then those of another file. After a validation of all of them and `metrics` (which may
-    // return 0: without labels) predict writes the predictions, on rank 0, and returns the path. NULL functions: never.
-    const char *(*predicts)(const void *self);
-    const char *(*predict)(GxContext *g, void *self);
-    const char *loss_unit; // the unit of the loss, for the axis of its plot. NULL: none is shown
-    // What a metric that this run does not have would need: "needs --nsp true". NULL: there is no metric of that name.
-    // NULL function: no metric needs anything.
-    const char *(*lacks)(const void *self, const char *metric);
-    const char *best_metric;        // the default metric by which validations are compared. NULL: "loss"
-    const GxTaskDefaults *defaults; // NULL: the program's
-    // Called once, before the first step and before any output, when the weights have been loaded, initial or resumed.
-    // On a device that does not compute it runs once what takes memory. NULL: nothing to do.
-    GxStatus (*prepare)(GxContext *g, void *self, const GxForward *forward);
+    int (*compute)(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS]);
     // Called on all ranks for rank 0's line of progress: metrics of the training since the last call. Returns how many.
     // NULL: only the loss is shown.
     int (*progress)(GxContext *g, void *self, GxMetric metric[GX_MAX_METRICS]);
-    // Prints samples of the data, whose lines are not wrapped. NULL: it has none to show.
-    void (*show)(const void *self, FILE *out);
+    // What a model must beat on the held-out samples to have learned anything. Fills metric[GX_MAX_METRICS] from the
+    // front; all names are NULL before, and the first NULL ends the list. NULL function: never known.
+    GxStatus (*baseline)(const void *self, GxMetric *metric, GxError *err);
+    // What a metric that this run does not have would need: "needs --nsp true". NULL: there is no metric of that name.
+    // NULL function: no metric needs anything.
+    const char *(*lacks)(const void *self, const char *metric);
+    // Sets *c to the last validation's confusion matrix, valid until the next one, and returns 1; 0: there is none.
+    // NULL function: never any.
+    int (*confusion)(const void *self, GxConfusion *c);
+} GxTaskMetrics;
+
+typedef struct { // what the model makes of it
+    // A text that the model writes; the caller frees it. NULL: none, or an error. NULL function: never any. On a device
+    // that does not compute it runs once what takes memory.
+    char *(*sample)(GxContext *g, void *self, const GxForward *forward, uint64_t seed);
+    // The name of the option that asks for predictions in place of training ("predict"); NULL: it was not given. The
+    // held-out samples are then those of another file. After a validation of all of them and `compute` (which may
+    // return 0: without labels) predict writes the predictions, on rank 0, and returns the path. NULL functions: never.
+    const char *(*predicts)(const void *self);
+    const char *(*predict)(GxContext *g, void *self);
+} GxTaskOutput;
+
+typedef struct GxTask {
+    const char *name;
+    GxTaskOptions options;
+    GxTaskLoss loss;
+    GxTaskData data;
+    GxTaskCheckpoint checkpoint;
+    GxTaskBatches batch;
+    GxTaskMetrics metrics;
+    GxTaskOutput output;
 } GxTask;
 
 static inline const char *gx_task_length_name(const GxTaskSetup *setup)
