@@ -5,7 +5,7 @@
 GX_BEGIN
 
 // The mode that these options select, by name or block by block. If a flag and a file contradict each other, the flag
-// counts, and what the file set is reset.
+// is used, and what the file set is reset.
 GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err);
 
 GX_END
