@@ -3,6 +3,9 @@
 #include "rooms/data_corpora.c" // looks inside
 #include "galaxy/io/claim.h"
 #include "galaxy/io/config.h"
+#include "galaxy/io/config_args.h"
+#include "galaxy/io/config_help.h"
+#include "galaxy/io/config_json.h"
 #include "galaxy/io/files.h"
 #include "galaxy/io/folder.h"
 #include "galaxy/io/json.h"

@@ -11,7 +11,7 @@ readers=(
         | rope_factor rope_low_freq_factor rope_high_freq_factor rope_original_max_position_embeddings llama mistral qwen2 qwen3 bert" # options, which have other names there
     "generation_config.json: galaxy/io/generation_config.h |"
     "quantised matrices: galaxy/io/bnb.h |"
-    "GGUF: galaxy/run/gguf_folder.h galaxy/text/gguf_tokenizer.h | normalizers pretokenizers decoders pattern special_tokens post_processor merges model single
+    "GGUF: galaxy/run/gguf_keys.h galaxy/run/gguf_config.h galaxy/text/gguf_tokenizer.h | normalizers pretokenizers decoders pattern special_tokens post_processor merges model single
         bos_token eos_token unk_token pad_token content id template" # of tokenizer.json, tokenizer_config.json, text/chat_find.h
     "tokenizer_config.json: galaxy/text/tokenizer_keys.h galaxy/text/tokenizer_config.h | content false" # a word of messages
 )

@@ -56,6 +56,8 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../io/config_json.h"
+#include "../io/json_fields.h"
 
 void gx_agree_on_fields(GxContext *g, const GxField *f, int n, void *target)
 {

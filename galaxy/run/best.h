@@ -50,6 +50,7 @@ GX_END
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../io/config_json.h"
 
 int gx_best_is_saved(const GxTrainOptions *o) { return o->load_best_model_at_end || o->metric_for_best_model[0]; }
 

@@ -69,6 +69,7 @@ GX_END
 #define GX_CHECKPOINT_IMPLEMENTED
 #include <stdio.h>
 #include <string.h>
+#include "../io/config_json.h"
 
 // ---- which tensors -------------------------------------------------------------------------------------------------
 

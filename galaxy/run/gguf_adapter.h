@@ -2,7 +2,7 @@
 //
 //     GX_TRY(gx_gguf_export_adapter("out/checkpoint-30", "", "adapter.gguf", GX_GGUF_F32, &said, log, err));
 //
-// The file has the base's architecture (gguf_folder.h says which are supported), and NAME.lora_a [r,in] and NAME.lora_b
+// The file has the base's architecture (gguf_names.h says which are supported), and NAME.lora_a [r,in] and NAME.lora_b
 // [out,r] for each matrix NAME with LoRA. The rows of lora_b are in the order of the matrix's rows, which differs from
 // the folder's for q and k of a llama. For the embedding lora_a is [V,r], the transposed A.
 //
@@ -11,11 +11,11 @@
 // rank_pattern), its lora_b is multiplied by the quotient.
 //
 // Refused, since llama.cpp would ignore them or compute something else: tensors that are trained whole (norms,
-// embeddings, heads), LoRA on one of two tied matrices, adapters that are not LoRA, bases that gguf_folder.h refuses.
+// embeddings, heads), LoRA on one of two tied matrices, adapters that are not LoRA, bases that gguf_config.h refuses.
 #ifndef GX_GGUF_ADAPTER_H
 #define GX_GGUF_ADAPTER_H
 #include "checkpoint_load.h"
-#include "gguf_folder.h"
+#include "gguf_work.h"
 GX_BEGIN
 
 typedef struct { // what was done, for messages
@@ -41,10 +41,13 @@ GX_END
 #include <string.h>
 #include "../model/build.h"
 #include "../model/lora_merge.h"
+#include "gguf_config.h"
+#include "gguf_export.h"
+#include "llama_family.h"
 #include "output.h"
 
 typedef struct {
-    gx__GgufWork *w; // its folder is the base's
+    GxGgufWork *w; // its folder is the base's
     const char *folder;
     GxPeftConfig config;
     GxAdapter adapter;
@@ -55,12 +58,12 @@ typedef struct {
 // alpha, if it is divided by r afterwards
 static double gx__gguf_alpha(const GxModel *m, const GxTensor *t) { return t->lora_scale * (double)gx_lora_rank(m, t); }
 
-static int64_t gx__gguf_rows_per_read(int64_t columns) { return gx_max(1, GX__GGUF_FLOATS / columns); }
+static int64_t gx__gguf_rows_per_read(int64_t columns) { return gx_max(1, GX_GGUF_FLOATS / columns); }
 
 static void gx__gguf_factor_name(const GxTensor *t, const char *factor, char out[GX_GGUF_NAME + 8])
 {
     char name[GX_GGUF_NAME] = "";
-    gx__gguf_name_of(t->name, name);
+    gx_gguf_name_of(t->name, name);
     snprintf(out, GX_GGUF_NAME + 8, "%s%s", name, factor);
 }
 
@@ -130,7 +133,7 @@ static GxStatus gx__gguf_add_factors(gx__GgufAdapter *a, GxGgufWriter *out, int 
     for (int i = 0; i < m->table.n; i++) {
         const GxTensor *t = &m->table.row[i];
         if (!t->has_lora) continue;
-        if (gx__gguf_name_of(t->name, name) < 0)
+        if (gx_gguf_name_of(t->name, name) < 0)
             return GX_FAIL(&a->w->g.error, GX_ERR_UNSUPPORTED, "%s: tensor %s has no name in GGUF files", a->folder,
                            t->name);
         if (!a->said->matrices++) a->said->alpha = gx__gguf_alpha(m, t);
@@ -177,12 +180,12 @@ static GxStatus gx__gguf_put_b(gx__GgufAdapter *a, GxGgufWriter *out, const GxTe
     const float by = alpha == a->said->alpha ? 1 : (float)(alpha / a->said->alpha);
     const int64_t rows = f->global_shape[0], r = f->global_shape[1], most = gx__gguf_rows_per_read(r);
     char name[GX_GGUF_NAME + 8], of_base[GX_GGUF_NAME];
-    const int is_permuted = a->w->arch->permutes && gx__gguf_names[gx__gguf_name_of(t->name, of_base)].is_permuted;
+    const int is_permuted = gx_gguf_is_permuted(a->w->arch, gx_gguf_name_of(t->name, of_base));
     gx__gguf_factor_name(t, ".lora_b", name);
     a->said->folded += by != 1;
     for (int64_t first = 0; first < rows; first += most) {
         const int64_t n = gx_min(most, rows - first);
-        GX_TRY(gx__gguf_take_rows(a->w, s, e, first, n, r, is_permuted));
+        GX_TRY(gx_gguf_take_rows(a->w, s, e, first, n, r, is_permuted));
         for (int64_t i = 0; i < n * r; i++) a->w->rows[i] *= by;
         GX_TRY(gx_gguf_write(out, name, a->w->rows, n * r, &a->w->g.error));
     }
@@ -211,7 +214,7 @@ static GxStatus gx__gguf_put_adapter_keys(gx__GgufAdapter *a, GxGgufWriter *out,
     gx_gguf_set_string(out, "general.architecture", a->w->arch->name, err);
     gx_gguf_set_string(out, "general.type", "adapter", err);
     gx_gguf_set_string(out, "general.name", name, err);
-    gx_gguf_set_int(out, "general.file_type", gx__gguf_file_type(type), err);
+    gx_gguf_set_int(out, "general.file_type", gx_gguf_file_type(type), err);
     gx_gguf_set_int(out, "general.quantization_version", 2, err);
     gx_gguf_set_string(out, "adapter.type", "lora", err);
     return gx_gguf_set_float(out, "adapter.lora.alpha", (float)a->said->alpha, err);
@@ -232,7 +235,7 @@ static GxStatus gx__gguf_write_adapter(gx__GgufAdapter *a, int type)
 
 static GxStatus gx__gguf_export_adapter(gx__GgufAdapter *a, const char *base, int type)
 {
-    gx__GgufWork *w = a->w;
+    GxGgufWork *w = a->w;
     GxError *err = &w->g.error;
     GxModelOptions options = GX_ZERO;
     char path[GX_PATH];
@@ -247,10 +250,10 @@ static GxStatus gx__gguf_export_adapter(gx__GgufAdapter *a, const char *base, in
     GX_TRY(gx_output_check_exists(w->folder, "model", err));
     GX_TRY(gx_path_join(path, w->folder, "config.json", err));
     GX_TRY(gx_llama_config_read(&w->config, path, &w->g.log, err));
-    GX_TRY(gx__gguf_find_arch(w, w->config.model_type));
-    GX_TRY(gx__gguf_check_export(w));
+    GX_TRY(gx_gguf_find_arch(w, w->config.model_type));
+    GX_TRY(gx_gguf_check_export(w));
     gx_model_adapt(&options, &a->adapter);
-    GX_TRY(gx__gguf_open_model(w, &options));
+    GX_TRY(gx_gguf_open_model(w, &options));
     GX_TRY(gx__gguf_adapter_check(a, err));
     gx_adapter_warn_unused(&w->m, &w->g.log);
     GX_TRY(gx_checkpoint_open_adapter(&a->file, &w->m, w->folder, a->folder, &gx_silent, err)); // its keys are told
@@ -267,12 +270,12 @@ GxStatus gx_gguf_export_adapter(const char *folder, const char *base, const char
     if (!gx_gguf_encodes(type)) return gx_gguf_encode(type, NULL, 0, NULL, err); // says it
     gx__GgufAdapter *a = (gx__GgufAdapter *)calloc(1, sizeof *a);
     if (!a) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to convert %s", folder);
-    a->w = gx__gguf_work_open(folder, path, &of_model, log, err);
+    a->w = gx_gguf_work_open(folder, path, &of_model, log, err);
     if (!a->w) return free(a), gx_error_code(err);
     a->folder = folder, a->said = said;
     const GxStatus status = gx__gguf_export_adapter(a, base, type);
     if (a->w->arch) snprintf(said->model, sizeof said->model, "%s", a->w->arch->name);
-    gx__gguf_work_close(a->w, status, err);
+    gx_gguf_work_close(a->w, status, err);
     free(a);
     return status;
 }

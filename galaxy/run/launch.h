@@ -23,7 +23,6 @@
 #include "../comm/mpi.h"
 #include "../comm/tcp.h"
 #include "../comm/threads.h"
-#include "../io/config.h"
 GX_BEGIN
 
 const GxDevice *gx_default_device(void); // the device that the program was built for: cuda with GX_WITH_CUDA, else cpu
@@ -81,6 +80,8 @@ GX_END
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include "../cpu/cpu.h"
+#include "../io/config_args.h"
+#include "../io/json.h"
 #include "processors.h"
 #include "reporter.h"
 

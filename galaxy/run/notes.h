@@ -18,6 +18,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include "../base/text.h"
+#include "../io/config_json.h"
 #include "../model/lora.h"
 #include "adapter.h"
 #include "output.h"

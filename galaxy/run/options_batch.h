@@ -3,6 +3,7 @@
 #ifndef GX_OPTIONS_BATCH_H
 #define GX_OPTIONS_BATCH_H
 #include "../base/partition.h"
+#include "../io/config.h"
 #include "options.h"
 GX_BEGIN
 
@@ -17,6 +18,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_OPTIONS_BATCH_IMPLEMENTED)
 #define GX_OPTIONS_BATCH_IMPLEMENTED
 #include <stdio.h>
+#include "options_table.h"
 
 // Most tokens in a micro-batch of all ranks, so that sizes in bytes fit into 64 bits and planning is quick.
 enum { GX__OPTIONS_BATCH_TOKENS_MOST = 1 << 30 };

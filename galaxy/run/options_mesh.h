@@ -2,8 +2,17 @@
 // or the optimizer's state (--zero, --dp_shard), or are replicas.
 #ifndef GX_OPTIONS_MESH_H
 #define GX_OPTIONS_MESH_H
+#include "../io/config.h"
+#include "../model/mode.h"
+#include "../parallel/steps_write.h"
 #include "options.h"
 GX_BEGIN
+
+// Adds the options to a config. A program with a schedule of its own (else NULL) does not have all of them
+// (gx_options_add of options_table.h); for the others the error message refers to `program`.
+GxStatus gx_options_add_mesh(GxConfig *c, GxTrainOptions *o, const GxStepsSchedule *schedule, const char *title,
+                             const char *program, GxError *err);
+const GxField *gx_options_mesh_field(const char *name); // NULL: there is no such option
 
 // Resolves how many of the `world` ranks share a layer, and the number of stages, and checks the options about stages
 // and about what data-parallel ranks share. Refuses numbers whose product does not divide `world`, and names those that
@@ -20,6 +29,123 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+// ---- the options ---------------------------------------------------------------------------------------------------
+
+#define GX__OPTIONS_MESH_AT(field) offsetof(GxTrainOptions, field)
+#define GX__OPTIONS_MESH_STAGES                                                                                        \
+    "stages of a pipeline, among which the ranks are divided: each has some of the layers, the first the embedding, "  \
+    "the last the head; micro-batches (--gradient_accumulation_steps, four for each stage or more) follow each other"
+static const GxField gx__options_mesh_tp[] = {
+    {"tp", GX_FIELD_INT, GX__OPTIONS_MESH_AT(tp), "0",
+     "ranks that share each layer; the others are stages (--pp) and data-parallel copies. 0: all that stages leave, if "
+     "the mode splits anything",
+     "0..256"},
+};
+static const GxField gx__options_mesh_stages[] = {
+    {"pp", GX_FIELD_INT, GX__OPTIONS_MESH_AT(pp), "1", GX__OPTIONS_MESH_STAGES, "1..256"},
+    {"pipeline_schedule", GX_FIELD_STRING, GX__OPTIONS_MESH_AT(pipeline_schedule), "1f1b",
+     "order of a pipeline's micro-batches: 1f1b; gpipe, all forwards first; zb1p, 1f1b whose weights' gradients fill "
+     "the gaps; two stages on each rank: interleaved, and zbv, whose second ones go back, so that the first rank has "
+     "the head, too. The result is the same",
+     "1f1b|gpipe|interleaved|zb1p|zbv"},
+};
+// Of a program with a schedule of its own.
+static const GxField gx__options_mesh_own_stages[] = {
+    {"pp", GX_FIELD_INT, GX__OPTIONS_MESH_AT(pp), "0",
+     GX__OPTIONS_MESH_STAGES ". 0: all ranks, or all that --tp leaves", "0..256"},
+};
+static const GxField gx__options_mesh_layers[] = {
+    {"stage_num_hidden_layers_list", GX_FIELD_INT_LIST, GX__OPTIONS_MESH_AT(stage_num_hidden_layers_list), NULL,
+     "layers of each stage, for unequal machines: 20,12. With two stages on each rank: of the ranks' first stages, "
+     "then "
+     "of the second ones, in the order of the layers",
+     "1..65536"},
+};
+static const GxField gx__options_mesh_shards[] = {
+    {"zero", GX_FIELD_STRING, GX__OPTIONS_MESH_AT(zero), "auto",
+     "what data-parallel ranks share, each having a part, instead of each having all of it: 1 the optimizer's state; 2 "
+     "gradients, too; 3 weights, too (FSDP); 0 nothing. auto: 3 with --dp_shard or --dp_shard_list, else 0. "
+     "The result is the same, but for rounding where there are copies (--dp_replicate)",
+     "auto|0|1|2|3"},
+    {"dp_shard", GX_FIELD_INT, GX__OPTIONS_MESH_AT(dp_shard), "0",
+     "data-parallel ranks that share what --zero says; where there are more, each further group of as many is a copy "
+     "(HSDP). 0: all, if --zero is not 0; -1: all",
+     "-1..256"},
+    {"dp_replicate", GX_FIELD_INT, GX__OPTIONS_MESH_AT(dp_replicate), "0",
+     "such groups, each of which has the whole model; 0: as many as --dp_shard leaves ranks for", "0..256"},
+    {"dp_shard_list", GX_FIELD_INT_LIST, GX__OPTIONS_MESH_AT(dp_shard_list), NULL,
+     "the share of each rank of --dp_shard, for unequal memories: 3,1", "1..65536"},
+    {"shard_grads_in_window", GX_FIELD_BOOL, GX__OPTIONS_MESH_AT(shard_grads_in_window), "false",
+     "with --zero 2 or 3: gradients are summed and shared out behind each micro-batch, not only behind a step's last: "
+     "less memory, more communication",
+     NULL},
+    {"gathered_units", GX_FIELD_INT, GX__OPTIONS_MESH_AT(gathered_units), "0",
+     "with --zero 3: so many units (the embedding, a layer, the head) are whole on a rank at once, at most; more take "
+     "more memory and spare communication. 0: two, or three where the head is the embedding's",
+     "0..4096"},
+};
+// Of a program whose schedule shards everything.
+static const GxField gx__options_mesh_own_shards[] = {
+    {"tp", GX_FIELD_INT, GX__OPTIONS_MESH_AT(tp), "1", "ranks that share each layer in another way, as the mode says",
+     "1..256"},
+    {"dp_shard", GX_FIELD_INT, GX__OPTIONS_MESH_AT(dp_shard), "0",
+     "ranks that share every unit, the embedding, layers, the head; where there are more, as many again are a copy "
+     "(HSDP). 0 or -1: all that --tp leaves",
+     "-1..256"},
+    {"dp_replicate", GX_FIELD_INT, GX__OPTIONS_MESH_AT(dp_replicate), "0",
+     "such groups, each of which has the whole model; 0: as many as --dp_shard leaves ranks for", "0..256"},
+    {"shard_grads_in_window", GX_FIELD_BOOL, GX__OPTIONS_MESH_AT(shard_grads_in_window), "false",
+     "gradients are summed and shared out behind each micro-batch, not only behind a step's last: less memory, more "
+     "communication",
+     NULL},
+};
+
+const GxField *gx_options_mesh_field(const char *name)
+{
+    const GxField *found = gx_field_find(GX_FIELDS(gx__options_mesh_tp), name);
+    if (!found) found = gx_field_find(GX_FIELDS(gx__options_mesh_stages), name);
+    if (!found) found = gx_field_find(GX_FIELDS(gx__options_mesh_layers), name);
+    return found ? found : gx_field_find(GX_FIELDS(gx__options_mesh_shards), name);
+}
+
+static GxStatus gx__options_mesh_add_stages(GxConfig *c, GxTrainOptions *o, const GxStepsSchedule *schedule,
+                                            const char *title, const char *program, GxError *err)
+{
+    const GxField *order = gx_field_find(GX_FIELDS(gx__options_mesh_stages), "pipeline_schedule");
+    GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_mesh_tp), o, err));
+    if (schedule) {
+        GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_mesh_own_stages), o, err));
+        GX_TRY(gx_config_add_elsewhere(c, order, 1, program, err));
+        o->pipeline_schedule[0] = 0; // since no option sets it
+    } else GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_mesh_stages), o, err));
+    GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_mesh_layers), o, err));
+    return gx_config_add(c, title, GX_FIELDS(gx__options_mesh_shards), o, err);
+}
+
+// Of a program whose schedule shards everything, on one stage.
+static GxStatus gx__options_mesh_add_own_shards(GxConfig *c, GxTrainOptions *o, const char *title, const char *program,
+                                                GxError *err)
+{
+    static const char *const elsewhere[] = {"pp", "pipeline_schedule", "stage_num_hidden_layers_list", "zero",
+                                            "gathered_units"};
+    GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_mesh_own_shards), o, err));
+    GX_TRY(gx_config_add(c, title, gx_options_mesh_field("dp_shard_list"), 1, o, err));
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        GX_TRY(gx_config_add_elsewhere(c, gx_options_mesh_field(elsewhere[i]), 1, program, err));
+    o->pp = 1, o->pipeline_schedule[0] = 0; // since no option sets them
+    snprintf(o->zero, sizeof o->zero, "3");
+    return GX_OK;
+}
+
+GxStatus gx_options_add_mesh(GxConfig *c, GxTrainOptions *o, const GxStepsSchedule *schedule, const char *title,
+                             const char *program, GxError *err)
+{
+    if (schedule && schedule->has_shards) return gx__options_mesh_add_own_shards(c, o, title, program, err);
+    return gx__options_mesh_add_stages(c, o, schedule, title, program, err);
+}
+
+// ---- what they say -------------------------------------------------------------------------------------------------
 
 // "1, 2, 3 or 6"
 static void gx__options_mesh_divisors_text(int n, char *text, size_t size)

@@ -1,8 +1,15 @@
-// options_mode.h: the mode that a training's options select: by name, or block by block (--att, --con, --mlp, --ends).
+// options_mode.h: the options that select a mode, by name or block by block (--att, --con, --mlp, --ends), and the mode
+// that they select.
 #ifndef GX_OPTIONS_MODE_H
 #define GX_OPTIONS_MODE_H
+#include "../io/config.h"
+#include "../model/mode.h"
 #include "options.h"
 GX_BEGIN
+
+// Adds the options to a config. A program with a mode of its own (else NULL) does not have them; the error message
+// refers to `program`.
+GxStatus gx_options_add_mode(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const char *program, GxError *err);
 
 // The mode that these options select, by name or block by block. If a flag and a file contradict each other, the flag
 // is used, and what the file set is reset.
@@ -15,6 +22,28 @@ GX_END
 #define GX_OPTIONS_MODE_IMPLEMENTED
 #include <stdio.h>
 #include <string.h>
+
+#define GX__OPTIONS_MODE_AT(field) offsetof(GxTrainOptions, field)
+static const GxField gx__options_mode_fields[] = {
+    {"mode", GX_FIELD_STRING, GX__OPTIONS_MODE_AT(mode), "serial", "how one copy of the model is split over ranks",
+     GX_MODE_NAMES},
+    {"att", GX_FIELD_STRING, GX__OPTIONS_MODE_AT(att), "auto",
+     "instead of a mode: attention, split by heads (tp) or by the sequence (sp); auto: as --mode says, or none",
+     "auto|none|tp|sp"},
+    {"con", GX_FIELD_STRING, GX__OPTIONS_MODE_AT(con), "auto",
+     "what joins attention and MLP to the stream, split by the sequence; auto: as --mode says, or none",
+     "auto|none|sp"},
+    {"mlp", GX_FIELD_STRING, GX__OPTIONS_MODE_AT(mlp), "auto",
+     "the MLP, split by columns or by the sequence; auto: as --mode says, or none", "auto|none|tp|sp"},
+    {"ends", GX_FIELD_STRING, GX__OPTIONS_MODE_AT(ends), "auto",
+     "embedding and head, split by the vocabulary or by the sequence; auto: as suits the others", "auto|none|tp|sp"},
+};
+
+GxStatus gx_options_add_mode(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const char *program, GxError *err)
+{
+    if (mode) return gx_config_add_elsewhere(c, GX_FIELDS(gx__options_mode_fields), program, err);
+    return gx_config_add(c, "mode", GX_FIELDS(gx__options_mode_fields), o, err);
+}
 
 static GxMethod gx__options_mode_method(const char *text) // auto: none
 {

@@ -112,9 +112,9 @@ GX_END
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
-#include "../io/config.h"
 #include "../io/event_file.h"
 #include "../io/json_fields.h"
+#include "../io/typing.h"
 #include "../text/sentence_modules.h"
 #include "checkpoint.h"
 

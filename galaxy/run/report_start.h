@@ -17,6 +17,8 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include "../cpu/gemm.h"
+#include "../io/config_help.h"
+#include "../io/config_json.h"
 #include "../text/regex.h"
 #include "../text/unicode.h"
 #include "epochs.h"

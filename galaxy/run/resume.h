@@ -70,7 +70,10 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../io/config_json.h"
+#include "../io/config_unknown.h"
 #include "agree.h"
+#include "options_chosen.h"
 #include "output.h"
 
 // ---- which checkpoint ----------------------------------------------------------------------------------------------

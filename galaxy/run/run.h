@@ -15,6 +15,7 @@
 #define GX_RUN_H
 #include "../task/task.h"
 #include "options.h"
+#include "options_chosen.h"
 #include "resume.h"
 #include "run_log.h"
 #include "schedule.h"
@@ -146,7 +147,9 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../io/config_args.h"
 #include "machine.h"
+#include "options_table.h"
 #include "processors.h"
 
 static GxStatus gx__run_add_options(GxTrainRun *r, GxError *err)

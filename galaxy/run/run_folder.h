@@ -18,6 +18,7 @@ GX_END
 #define GX_RUN_FOLDER_IMPLEMENTED
 #include <stdlib.h>
 #include <string.h>
+#include "../io/config_json.h"
 #include "best.h"
 #include "checkpoint.h"
 #include "output.h"

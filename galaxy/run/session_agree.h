@@ -21,6 +21,7 @@ GX_END
 #include "agree.h"
 #include "epochs.h"
 #include "machine.h"
+#include "options_lists.h"
 #include "options_mesh.h"
 #include "options_mode.h"
 #include "output.h"

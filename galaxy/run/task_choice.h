@@ -30,6 +30,9 @@ GX_END
 #define GX_TASK_CHOICE_IMPLEMENTED
 #include <stdio.h>
 #include <string.h>
+#include "../io/config_args.h"
+#include "../io/json.h"
+#include "../io/typing.h"
 
 const GxTask *gx_task_find(const GxFamily *family, const char *name)
 {

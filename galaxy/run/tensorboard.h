@@ -37,6 +37,7 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../io/config_json.h"
 
 enum { GX__TENSORBOARD_TAGS = 8 + GX_MAX_LOSSES + GX_MAX_METRICS, GX__TENSORBOARD_TAG = 80 };
 typedef struct {

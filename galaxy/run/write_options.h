@@ -1,5 +1,5 @@
 // write_options.h: the options of programs that write text (writer.h): prompts, sampling, texts to score,
-// conversations. Options about ranks and devices are those of training programs (options.h).
+// conversations. Options about ranks and devices are those of training programs (options_table.h).
 #ifndef GX_WRITE_OPTIONS_H
 #define GX_WRITE_OPTIONS_H
 #include "../text/chat_find.h"
@@ -30,6 +30,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_WRITE_OPTIONS_IMPLEMENTED)
 #define GX_WRITE_OPTIONS_IMPLEMENTED
 #include <string.h>
+#include "options_table.h"
 
 #define GX__WRITE_AT(field) offsetof(GxWriteOptions, field)
 static const GxField gx__write_text_options[] = {

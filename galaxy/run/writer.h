@@ -95,12 +95,17 @@ GX_END
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../io/config_args.h"
+#include "../io/config_help.h"
+#include "../model/mode.h"
 #include "agree.h"
 #include "checkpoint_load.h"
 #include "help.h"
 #include "launch.h"
 #include "machine.h"
+#include "options_chosen.h"
 #include "output.h"
+#include "processors.h"
 #include "reporter.h"
 
 // ---- options -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,118 @@
+// options_chosen.h: what the values of a training's options (options.h) mean: words as enums (GxChosen), sizes as
+// bytes, names in a list as flags.
+#ifndef GX_OPTIONS_CHOSEN_H
+#define GX_OPTIONS_CHOSEN_H
+#include "../parallel/steps_write.h"
+#include "optimizer.h"
+#include "options.h"
+GX_BEGIN
+
+// What the options' words mean. Everything behind the reading of the options goes by this, not by their texts.
+typedef enum { GX_SIDE_CACHE_NONE = 0, GX_SIDE_CACHE_DISK, GX_SIDE_CACHE_MEMORY } GxSideCachePlace;
+typedef struct {
+    GxDtype dtype, save_dtype; // --precision, --save_dtype
+    GxTuningMethod tuning;
+    GxSideCachePlace side_cache;
+    GxOptimizerKind optimizer;
+    GxSharded sharded;     // --zero
+    int order;             // GxStepsOrder of the program's own schedule, or of --pipeline_schedule
+    int recomputes_layers; // --recompute layer
+    int better;            // --greater_is_better: +1: larger is better; -1: smaller is; 0: as the task says
+    int resumes_auto;      // --resume auto
+} GxChosen;
+// Call it when the options are resolved. schedule: the program's own; NULL: none.
+GxChosen gx_options_choose(const GxTrainOptions *o, const GxStepsSchedule *schedule);
+static inline GxDtype gx_options_dtype(const char *name) // "fp32", "bf16", "fp16"
+{
+    return !strcmp(name, "bf16") ? GX_BF16 : !strcmp(name, "fp16") ? GX_F16 : GX_F32;
+}
+
+// 1: the program validates, samples or predicts, and trains nothing.
+int gx_options_is_inference(const GxTrainOptions *o);
+int gx_options_embeds(const GxTrainOptions *o); // 1: it writes vectors of texts
+// Which of --report_to's names are there. Refuses others.
+GxStatus gx_options_report_to(const GxTrainOptions *o, int *tensorboard, GxError *err);
+
+// Held-out samples of a validation on the way (is_last 0), or of the one that a run ends with; 0: all.
+int64_t gx_options_eval_windows(const GxTrainOptions *o, int is_last);
+
+// The value of max_shard_size in bytes: a number followed by KB, MB, GB (10^3, 10^6, 10^9) or nothing; 0: one file.
+GxStatus gx_options_shard_bytes(const GxTrainOptions *o, int64_t *bytes, GxError *err);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_OPTIONS_CHOSEN_IMPLEMENTED)
+#define GX_OPTIONS_CHOSEN_IMPLEMENTED
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GX__OPTIONS_EVAL_WINDOWS = 64 }; // of --eval_windows -1
+
+int gx_options_is_inference(const GxTrainOptions *o) { return o->evaluate || o->sample_only || o->predicts; }
+int gx_options_embeds(const GxTrainOptions *o) { return o->predicts && !strcmp(o->predicts, "embed"); }
+
+GxChosen gx_options_choose(const GxTrainOptions *o, const GxStepsSchedule *schedule)
+{
+    GxChosen c = GX_ZERO;
+    const char *cache = o->tuning.side_cache, *better = o->greater_is_better;
+    c.dtype = gx_options_dtype(o->precision), c.save_dtype = gx_options_dtype(o->save_dtype);
+    c.tuning = gx_tuning_method(o->tuning.tuning);
+    c.side_cache = !strcmp(cache, "memory") ? GX_SIDE_CACHE_MEMORY
+                   : !strcmp(cache, "disk") ? GX_SIDE_CACHE_DISK
+                                            : GX_SIDE_CACHE_NONE;
+    c.optimizer = !strcmp(o->optimizer, "sgd") ? GX_OPTIMIZER_SGD : GX_OPTIMIZER_ADAMW;
+    c.sharded = (GxSharded)atoi(o->zero);
+    c.order = schedule ? schedule->order : GX_ORDER_1F1B;
+    for (int i = 0; i < GX_ORDERS && !schedule; i++)
+        if (!strcmp(gx_order_info(i)->name, o->pipeline_schedule)) c.order = i;
+    c.recomputes_layers = !strcmp(o->recompute, "layer");
+    c.better = !strcmp(better, "auto") ? 0 : !strcmp(better, "true") ? 1 : -1;
+    c.resumes_auto = !strcmp(o->resume, "auto");
+    return c;
+}
+
+GxStatus gx_options_report_to(const GxTrainOptions *o, int *tensorboard, GxError *err)
+{
+    char name[GX_FIELD_TEXT];
+    int names = 0, none = 0;
+    *tensorboard = 0;
+    for (const char *from = o->report_to; from; from = strchr(from, ','), from = from ? from + 1 : NULL) {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(from, ","), from);
+        const int is_none = !strcmp(name, "none"), is_tensorboard = !strcmp(name, "tensorboard");
+        if (!is_none && !is_tensorboard)
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "--report_to is \"%s\", and there is nothing called \"%s\" to report to; expected none, or "
+                           "tensorboard (log.jsonl is always written)",
+                           o->report_to, name);
+        names++, none += is_none, *tensorboard |= is_tensorboard;
+    }
+    if (none && names > 1)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--report_to is \"%s\", and none stands alone; leave it out",
+                       o->report_to);
+    return GX_OK;
+}
+
+int64_t gx_options_eval_windows(const GxTrainOptions *o, int is_last)
+{
+    return o->eval_windows >= 0 ? o->eval_windows : is_last ? 0 : GX__OPTIONS_EVAL_WINDOWS;
+}
+
+GxStatus gx_options_shard_bytes(const GxTrainOptions *o, int64_t *bytes, GxError *err)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
+    char *end = NULL;
+    const double number = strtod(o->max_shard_size, &end);
+    *bytes = -1;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (end > o->max_shard_size && !strcmp(end, units[i].name) && number >= 0 && number * units[i].bytes < 1e18)
+            *bytes = (int64_t)(number * units[i].bytes);
+    if (*bytes >= 0) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "--max_shard_size is \"%s\"; expected a size such as 500MB or 5GB, or 0",
+                   o->max_shard_size);
+}
+#endif
