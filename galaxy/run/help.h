@@ -1,6 +1,6 @@
 // help.h: the options that most people need, which --help without an argument shows; --help all shows every option
-// (io/config_help.h). They are ordered by what a user wants to do. A program leaves out options that it does not have, such
-// as those of other tasks and modes.
+// (io/config_help.h). They are ordered by what a user wants to do. A program leaves out options that it does not have,
+// such as those of other tasks and modes.
 #ifndef GX_HELP_H
 #define GX_HELP_H
 #include "../io/config_help.h"
