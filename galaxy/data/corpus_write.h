@@ -31,7 +31,7 @@ typedef struct {
     void *user;
     int64_t piece, part;        // bytes of text that are read at once, and that make a part; 0: 32 MB, 64 MB
     const GxChatReading *chats; // for a file of conversations; NULL: texts
-    int64_t seq_len;            // of these
+    int64_t seq_len;            // for conversations
     const char *date;           // for conversations: the day that the template takes for today
 } GxCorpusWriting;
 
@@ -59,7 +59,7 @@ typedef struct {                    // progress.json
     char tokenizer[GX_FIELD_TEXT];  // its identity
     int64_t parts, tokens, documents, bytes, empty; // in the parts
     GxCorpusPlace place;                            // where to continue
-    GxDatasetChat chat;                             // of conversations
+    GxDatasetChat chat;                             // for conversations
 } gx__CorpusProgress;
 
 typedef struct {

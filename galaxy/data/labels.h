@@ -14,7 +14,7 @@
 #include "records.h"
 GX_BEGIN
 
-enum { GX_LABELS_MOST = 1000, GX_LABEL_BYTES = 200 }; // of one
+enum { GX_LABELS_MOST = 1000, GX_LABEL_BYTES = 200 }; // the most labels; the most bytes of one
 
 typedef enum { GX_LABEL_CLASS = 0, GX_LABEL_SEVERAL } GxLabelKind;
 

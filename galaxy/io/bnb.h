@@ -7,8 +7,8 @@
 //     NF4    X.weight                        U8 [ceil(n/2),1]
 //            .quant_map                      F32 [16]
 //            .absmax                         F32 [blocks]    doubled: U8
-//            .nested_quant_map               F32 [256]       doubled alone
-//            .nested_absmax                  F32 [groups]    doubled alone
+//            .nested_quant_map               F32 [256]       doubled only
+//            .nested_absmax                  F32 [groups]    doubled only
 //            .quant_state.bitsandbytes__nf4  U8: JSON with the shape, the type of the values, the offset
 //
 // where a name that begins with a point follows X.weight.
