@@ -351,7 +351,7 @@ pictures: $(O)/draw_modes $(O)/draw_schedules $(O)/draw_matrices
 
 refs:
 	@dev/setup.sh refs
-	@dev/ref/refs.sh
+	@dev/ref/refs.sh $(REFS)
 
 format:
 	clang-format -i $(HEADERS) $(wildcard *.cu examples/*.c dev/*.cu dev/*/*.cu dev/*/*.h test/*.h)

@@ -2578,7 +2578,7 @@ static void check_shapes(const Op *op)
             if (!device_open(&device, d)) continue;
             for (int s = 0; s < op->shapes; s++)
                 for (int v = 0; v < op->variants; v++)
-                    if (is_case(&op->shape[s], v, types[t]))
+                    if (test_share_if_named(s + v + t) && is_case(&op->shape[s], v, types[t]))
                         check_case(op, &op->shape[s], &op->variant[v], &device, types[t], &cpu);
         }
     cpu_close(&cpu, &scratch);

@@ -9,10 +9,13 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 table=${GX_TEST_TABLE:-dev/tests.txt}
+# which share of its tests a line runs goes round with the commits, and which of some lines run; a long run has all
+turn=$((16#$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0)))
 lines() { # when: its lines, the longest first
     case $1 in check | test | long) ;; *) echo "dev/test.sh: there is no time \"$1\"; it is check, test or long" >&2; exit 2 ;; esac
-    awk -v when="$1" '/^#/ || !NF { next }
-        NF < 5 || $4 !~ /^([0-9]+|-)$/ || $3 !~ /^([0-9]+\/[0-9]+|all)$/ { print FILENAME ":" FNR ": a line is WHEN BUILD SHARE CPU COMMAND" >"/dev/stderr"; exit 1 }
+    awk -v when="$1" -v turn=$((turn / 60)) '/^#/ || !NF { next }
+        NF < 5 || $1 !~ /^[a-z]+(:[0-9]+\/[0-9]+)?$/ || $4 !~ /^([0-9]+|-)$/ || $3 !~ /^([0-9]+\/[0-9]+|all)$/ { print FILENAME ":" FNR ": a line is WHEN BUILD SHARE CPU COMMAND" >"/dev/stderr"; exit 1 }
+        split($1, part, /[:\/]/) == 3 { if (when != "long" && (turn + part[2]) % part[3]) next; sub(/:.*/, "", $1) }
         ($1 == when) || ($1 == "check" && when != "check") || ($1 == "test" && when == "long") || ($1 == "quick" && when == "check")' "$table" | sort -k4,4nr -s
 }
 program_of() { # words of a command: the first that is no variable, no script and no option; a script's program is its argument
@@ -31,8 +34,6 @@ if [ "${1:-}" = --allowed-skips ]; then allowed=$2; shift 2; fi
 declare -A folder_of=([-]=.)
 for word; do folder_of[${word%%=*}]=${word#*=}; done
 
-# which share of its tests a line runs goes round with the commits; a long run has all, with seeds of the day
-turn=$((16#$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0)))
 if [ "$when" = long ]; then export GX_TEST_LONG=1 GX_TEST_SEED=${GX_TEST_SEED:-$(date +%Y%m%d)}; echo "seed: GX_TEST_SEED=$GX_TEST_SEED"; fi
 listed=$(lines "$when") || exit 2
 commands=() labels=() budgets=()

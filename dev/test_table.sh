@@ -58,6 +58,7 @@ check "a failure is one" says "2 passed, 1 failed, 0 skipped" "status 1" -- "tes
 check "a program that dies is a failure" says "FAIL fast: dead: ended with status 137 and without a count" "0 passed, 1 failed, 0 skipped" "status 1" -- "test fast all 1 dead"
 check "an exit status is one, whatever was counted" says "FAIL fast: late: exit status 1" "3 passed, 1 failed, 0 skipped" "status 1" -- "test fast all 1 late"
 check "a skip that is not allowed is a failure" says "FAIL other: skipped, and not in" "1 passed, 1 failed, 1 skipped" "status 1" -- "test fast all 1 skips"
+check "of two lines of every second commit one runs" says "1 passed, 0 failed, 0 skipped" "status 0" -- "test:1/2 fast all 1 good" "test:2/2 fast all 1 good"
 check "a share is handed on, with arguments" says "/3 of a b" "1 passed" "status 0" -- "test fast 2/3 1 X=1 share a b"
 # the median of three lines is that of the two that are right, on whatever machine
 program busy 'if mkdir "$(dirname "$0")/was_run" 2>/dev/null; then for ((i = 0; i < 800000; i++)); do ((s += i)); done; fi; echo "1 passed, 0 failed, 0 skipped"'

@@ -6,7 +6,7 @@
 //     ./test_ops          runs all
 //     ./test_ops norm     runs those with "norm" in their name
 //     GX_TEST_SHARE=1/3   of the tests that are not named by an argument, those whose number i has i % 3 == 1; a test
-//                         of many alike cases may ask test_share for each of them instead
+//                         of many alike cases may ask test_share for each of them instead, or test_share_if_named
 //     GX_TEST_LONG=1      everything that a test knows, where without it a choice is enough (`make test-long`)
 //     GX_TEST_TIMES=1     before each result: the seconds of CPU, in user and in system mode, that the test and the
 //                         children it waited for have taken
@@ -149,6 +149,9 @@ static int test_share(long i)
     }
     return i % of == which;
 }
+// The same for cases of tests that an argument names; of those that none names, GX_TEST_SHARE has chosen already.
+static int test_is_named;
+__attribute__((unused)) static int test_share_if_named(long i) { return !test_is_named || test_share(i); }
 __attribute__((unused)) static int test_long(void)
 {
     const char *text = getenv("GX_TEST_LONG");
@@ -162,6 +165,7 @@ static int test_main(int argc, char **argv)
     long number = 0;
     int passed = 0, failed = 0, skipped = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
+    test_is_named = argc > 1;
     for (Test *t = test_state.first; t; t = t->next) {
         int wanted = argc < 2 && test_share(number++);
         for (int i = 1; i < argc; i++) wanted |= strstr(t->name, argv[i]) != NULL;

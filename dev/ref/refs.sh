@@ -3,6 +3,7 @@
 # lets transformers load a tokenizer that Galaxy trained and compares its ids, and a checkpoint that Galaxy saved and compares its logits, and reads
 # the GGUF files that are made of such folders. GX_OTHER_TRANSFORMERS=DIR: what Galaxy saved is loaded by the transformers in DIR, too:
 # pip install --target DIR --no-deps 'transformers==4.57.*' 'huggingface_hub<1' 'tokenizers<=0.23'
+#   dev/ref/refs.sh [again|loaded]    again: only what is made again and compared; loaded: only what others load; none: both
 set -eu
 cd "$(dirname "$0")/../.."
 python=$(dev/ref/venv.sh | tail -n 1)
@@ -15,28 +16,36 @@ made_by() { # a script, and its arguments
 }
 rm -rf build/refs; mkdir -p build/refs
 text=data/ref/wordpiece/expected.txt
-texts() { # beside the models, which do not need them
-    made_by bpe --lines "$text" --out build/refs/bpe
-    made_by unigram --lines "$text" --out build/refs/unigram
-    made_by tokenizers --lines "$text" --out build/refs/wordpiece
-    made_by chat build/refs/chat.jsonl
-    made_by template build/refs/template
-    made_by scores build/refs/scores.jsonl
-    made_by csv build/refs/csv.jsonl
-    made_by gguf --out build/refs/gguf
-    made_by unicode build/unicode_tables.h
+again() { # all references, and the tables of Unicode
+    texts() { # beside the models, which do not need them
+        made_by bpe --lines "$text" --out build/refs/bpe
+        made_by unigram --lines "$text" --out build/refs/unigram
+        made_by tokenizers --lines "$text" --out build/refs/wordpiece
+        made_by chat build/refs/chat.jsonl
+        made_by template build/refs/template
+        made_by scores build/refs/scores.jsonl
+        made_by csv build/refs/csv.jsonl
+        made_by gguf --out build/refs/gguf
+        made_by unicode build/unicode_tables.h
+    }
+    texts &
+    trap wait EXIT # where one fails, the others end first
+    for models in refs bert_refs lora_refs tokens_refs bottleneck_refs side_refs prompt_refs prompt_v2_refs parallel_refs generate; do made_by $models --out build/refs; done
+    made_by chat_refs --out build/refs/chat_train
+    made_by dpo_refs --out build/refs
+    made_by likelihood --models build/refs --out build/refs/likelihood.jsonl
+    made_by quant_refs --out build/refs/quant
+    wait %1
+    "$python" dev/ref/compare_refs.py data/ref build/refs
+    bare() { sed 's|//.*||' "$1" | tr -d ' \n'; } # comments and layout aside: clang-format changes them
+    cmp <(bare build/unicode_tables.h) <(bare galaxy/text/unicode_tables.h) || { echo "galaxy/text/unicode_tables.h differs from what make_unicode.py makes"; exit 1; }
 }
-texts &
-trap wait EXIT # where one fails, the others end first
-for models in refs bert_refs lora_refs tokens_refs bottleneck_refs side_refs prompt_refs prompt_v2_refs parallel_refs generate; do made_by $models --out build/refs; done
-made_by chat_refs --out build/refs/chat_train
-made_by dpo_refs --out build/refs
-made_by likelihood --models build/refs --out build/refs/likelihood.jsonl
-made_by quant_refs --out build/refs/quant
-wait %1
-"$python" dev/ref/compare_refs.py data/ref build/refs
-bare() { sed 's|//.*||' "$1" | tr -d ' \n'; } # comments and layout aside: clang-format changes them
-cmp <(bare build/unicode_tables.h) <(bare galaxy/text/unicode_tables.h) || { echo "galaxy/text/unicode_tables.h differs from what make_unicode.py makes"; exit 1; }
+case ${1:-} in
+'' | again) again ;;
+loaded) ;;
+*) echo "dev/ref/refs.sh: \"$1\" is no part; again and loaded are" >&2; exit 2 ;;
+esac
+[ "${1:-}" != again ] || exit 0
 dump=$(make --no-print-directory -s print-folder)/llama_logits
 make --no-print-directory -s -j"$(nproc)" tokenize train_llama train_bert merge_adapter convert_gguf "$dump"
 ./tokenize --train "$text" --type bpe --vocab_size 3000 --output_dir build/refs/bpe_trained >/dev/null
