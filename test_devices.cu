@@ -713,10 +713,10 @@ static void call_linear_backward_weight(GxContext *g, void **b, const Shape *s, 
     gx_linear_backward_weight(g, (float *)b[0], (float *)b[1], b[2], b[3], &l);
 }
 // The same as forward of one row and one column, by backward_input: dx [1,1] += dy [1,2] W [2,1].
-static void call_linear_turned(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+static void call_linear_transposed(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    const Shape turned = {.d = {s->d[0], s->d[2], s->d[1]}};
-    const GxLinearShape l = linear_shape(&turned, t, a);
+    const Shape transposed = {.d = {s->d[0], s->d[2], s->d[1]}};
+    const GxLinearShape l = linear_shape(&transposed, t, a);
     gx_linear_backward_input(g, b[0], b[1], b[2], &l);
 }
 static void forget_gaps(float *x, int64_t rows, int64_t width,
@@ -1264,7 +1264,7 @@ static Case *prepare_attention_backward(Case *c) // o and lse are those of q, k 
 
 // With heads of the sizes that tensor cores' backward turns back itself, of one that it pads, and of one that it does
 // not take.
-static const Shape turned_shapes[] = {
+static const Shape rotated_shapes[] = {
     {.d = {2, 3, 2, 64}, .q = RUN1(66, 3), .k = RUN1(66, 3), .group = 2, .q_first = 1, .causal = 1, .layout = PACKED},
     {.d = {1, 2, 1, 64}, .q = RUN2(35, 60, 30, 100), .k = RUN2(67, 20, 31, 99), .causal = 1, .documents = {75, -5, 70}},
     {.d = {1, 2, 1, 96}, .q = RUN1(33, 0), .k = RUN1(70, 0), .dropout = 0.1f},
@@ -1277,13 +1277,13 @@ static const Shape turned_shapes[] = {
     {.d = {1, 2, 1, 64}, .q = RUN1(70, 2), .k = RUN1(70, 2), .causal = 1, .layout = PACKED, .sliding_window = 40},
 };
 static int64_t rotated_table(const Shape *s) { return oracle_positions(&s->q, &s->k) * s->d[3] / 2; }
-static void call_attention_backward_turned(GxContext *g, void **b, const Shape *s, GxDtype t, int accumulate)
+static void call_attention_backward_rotated(GxContext *g, void **b, const Shape *s, GxDtype t, int accumulate)
 {
     GxAttention a = attention_on(s, t, b[9]);
     a.cosine = (const float *)b[10], a.sine = (const float *)b[11];
     (void)accumulate, gx_attention_backward(g, b[0], b[1], b[2], b[3], b[4], (const float *)b[5], b[6], b[7], b[8], &a);
 }
-static Case *prepare_attention_backward_turned(Case *c)
+static Case *prepare_attention_backward_rotated(Case *c)
 {
     const GxRope rope = {100, 0, 0, 0, 0};
     gx_rope_table(numbers(c, 10), numbers(c, 11), oracle_positions(&c->shape->q, &c->shape->k), c->shape->d[3], &rope);
@@ -1899,11 +1899,11 @@ static const Op ops[] = {
       ROUNDED("dv", OUT, ACT, attention_kv, attention_backward_depth, GATE_ATTENTION), INPUT("do", ACT, attention_o),
       INPUT("o", ACT, attention_o), INPUT("lse", GX_F32, attention_lse), INPUT("q", ACT, attention_q),
       INPUT("k", ACT, attention_kv), INPUT("v", ACT, attention_kv), INPUT("documents", GX_I32, attention_documents)}},
-    {CALLED("attention_backward_turned", attention_backward, call_attention_backward_turned),
-     prepare_attention_backward_turned,
+    {CALLED("attention_backward_rotated", attention_backward, call_attention_backward_rotated),
+     prepare_attention_backward_rotated,
      attention_backward_floor,
      0,
-     LIST(turned_shapes),
+     LIST(rotated_shapes),
      LIST(plain),
      {ROUNDED("dq", OUT, ACT, attention_q, attention_backward_depth, GATE_ATTENTION),
       ROUNDED("dk", OUT, ACT, attention_kv, attention_backward_depth, GATE_ATTENTION),
@@ -2649,7 +2649,7 @@ static void check_rounded_once(const GxDevice *device, int has_bias, int backwar
         {EXACT("y", INOUT, ACT, d0), INPUT("x", ACT, d1), INPUT("w", ACT, d1), INPUT("bias", ACT, d2)}};
     static const Shape shape = {.d = {1, 2, 1}};
     Op of_call = op;
-    of_call.call = backward ? call_linear_turned : call_linear_forward;
+    of_call.call = backward ? call_linear_transposed : call_linear_forward;
     const Variant variant = {1, has_bias ? 0u : 1u << 3, {{0, 0}}};
     const float values[4][2] = {{1, 0}, {1, 1}, {has_bias ? 0x1p-9f : 0x1p-8f, 0x1p-17f}, {0x1p-9f, 0}};
     char what[100];
@@ -2735,7 +2735,7 @@ TEST(rope_restart_is_the_same_on_every_device)
 TEST(attention_forward_is_the_same_on_every_device) { check_op("attention_forward"); }
 TEST(attention_over_pages_is_the_same_on_every_device) { check_op("attention_over_pages"); }
 TEST(attention_backward_is_the_same_on_every_device) { check_op("attention_backward"); }
-TEST(attention_backward_that_turns_back_is_the_same_on_every_device) { check_op("attention_backward_turned"); }
+TEST(attention_backward_that_rotates_back_is_the_same_on_every_device) { check_op("attention_backward_rotated"); }
 TEST(swiglu_forward_is_the_same_on_every_device) { check_op("swiglu_forward"); }
 TEST(swiglu_backward_is_the_same_on_every_device) { check_op("swiglu_backward"); }
 TEST(cross_entropy_is_the_same_on_every_device) { check_op("cross_entropy"); }

@@ -3516,7 +3516,7 @@ enum { CALLS = 57 };
 static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDtype type)
 {
     float(*x)[POOL] = p->x;
-    const int64_t n = R * C, mul = n * OUT, mats = n + C * OUT + R * OUT, turned = BATCH * HEADS * n;
+    const int64_t n = R * C, mul = n * OUT, mats = n + C * OUT + R * OUT, rotated = BATCH * HEADS * n;
     const int64_t pairs = BATCH * HEADS * (R * (R + 1) / 2), heads = 4 * R * BATCH * (2 * (HEADS + KV) * C + HEADS);
     const GxDims count = gx_dims(n, 0, 0, 0), rows = gx_dims(R, C, 0, 0);
     const int32_t *ids = p->ids;
@@ -3563,10 +3563,10 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
                promise("linear_backward_weight", 1, 1, 2 * mul, 4 * mats, gx_dims(R, C, OUT, 0));
     if (which == 13)
         return gx_rope_forward(g, x[0], x[1], x[2], &t, BATCH, HEADS, C, HEADS * C, type),
-               promise("rope_forward", 1, 1, 3 * turned, 8 * turned, gx_dims(R * BATCH, HEADS, C, 0));
+               promise("rope_forward", 1, 1, 3 * rotated, 8 * rotated, gx_dims(R * BATCH, HEADS, C, 0));
     if (which == 14)
         return gx_rope_backward(g, x[0], x[1], x[2], &t, BATCH, HEADS, C, HEADS * C, type),
-               promise("rope_backward", 1, 1, 3 * turned, 8 * turned, gx_dims(R * BATCH, HEADS, C, 0));
+               promise("rope_backward", 1, 1, 3 * rotated, 8 * rotated, gx_dims(R * BATCH, HEADS, C, 0));
     if (which == 15)
         return gx_attention_forward(g, x[0], x[1], x[2], x[3], x[4], &a),
                promise("attention_forward", 1, 1, 4 * C * pairs, heads, gx_dims(R, R, BATCH * HEADS, C));
@@ -3660,11 +3660,11 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
                promise("gate_backward", 1, 1, 5 * n, 20 * n, count);
     if (which == 50)
         return gx_rope_restart_forward(g, x[0], x[1], x[2], &t, p->ids, BATCH, HEADS, C, HEADS * C, type),
-               promise("rope_restart_forward", 1, 1, 3 * turned, 8 * turned + 8 * R * BATCH,
+               promise("rope_restart_forward", 1, 1, 3 * rotated, 8 * rotated + 8 * R * BATCH,
                        gx_dims(R * BATCH, HEADS, C, 0));
     if (which == 51)
         return gx_rope_restart_backward(g, x[0], x[1], x[2], &t, p->ids, BATCH, HEADS, C, HEADS * C, type),
-               promise("rope_restart_backward", 1, 1, 3 * turned, 8 * turned + 8 * R * BATCH,
+               promise("rope_restart_backward", 1, 1, 3 * rotated, 8 * rotated + 8 * R * BATCH,
                        gx_dims(R * BATCH, HEADS, C, 0));
     if (which == 52)
         return gx_scale_columns_forward(g, x[0], x[1], x[2], &columns),
@@ -4131,24 +4131,24 @@ TEST(rope_table_is_the_rounded_cosine_and_sine)
 
 TEST(rope_backward_undoes_rope_forward)
 {
-    enum { T = 9, B = 2, TURNED = 3, HEAD = 8, N = T * B * TURNED * HEAD };
+    enum { T = 9, B = 2, ROTATED = 3, HEAD = 8, N = T * B * ROTATED * HEAD };
     float cosine[T * HEAD / 2], sine[T * HEAD / 2], *x = random_floats(N, 1, 1), *y = random_floats(N, 1, 1);
     GxRuns runs = gx_runs_one(T, 0);
     Bench b;
     bench_open(&b, 2, 0);
     gx_rope_table(cosine, sine, T, HEAD, &rope);
-    gx_rope_forward(&b.g, y, cosine, sine, &runs, B, TURNED, HEAD, TURNED * HEAD, GX_F32);
-    CHECK(memcmp(x, y, N * sizeof(float)), "nothing was turned");
-    gx_rope_backward(&b.g, y, cosine, sine, &runs, B, TURNED, HEAD, TURNED * HEAD, GX_F32);
+    gx_rope_forward(&b.g, y, cosine, sine, &runs, B, ROTATED, HEAD, ROTATED * HEAD, GX_F32);
+    CHECK(memcmp(x, y, N * sizeof(float)), "nothing was rotated");
+    gx_rope_backward(&b.g, y, cosine, sine, &runs, B, ROTATED, HEAD, ROTATED * HEAD, GX_F32);
     test_close_f("x", y, x, N, test_bound(8), 0); // twice a cosine, two products, a sum
     bench_close(&b);
     free(x), free(y);
 }
 
-// Two documents behind each other, and one that begins later: each is turned as it is alone.
+// Two documents behind each other, and one that begins later: each is rotated as it is alone.
 TEST(rope_restart_turns_documents_as_if_each_began_at_0)
 {
-    enum { T = 9, B = 2, TURNED = 3, HEAD = 8, STRIDE = TURNED * HEAD + 5, N = T * B * STRIDE, FIRST = 2 };
+    enum { T = 9, B = 2, ROTATED = 3, HEAD = 8, STRIDE = ROTATED * HEAD + 5, N = T * B * STRIDE, FIRST = 2 };
     static const int begin[B][T] = {{0, 0, 0, 0, 4, 4, 4, 4, 4}, {0, 0, 3, 3, 3, 3, 3, 3, 3}};
     float cosine[T * HEAD / 2], sine[T * HEAD / 2], *x = random_floats(N, 1, 1), *y = random_floats(N, 1, 1);
     int32_t documents[T * B][2];
@@ -4162,20 +4162,20 @@ TEST(rope_restart_turns_documents_as_if_each_began_at_0)
     for (int64_t r = 0; r < (T - FIRST) * B; r++) {
         const int64_t position = r / B + FIRST, at = position - begin[r % B][position];
         const GxRuns one = gx_runs_one(1, at < 0 ? 0 : at);
-        if (at >= 0) oracle_rope(alone + r * STRIDE, in + r * STRIDE, &one, 1, TURNED, HEAD, STRIDE, THETA, 1);
+        if (at >= 0) oracle_rope(alone + r * STRIDE, in + r * STRIDE, &one, 1, ROTATED, HEAD, STRIDE, THETA, 1);
     }
-    gx_rope_forward(&b.g, y, cosine, sine, &runs, B, TURNED, HEAD, STRIDE, GX_F32);
-    float *turned = random_floats(N, 1, 1);
-    memcpy(turned, y, N * sizeof *y);
-    gx_rope_restart_forward(&b.g, y, cosine, sine, &runs, documents[0], B, TURNED, HEAD, STRIDE, GX_F32);
+    gx_rope_forward(&b.g, y, cosine, sine, &runs, B, ROTATED, HEAD, STRIDE, GX_F32);
+    float *rotated = random_floats(N, 1, 1);
+    memcpy(rotated, y, N * sizeof *y);
+    gx_rope_restart_forward(&b.g, y, cosine, sine, &runs, documents[0], B, ROTATED, HEAD, STRIDE, GX_F32);
     for (int64_t r = 0; r < (T - FIRST) * B; r++) {
         if (r / B + FIRST < begin[r % B][r / B + FIRST]) continue; // padding
-        test_close("x", y + r * STRIDE, alone + r * STRIDE, TURNED * HEAD, test_bound(8), 0);
+        test_close("x", y + r * STRIDE, alone + r * STRIDE, ROTATED * HEAD, test_bound(8), 0);
     }
-    gx_rope_restart_backward(&b.g, y, cosine, sine, &runs, documents[0], B, TURNED, HEAD, STRIDE, GX_F32);
-    test_close_f("back", y, turned, N, test_bound(8), 0);
+    gx_rope_restart_backward(&b.g, y, cosine, sine, &runs, documents[0], B, ROTATED, HEAD, STRIDE, GX_F32);
+    test_close_f("back", y, rotated, N, test_bound(8), 0);
     bench_close(&b);
-    free(x), free(y), free(turned), free(in), free(alone);
+    free(x), free(y), free(rotated), free(in), free(alone);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

@@ -14,7 +14,7 @@
 //          6. What is shipped: the faster one of 4 and 5; else as in 3. Compiled without GX_CUDA_SM_90A it is 4.
 // Backward: 1., 2., 3., 4. as forward's 3, 4, 5, 6; by wgmma it is galaxy/cuda/attention_wgmma_backward.cuh.
 //
-// Entries of their own have dq and dk turned back (of odd heads nothing is), eight documents in each column, with
+// Entries of their own have dq and dk rotated back (of odd heads nothing is), eight documents in each column, with
 // padding at the end, and dropout; by wgmma, too, the backward of documents also by mma.sync. FLOPs are those of whole
 // columns there, too: of documents the time is what counts.
 #define GALAXY_CUDA_IMPLEMENTATION
@@ -28,7 +28,7 @@
 enum { B, H, K, HEAD, TQ, TK, CAUSAL, SPLIT, WINDOW }; // a shape: as GxAttention names its parts
 enum { Q, KEYS, VALUES, O, LSE, D_O, DQ, DK, DV };
 enum { FORWARD_EXTRA = LSE + 1, BACKWARD_EXTRA = DV + 1 }; // documents, or the step that dropout draws by
-enum { COSINE = BACKWARD_EXTRA, SINE };                    // or what dq and dk are turned back by
+enum { COSINE = BACKWARD_EXTRA, SINE };                    // or what dq and dk are rotated back by
 
 // SPLIT 0: the queries are the last TQ of TK positions. Else they are two runs, as of a balanced context-parallel rank:
 // SPLIT rows from position 0 on, and the others at the end.
@@ -118,10 +118,10 @@ __global__ void forward_warp_per_row(T *o, float *lse, const T *q, const T *k, c
         for (int i = 0; i < N; i++)
             if (lane + i * GX_WARP < h) s += query[i] * gx_to_float(key[lane + i * GX_WARP]);
         s = gx_warp_sum(s);
-        const float larger = fmaxf(m, s), shrink = expf(m - larger), p = expf(s - larger);
+        const float larger = fmaxf(m, s), rescale = expf(m - larger), p = expf(s - larger);
         for (int i = 0; i < N; i++)
-            if (lane + i * GX_WARP < h) acc[i] = acc[i] * shrink + p * gx_to_float(value[lane + i * GX_WARP]);
-        l = l * shrink + p;
+            if (lane + i * GX_WARP < h) acc[i] = acc[i] * rescale + p * gx_to_float(value[lane + i * GX_WARP]);
+        l = l * rescale + p;
         m = larger;
     }
     for (int i = 0; i < N; i++)
@@ -199,16 +199,16 @@ static void tiles_backward(GxContext *g, const int64_t *d, GxDtype dtype, void *
     backward_by(g, &a, p, gradients_by_tiles, 0);
 }
 
-// q and k as if they had been turned. Of odd heads nothing is.
-static GxAttention turned(const int64_t *d, GxDtype dtype, void **p)
+// q and k as if they had been rotated. Of odd heads nothing is.
+static GxAttention rotated(const int64_t *d, GxDtype dtype, void **p)
 {
     GxAttention a = description(d, dtype);
     if (d[HEAD] % 2 == 0) a.cosine = (const float *)p[COSINE], a.sine = (const float *)p[SINE];
     return a;
 }
-static void tiles_backward_turned(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+static void tiles_backward_rotated(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    const GxAttention a = turned(d, dtype, p);
+    const GxAttention a = rotated(d, dtype, p);
     backward_by(g, &a, p, gradients_by_tiles, 0);
 }
 
@@ -225,9 +225,9 @@ static void backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
     gx_attention_backward(g, p[DQ], p[DK], p[DV], p[D_O], p[O], (const float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
 }
 
-static void backward_turned(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+static void backward_rotated(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    const GxAttention a = turned(d, dtype, p);
+    const GxAttention a = rotated(d, dtype, p);
     gx_attention_backward(g, p[DQ], p[DK], p[DV], p[D_O], p[O], (const float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
 }
 
@@ -284,7 +284,7 @@ static void mma_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxAttention a = description(d, dtype);
     const GxCudaAttention t = told(g, &a);
-    if (gx__mma_takes(g, &t))
+    if (gx__mma_supports(g, &t))
         GX__MMA_HEADS(&t, gx__mma_launch_forward, g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
     else tiles_forward(g, d, dtype, p);
 }
@@ -302,16 +302,16 @@ static void backward_if(int takes, GxContext *g, const GxAttention *a, void **p,
 static void backward_by_mma(GxContext *g, void **p, const GxAttention *a)
 {
     const GxCudaAttention t = told(g, a);
-    backward_if(gx__mma_takes(g, &t), g, a, p, gradients_by_mma);
+    backward_if(gx__mma_supports(g, &t), g, a, p, gradients_by_mma);
 }
 static void mma_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxAttention a = description(d, dtype);
     backward_by_mma(g, p, &a);
 }
-static void mma_backward_turned(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+static void mma_backward_rotated(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    const GxAttention a = turned(d, dtype, p);
+    const GxAttention a = rotated(d, dtype, p);
     backward_by_mma(g, p, &a);
 }
 static void mma_backward_documents(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
@@ -322,7 +322,7 @@ static void mma_backward_documents(GxContext *g, const int64_t *d, GxDtype dtype
 static void by_wgmma(GxContext *g, void **p, const GxAttention *a)
 {
     const GxCudaAttention t = told(g, a);
-    if (gx__wgmma_takes(g, &t)) gx__wgmma_forward(g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
+    if (gx__wgmma_supports(g, &t)) gx__wgmma_forward(g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
     else GX__CUDA_HEADS(a, gx__cuda_launch_forward, g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &t);
 }
 static void wgmma_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
@@ -343,16 +343,16 @@ static void wgmma_forward_dropout(GxContext *g, const int64_t *d, GxDtype dtype,
 static void backward_by_wgmma(GxContext *g, void **p, const GxAttention *a)
 {
     const GxCudaAttention t = told(g, a);
-    backward_if(gx__wgmma_backward_takes(g, &t), g, a, p, gx__wgmma_backward);
+    backward_if(gx__wgmma_backward_supports(g, &t), g, a, p, gx__wgmma_backward);
 }
 static void wgmma_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxAttention a = description(d, dtype);
     backward_by_wgmma(g, p, &a);
 }
-static void wgmma_backward_turned(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+static void wgmma_backward_rotated(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    const GxAttention a = turned(d, dtype, p);
+    const GxAttention a = rotated(d, dtype, p);
     backward_by_wgmma(g, p, &a);
 }
 static void wgmma_backward_documents(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
@@ -407,7 +407,7 @@ static void open_gradients(Work *w, const int64_t *d, int rounded)
 static void open_backward(Work *w, const int64_t *d) { open_gradients(w, d, 2); }
 
 // By a pass of its own they are rounded before it, too.
-static void open_backward_turned(Work *w, const int64_t *d)
+static void open_backward_rotated(Work *w, const int64_t *d)
 {
     GxRope rope = GX_ZERO;
     rope.theta = 10000;
@@ -455,13 +455,13 @@ static const WorkEntry entries[] = {
      forward,
      WORK_BOTH,
      {{"tiles", tiles_backward}, MMA(mma_backward) WGMMA(wgmma_backward){"shipped: in tensor cores", NULL}}},
-    {"backward, dq and dk turned back",
-     open_backward_turned,
-     backward_turned,
+    {"backward, dq and dk rotated back",
+     open_backward_rotated,
+     backward_rotated,
      forward,
      WORK_BOTH,
-     {{"tiles, and a pass", tiles_backward_turned},
-      MMA(mma_backward_turned) WGMMA(wgmma_backward_turned){"shipped: in tensor cores", NULL}}},
+     {{"tiles, and a pass", tiles_backward_rotated},
+      MMA(mma_backward_rotated) WGMMA(wgmma_backward_rotated){"shipped: in tensor cores", NULL}}},
     {"forward of documents",
      open_forward_documents,
      forward_documents,

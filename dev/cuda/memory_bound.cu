@@ -247,24 +247,24 @@ static void embedding_device(GxDevice *table)
 // ---- rope: batch, time, heads of h that are turned, elements from row to row ---------------------------------------
 
 enum { BATCH, TIME, HEADS, HEAD, STRIDE };
-enum { TURNED, COSINE, SINE, DOCUMENTS };
+enum { ROTATED, COSINE, SINE, DOCUMENTS };
 
 static void rope_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxRuns runs = gx_runs_one(d[TIME], 0);
-    gx_rope_forward(g, p[TURNED], (const float *)p[COSINE], (const float *)p[SINE], &runs, d[BATCH], d[HEADS], d[HEAD],
+    gx_rope_forward(g, p[ROTATED], (const float *)p[COSINE], (const float *)p[SINE], &runs, d[BATCH], d[HEADS], d[HEAD],
                     d[STRIDE], dtype);
 }
 static void rope_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxRuns runs = gx_runs_one(d[TIME], 0);
-    gx_rope_backward(g, p[TURNED], (const float *)p[COSINE], (const float *)p[SINE], &runs, d[BATCH], d[HEADS], d[HEAD],
-                     d[STRIDE], dtype);
+    gx_rope_backward(g, p[ROTATED], (const float *)p[COSINE], (const float *)p[SINE], &runs, d[BATCH], d[HEADS],
+                     d[HEAD], d[STRIDE], dtype);
 }
 static void rope_restart(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     const GxRuns runs = gx_runs_one(d[TIME], 0);
-    gx_rope_restart_forward(g, p[TURNED], (const float *)p[COSINE], (const float *)p[SINE], &runs,
+    gx_rope_restart_forward(g, p[ROTATED], (const float *)p[COSINE], (const float *)p[SINE], &runs,
                             (const int32_t *)p[DOCUMENTS], d[BATCH], d[HEADS], d[HEAD], d[STRIDE], dtype);
 }
 // Two products and their sum; a pair keeps its length, so what cancels in one element is in the other.

@@ -35,16 +35,17 @@ static inline float gx_float_of_bits(uint32_t bits)
     memcpy(&x, &bits, 4);
     return x;
 }
-// bf16 (the upper half of an fp32), by its bits; to nearest, ties to even, NaN stays NaN.
+// bf16 (the upper half of an fp32) as its bits. Rounded to nearest, ties to even; NaN stays NaN.
 static inline float gx_from_bf16(uint16_t bits) { return gx_float_of_bits((uint32_t)bits << 16); }
 static inline uint16_t gx_to_bf16(float x)
 {
     const uint32_t bits = gx_float_bits(x);
-    // The payload of a NaN may be only in the bits that are cut off: it is made a quiet NaN
+    // The payload of a NaN may lie entirely in the bits that are cut off, so the NaN is made quiet
     const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), quiet = bits | 0x400000;
     return (uint16_t)((x == x ? rounded : quiet) >> 16);
 }
-// fp16 (IEEE binary16), by its bits; to nearest, ties to even; what is too large becomes infinite, as in hardware.
+// fp16 (IEEE binary16) as its bits. Rounded to nearest, ties to even; values that are too large become infinite, as in
+// hardware.
 static inline float gx_from_f16(uint16_t bits)
 {
     const uint32_t sign = (uint32_t)(bits & 0x8000) << 16, exponent = (bits >> 10) & 31, mantissa = bits & 1023;
@@ -60,7 +61,7 @@ static inline uint16_t gx_to_f16(float x)
     if (a > 0x7F800000) return (uint16_t)(sign | 0x7E00);  // NaN
     if (a >= 0x47800000) return (uint16_t)(sign | 0x7C00); // 2^16 and more
     if (a >= 0x38800000) return (uint16_t)(sign | (a - 0x38000000 + 0xFFF + (a >> 13 & 1)) >> 13);
-    // Below 2^-14: in [0.5, 1) floats are spaced 2^-24 apart, as fp16's subnormals are, so that the addition rounds.
+    // Below 2^-14: floats in [0.5, 1) are spaced 2^-24 apart, like fp16's subnormals, so adding 0.5 rounds to them.
     return (uint16_t)(sign | (gx_float_bits(gx_float_of_bits(a) + 0.5f) - 0x3F000000));
 }
 

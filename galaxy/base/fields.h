@@ -41,7 +41,7 @@ typedef struct {
     size_t offset;            // offsetof(the struct, the field)
     const char *default_text; // as on a command line; NULL: 0, false, "", no elements
     const char *help;
-    // NULL: anything; strings: "a|b|c"; numbers, and each of a list: "1..", "..5", "0..1", ends included
+    // NULL: anything; strings: "a|b|c"; numbers, and each number of a list: "1..", "..5", "0..1", ends included
     const char *allowed;
 } GxField;
 #define GX_FIELDS(table) (table), (int)(sizeof(table) / sizeof *(table)) // the table and its length
@@ -231,7 +231,7 @@ void gx_field_expected(const GxField *f, char *out, size_t size)
                                         "a hash, 0x and 16 hexadecimal digits"};
     const int is_list = f->type == GX_FIELD_INT_LIST;
     const char *each = is_list ? ", each" : "", *such = is_list ? ", such as 3,1" : "";
-    const int digits = f->type == GX_FIELD_DOUBLE ? 15 : 19; // of an integer: all
+    const int digits = f->type == GX_FIELD_DOUBLE ? 15 : 19; // 19 show every integer in full
     double low, high;
     gx__fields_range(f, &low, &high);
     if (f->type == GX_FIELD_STRING && f->allowed) snprintf(out, size, "one of %s", f->allowed);

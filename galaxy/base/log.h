@@ -14,7 +14,7 @@ typedef struct {
     void *user;
 } GxLogger;
 
-// Says nothing, for what another rank says: a reader that must not be silent is given a logger all the same.
+// A logger that writes nothing: for functions that must be given a logger although another rank reports the same.
 extern const GxLogger gx_silent;
 void gx_log(const GxLogger *logger, GxLogLevel level, const char *format, ...)
     GX_PRINTF(3, 4); // longer than 4095 bytes: shortened (gx_format_shortened)

@@ -31,7 +31,7 @@ struct GxMesh {
     // [a] belongs to the axis of bit 1 << a; the product of dim is the world
     int dim[GX_MESH_AXES], coord[GX_MESH_AXES];
     int rank, world;
-    int head; // the index in pp of the ranks that have the head: the last, unless somebody says otherwise
+    int head; // the index in pp of the ranks that have the head: the last unless it is set
 };
 
 // Each of dims must be at least 1, and their product the world. dims[2] (dp_shard) may be -1: the world divided by the
@@ -46,12 +46,12 @@ int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me);
 // The same for a context; without a mesh its rank is the only one.
 int gx_group_size(const GxContext *g, int axes);
 int gx_group_index(const GxContext *g, int axes);
-// Of the ranks that have the same samples, one counts them: labels, right answers, padding. 1: this one does, the first
-// of the tp group that has the head. What is counted so, and every loss, is summed over all axes.
+// 1: this rank counts its samples: labels, right answers, padding. Of the ranks that have the same samples only one
+// does, the first of the tp group that has the head, so these counts, like every loss, can be summed over all axes.
 int gx_counts_samples(const GxContext *g);
-int gx_has_head(const GxContext *g);   // 1: what heads compute is on this rank
-int gx_head_index(const GxContext *g); // in pp, of the ranks that have it
-// The mask without axes of one rank, so that masks that mean the same group become equal.
+int gx_has_head(const GxContext *g);   // 1: this rank computes the head
+int gx_head_index(const GxContext *g); // the index in pp of the ranks that have it
+// The mask without the axes that have only one rank, so that masks for the same group become equal.
 int gx_mesh_axes(const GxMesh *m, int axes);
 const char *gx_axes_name(int axes, char text[64]); // "dp_shard+tp", for messages
 
@@ -74,8 +74,8 @@ static int64_t gx__mesh_product(const int *dims)
     return product;
 }
 
-// Finds the dimensions, with the world as their product, that differ least from the wanted ones: tries all; dp_shard is
-// free if it was -1.
+// Finds the dimensions whose product is the world and that differ least from the wanted ones, by trying all. dp_shard
+// may take any value if -1 was wanted.
 static void gx__mesh_nearest(const int *wanted, int axis, int rest, int *now, int *best, int64_t *least)
 {
     if (axis < GX_MESH_AXES - 1) {

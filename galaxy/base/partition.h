@@ -53,7 +53,7 @@ GxStatus gx_shares_kv(GxShares *kv, int64_t *q_first, const GxSplit *heads, int6
 // The user's lists of how a tp group splits a model.
 typedef struct {
     const int64_t *part; // of each member
-    int n;               // 0: as even as it goes
+    int n;               // 0: as even as possible
 } GxPartList;
 typedef struct {
     // Query heads, MLP columns, rows of embedding and head, tokens of a sequence.
@@ -194,7 +194,7 @@ GxStatus gx_shares_kv(GxShares *kv, int64_t *q_first, const GxSplit *heads, int6
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%ld query heads cannot share %ld key-value heads: the second must divide the first", (long)H,
                        (long)K);
-    int64_t sharing = H / K; // query heads to one K,V head
+    int64_t sharing = H / K; // query heads per K,V head
     kv->n = heads->n, kv->me = me;
     *q_first = heads->begin[me] % sharing;
     for (int r = 0; r < heads->n; r++) {

@@ -11,9 +11,9 @@
 // 256 numbers, denser towards 0 (Dettmers et al. 2022, "8-bit optimizers via block-wise quantization",
 // arXiv:2110.02861, section 1.3).
 //
-// Blocks are cut from the matrix as it lies in memory, [rows,cols] without gaps: they go over the ends of rows, and the
-// last one may be short. A byte holds two 4-bit codes, the first in its upper half; behind an odd number of them the
-// last half is the code of 0.
+// Blocks are consecutive elements of the matrix as it lies in memory, [rows,cols] without gaps: they may extend over
+// the ends of rows, and the last one may be short. A byte holds two 4-bit codes, the first in its upper half; if their
+// number is odd, the last half byte is the code of 0.
 //
 //     void *memory = gx_arena_allocate(arena, GX_MEM_WEIGHTS, gx_quantized_bytes(GX_NF4_DOUBLED, rows, cols));
 //     GxQuantized w = gx_quantized(GX_NF4_DOUBLED, rows, cols, memory);
@@ -22,7 +22,7 @@
 // the scales of all blocks between its first and its last element. So its values do not depend on how the larger matrix
 // is split.
 //
-// cpu/quantize.h makes one of floats, ops/quantize.h makes floats of it, ops/quantized_linear.h multiplies with it.
+// cpu/quantize.h quantises floats, ops/quantize.h dequantises, ops/quantized_linear.h multiplies by a quantised matrix.
 #ifndef GX_QUANTIZED_H
 #define GX_QUANTIZED_H
 #include "arena.h"
@@ -38,28 +38,30 @@ typedef struct GxQuantized {
     // NF4: element (r, c) belongs to block (origin + r*pitch + c) / 64 of those that have a scale here
     int64_t origin, pitch;
     uint8_t *codes;       // q: NF4 [ceil(rows*cols/2)]; int8, with sign: [rows,cols]
-    float *scales;        // a: [blocks]; of doubled ones A: [ceil(blocks/256)]
-    uint8_t *scale_codes; // s, of doubled ones: [blocks]; else NULL
-    float *offset;        // o, of doubled ones: [1]; else NULL
+    float *scales;        // a: [blocks]; with doubled scales A: [ceil(blocks/256)]
+    uint8_t *scale_codes; // s: [blocks]; NULL without doubled scales
+    float *offset;        // o: [1]; NULL without doubled scales
 } GxQuantized;
 
-// Its parts one behind the other in `memory`, each aligned to GX_ALIGN as `memory` is. Nothing is touched.
+// Lays out the parts of a matrix one after another in `memory`, each aligned to GX_ALIGN, as `memory` must be. Only
+// addresses are computed; the memory is not accessed.
 GxQuantized gx_quantized(GxQuantKind kind, int64_t rows, int64_t cols, void *memory);
-// Of [rows,cols] of a matrix of `pitch` columns, from (row, col) on.
+// The same for the box [rows,cols] that begins at (row, col) of a matrix of `pitch` columns.
 GxQuantized gx_quantized_box(GxQuantKind kind, int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t pitch,
                              void *memory);
-// The first of the larger matrix's blocks that the box which begins with (row, col) has a scale of (of int8: its row).
+// The number, in the larger matrix, of the first block that the box beginning at (row, col) has a scale for (int8: the
+// row).
 int64_t gx_quantized_first_block(const GxQuantized *box, int64_t row, int64_t col);
-int64_t gx_quantized_bytes(const GxQuantized *w);  // of all that it points to
-int64_t gx_quantized_blocks(const GxQuantized *w); // that have a scale: of 64 elements, of int8: rows
+int64_t gx_quantized_bytes(const GxQuantized *w);  // of everything that it points to
+int64_t gx_quantized_blocks(const GxQuantized *w); // with a scale each: 64 elements; int8: a row
 int64_t gx_quantized_scales(const GxQuantized *w); // fp32 numbers at w->scales
 int64_t gx_quantized_code_bytes(const GxQuantized *w);
 
 extern const float gx_nf4_values[16];    // N
 extern const float gx_scale_values[256]; // D
-#define GX_INT8_STEP (1.0f / 127)        // that q a is multiplied by
+#define GX_INT8_STEP (1.0f / 127)        // a value is q a times this
 
-// As initialisers, for tables in a device's memory.
+// The same tables as initialisers, for copies in a device's memory.
 #define GX_NF4_VALUES                                                                                                  \
     -1.0f, -0.6961928f, -0.52507305f, -0.3949175f, -0.28444138f, -0.18477343f, -0.091050036f, 0.0f, 0.0795803f,        \
         0.1609302f, 0.2461123f, 0.33791524f, 0.44070983f, 0.562617f, 0.72295684f, 1.0f
@@ -128,7 +130,7 @@ int64_t gx_quantized_code_bytes(const GxQuantized *w)
     return w->kind == GX_INT8 ? n : gx_ceil_div(n, 2);
 }
 
-// Where a part of so many bytes begins; *bytes: of what lies before it, and then with it.
+// The address of the next part, of `part` bytes. *bytes is the offset of its beginning, and afterwards that of its end.
 static char *gx__quantized_part(char *memory, int64_t *bytes, int64_t part)
 {
     char *at = memory ? memory + *bytes : NULL;
@@ -147,7 +149,7 @@ static int64_t gx__quantized_map(GxQuantized *w, char *memory)
     return bytes;
 }
 
-// Scales begin with a group's first, so that a scale's group is its number's here, too.
+// The box's scales begin at the beginning of a group of 256, so scale number i belongs to group i / 256 here, too.
 GxQuantized gx_quantized_box(GxQuantKind kind, int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t pitch,
                              void *memory)
 {

@@ -1,9 +1,9 @@
 // random.h: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): a counter in, four
 // random words out.
 //
-// There is no generator to carry about and no state: every number is a function of where it is used. Key = seed (64
-// bits); counter = (GLOBAL element index / 4: 64 bits, step: 32 bits, site: 32 bits). Whatever the topology, element i
-// of site s at step t is the same number.
+// There is no generator object and no state: every number is a function of where it is used. Key = seed (64 bits);
+// counter = (GLOBAL element index / 4: 64 bits, step: 32 bits, site: 32 bits). Whatever the topology, element i of site
+// s at step t is the same number.
 #ifndef GX_RANDOM_H
 #define GX_RANDOM_H
 #include "common.h"
@@ -31,7 +31,7 @@ static inline GX_ANYWHERE GxRandom4 gx_philox(uint64_t seed, uint64_t block, uin
     return r;
 }
 
-// Element `index`'s own 32 bits.
+// The 32 random bits of element `index`.
 static inline uint32_t gx_random_bits(uint64_t seed, uint64_t index, uint32_t step, uint32_t site)
 {
     return gx_philox(seed, index / 4, step, site).w[index % 4];
@@ -52,9 +52,9 @@ enum {
     GX_SITE_SHUFFLE = 2,
     GX_SITE_SAMPLE = 3,
     GX_SITE_DROPOUT = 4,
-    GX_SITE_MASK = 5,  // of tokens
-    GX_SITE_PAIRS = 6, // of texts
-    GX_SITE_LORA = 7   // dropout of what LoRA reads
+    GX_SITE_MASK = 5,  // which tokens are masked
+    GX_SITE_PAIRS = 6, // which texts are paired
+    GX_SITE_LORA = 7   // dropout of LoRA's input
 };
 static inline uint32_t gx_random_site(int purpose, int64_t number)
 {

@@ -19,7 +19,7 @@ GX_BEGIN
 
 typedef enum { GX_EVENT_OP = 0, GX_EVENT_COLLECTIVE, GX_EVENT_WAIT } GxEventKind;
 
-// Of an operation; which they are, ops/device.h lists. Fewer than four: zeros behind them.
+// The dimensions of an operation; ops/device.h lists which they are. Unused ones, at the end, are 0.
 typedef struct {
     int64_t n[4];
 } GxDims;
@@ -34,16 +34,16 @@ typedef struct {
     GxEventKind kind;
     const char *name; // "rms_norm_forward", "all_reduce", "wait": a literal
     const char *site; // which block asked: "att", "head"; a literal or NULL
-    int unit;         // of which unit of the model
+    int unit;         // the unit of the model
     int axes;         // collectives: mesh axes
     int64_t bytes;    // operations: read + written; collectives: what this rank sends
-    double flops;     // of large models beyond 64 bits
+    double flops;     // double, since those of large models exceed 64 bits
     GxDims dims;      // operations
     // collectives
-    int64_t elements; // of the buffer; gather, scatter: of the whole; all-to-all: of all that this rank hands out
+    int64_t elements; // of the buffer; gather, scatter: of the whole; all-to-all: of all that this rank sends
     GxDtype dtype;
     int members;    // of the group
-    int64_t ticket; // of a start and of its wait: 1, 2, ... in a recording; 0: blocking
+    int64_t ticket; // shared by a start and its wait: 1, 2, ... in a recording; 0: blocking
 } GxEvent;
 
 typedef struct {
@@ -52,9 +52,10 @@ typedef struct {
     double flops, bytes; // sums
     int64_t comm_bytes;
     int64_t tickets; // given so far
-    int totals_only; // 1: sums, no list
-    int64_t times;   // in the sums each event counts this often, for as many that are alike; 0: once. With totals_only
-    int lost;        // 1: memory ran out, the list is not whole (the sums are)
+    int totals_only; // 1: keeps the sums only, no list of events
+    // with totals_only: how often each event counts in the sums, if it stands for several equal ones; 0: once
+    int64_t times;
+    int lost; // 1: memory ran out, so the list is incomplete (the sums are not)
     // clock: the time in seconds, read when an event begins, after all earlier work is done; NULL: no times. timed:
     // called with the duration of each event, up to the beginning of the next one or gx_recorder_settle
     double (*clock)(void *user);
@@ -66,9 +67,9 @@ typedef struct {
 } GxRecorder;
 
 void gx_recorder_add(GxRecorder *r, const GxEvent *e);
-// Records where a started collective is waited for: once, and only if the list has its start, or there is no list.
+// Records the wait for a started collective: once, and only if its start is in the list or no list is kept.
 void gx_recorder_wait(GxRecorder *r, int64_t ticket, const char *site, int unit);
-void gx_recorder_settle(GxRecorder *r); // with a clock: the event that is running ends here
+void gx_recorder_settle(GxRecorder *r); // with a clock: the current event ends here
 void gx_recorder_close(GxRecorder *r);
 
 GX_END

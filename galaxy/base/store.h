@@ -1,7 +1,7 @@
 // base/store.h: the buffers of a rank's tensors: weights, and for trained tensors gradients, fp32 masters and optimizer
 // moments. It is the only file that knows offsets; tensors.h describes the tensors themselves.
 //
-// A rank has the tensors of a range of units, or of several. The weights, frozen ones included, lie unit by unit in one
+// A rank has the tensors of one or more ranges of units. The weights, frozen ones included, lie unit by unit in one
 // buffer of the type that is computed in. Gradients, masters and moments each have a buffer of their own, in the same
 // order, for trained tensors only: a frozen tensor has none of them. In fp32 the weights are their own masters. A
 // packed row follows the row before without a gap, if the rank has both. Quantised matrices have a separate buffer of
@@ -16,12 +16,12 @@
 //     float *dw = gx_store_grad(&s, id, &accumulate);                           // NULL: frozen, or no gradients
 //     GxQuantized q = gx_store_quantized(&s, id);                               // for a quantised matrix
 //
-// Shards (parallel/shards.h): several ranks may have a part each of every unit: of what the optimizer needs, of
-// gradients, of weights. A part is a range of the unit's elements, so what is said of "mine" below is the whole unit
-// where nothing is sharded. Whole weights and gradients of a unit are then there only for as long as they are needed,
-// wherever GxStoreUnit points.
+// Shards (parallel/shards.h): several ranks may share each unit: every rank then has a part of its optimizer state, or
+// of its gradients and weights, too. A part is a range of the unit's elements; where nothing is sharded, "mine" below
+// is the whole unit. Sharded weights and gradients of a unit are whole only for as long as they are needed, at the
+// addresses in GxStoreUnit.
 //
-// In a window the first contribution to a gradient is written, later ones are added (`is_written`), in whatever order
+// The first contribution to a gradient in a window is written, later ones are added (`is_written`), in whatever order
 // the micro-batches and the uses of a tied weight come. A gradient without any contribution is zeroed at the end of the
 // window.
 #ifndef GX_STORE_H
@@ -35,10 +35,10 @@ typedef struct {
     int64_t quantized; // its offset in the quantised matrices, in bytes; -1: not on this rank, or not quantised
     int64_t trainable; // its offset in what the rank trains, in elements; -1: frozen, or not on this rank
     int is_written;    // 1: its gradient has been written in this window
-    int copy;          // 1 + the row that is a copy of this one, which another stage has; 0: none
+    int copy;          // 1 + the row of this rank that is a copy of this tensor, which is on another stage; 0: none
 } GxPlace;
 
-// The units of a rank: of each of its stages in a pipeline those of one range, in ascending order.
+// The units of a rank: one range for each of its pipeline stages, in ascending order.
 enum { GX_STORE_RANGES = 2 };
 typedef struct {
     int n; // ranges; 0: all units
@@ -61,40 +61,43 @@ static inline int gx_units_have(const GxUnits *u, int unit)
     return has;
 }
 
-// What is kept in shards: each kind includes those before it (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054, stages 1
-// to 3).
+// What is sharded; each value includes those before it (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054, stages 1 to
+// 3).
 typedef enum { GX_SHARDS_NOTHING = 0, GX_SHARDS_OPTIMIZER, GX_SHARDS_GRADS, GX_SHARDS_WEIGHTS } GxSharded;
 
-// A range of one of three counts: elements of the rank's weights, of what it trains, bytes of its quantised matrices.
+// A range of a unit, in elements of the rank's weights, in elements of what it trains, or in bytes of its quantised
+// matrices.
 typedef struct {
     GxRange all;  // the unit's
-    GxRange mine; // of these, in this rank's shard
-    int64_t at;   // where mine begin in the buffer of what this rank has
+    GxRange mine; // the part of these that is in this rank's shard
+    int64_t at;   // where `mine` begins in this rank's buffer
 } GxStorePart;
 typedef struct {
     GxStorePart weights, trained, quantized;
-    // Whole, for as long as it is there; else NULL. What a unit does not have is at an address that nobody reads.
+    // The whole unit's weights, quantised bytes and gradients for as long as they exist, otherwise NULL. The address of
+    // a kind that the unit has none of is never accessed.
     char *w, *q;
     float *grads;
 } GxStoreUnit;
 
 typedef struct {
     const GxTable *table;
-    GxPlace *place;                                     // [table->n]; an alias that is no copy has its tensor's
+    // [table->n]; an alias that is not a copy has the place of its tensor
+    GxPlace *place;
     GxStoreUnit *unit;                                  // [table->units]
     GxUnits units;                                      // this rank's
     GxSharded sharded;                                  // by gx_shards_open
     int64_t weights_n, trained_n;                       // elements of all units' tensors
     int64_t quantized_n;                                // bytes
-    int64_t my_weights_n, my_trained_n, my_quantized_n; // of the buffers of what this rank has
+    int64_t my_weights_n, my_trained_n, my_quantized_n; // of the parts that this rank has
     GxDtype dtype;                                      // of the weights
     void *weights;                                      // [my_weights_n]; [weights_n] unless they are sharded
-    void *quantized;                                    // the same of bytes; NULL: no matrix is quantised
+    void *quantized;                                    // [my_quantized_n] bytes; NULL: no matrix is quantised
     float *masters;   // [my_trained_n], fp32; NULL if the weights are fp32 and their own masters
-    float *grads;     // [trained_n]; NULL: no gradients are computed, or whole ones are elsewhere
-    float *my_grads;  // [my_trained_n] where gradients are sharded; NULL: they are this rank's part of `grads`
+    float *grads;     // [trained_n]; NULL: no gradients are computed, or they are sharded
+    float *my_grads;  // [my_trained_n] if gradients are sharded; NULL: they are this rank's part of `grads`
     float *moment[2]; // [my_trained_n] each; NULL: the optimizer has none
-    void *shards;     // of parallel/shards.h: which rank has what
+    void *shards;     // private to parallel/shards.h: which rank has what
 } GxStore;
 
 GxStatus gx_store_open(GxStore *s, const GxTable *table, GxUnits units, GxDtype dtype, GxError *err);
@@ -108,26 +111,26 @@ static inline int gx_store_has(const GxStore *s, int row)
 }
 static inline int gx_store_trains(const GxStore *s, int row) { return s->place[row].trainable >= 0; }
 int gx_store_trains_unit(const GxStore *s, int unit);
-// 1: another name of a tensor that this rank has, or that it has no part of. 0: a tensor, or the copy of one.
+// 1: the row is another name of a tensor. 0: it is a tensor, or this rank's copy of one that is on another stage.
 int gx_store_is_alias(const GxStore *s, int row);
-int gx_store_unit(const GxStore *s, int row); // in which its values lie: of an alias its tensor's
-// The row that has a tensor's values on this rank: its own, or that of a copy; -1: none has.
+int gx_store_unit(const GxStore *s, int row); // the unit that its values are in; for an alias, that of its tensor
+// The row that has a tensor's values on this rank: its own or that of a copy; -1: none.
 static inline int gx_store_holder(const GxStore *s, int row)
 {
     return gx_store_has(s, row) ? row : s->place[row].copy - 1;
 }
-// The row that has the values on this rank of a tensor that two stages have, of which an alias is the copy; -1: `alias`
-// is no alias, or both are on one rank, or this rank has neither.
+// For a tied tensor whose alias is on another stage: the one of the two rows that this rank has. -1: `alias` is not an
+// alias, or this rank has both rows or neither.
 int gx_store_tied(const GxStore *s, int alias);
 
 // ---- whole tensors: what units compute with ------------------------------------------------------------------------
 
 void *gx_store_weight(const GxStore *s, GxTensorId id);          // of a tensor that is not quantised
 GxQuantized gx_store_quantized(const GxStore *s, GxTensorId id); // this rank's box of a quantised matrix
-// The gradient, which is marked as written. *accumulate: 0: the caller must overwrite it, 1: add to it. NULL: frozen,
-// or no gradients are computed.
+// The gradient, which this marks as written. *accumulate: 0: the caller must overwrite it, 1: add to it. NULL: the
+// tensor is frozen, or no gradients are computed.
 float *gx_store_grad(GxStore *s, GxTensorId id, int *accumulate);
-float *gx_store_grads(const GxStore *s, int row); // the same, not marked as written; NULL also: it is not there now
+float *gx_store_grads(const GxStore *s, int row); // the same without marking it; NULL also if it does not exist now
 
 void gx_store_begin_window(GxStore *s); // no gradient is written
 
@@ -135,17 +138,17 @@ void gx_store_begin_window(GxStore *s); // no gradient is written
 void gx_store_written(const GxStore *s, uint8_t *is_written);
 void gx_store_set_written(GxStore *s, const uint8_t *is_written);
 
-// ---- what this rank has of them: what is initialised, updated, saved -----------------------------------------------
+// ---- this rank's parts of tensors: what is initialised, updated, saved ---------------------------------------------
 
-// Of a tensor's elements (this rank's box) those whose weights this rank has, and those that it trains.
+// The elements of a tensor (of this rank's box) whose weights this rank has, and those that it trains.
 GxRange gx_store_my_weights(const GxStore *s, int row);
 GxRange gx_store_my_trained(const GxStore *s, int row);
 // Element i of those.
 char *gx_store_weight_at(const GxStore *s, int row, int64_t i);
-float *gx_store_master_at(const GxStore *s, int row, int64_t i); // fp32; NULL: it has none: frozen and narrower
+float *gx_store_master_at(const GxStore *s, int row, int64_t i); // fp32; NULL: frozen and not fp32, so it has none
 float *gx_store_moment_at(const GxStore *s, int number, int row, int64_t i); // NULL: there is no such buffer
 float *gx_store_my_grad_at(const GxStore *s, int row, int64_t i);            // NULL: no gradients are computed
-// This rank's part of a unit's gradients, elements unit->trained.mine of what it trains.
+// This rank's part of a unit's gradients: elements unit->trained.mine.
 float *gx_store_my_grads(const GxStore *s, int unit);
 char *gx_store_my_weights_of(const GxStore *s, int unit);   // elements unit->weights.mine
 char *gx_store_my_quantized_of(const GxStore *s, int unit); // bytes unit->quantized.mine
@@ -173,7 +176,7 @@ static GxQuantized gx__store_box(const GxTensor *t, void *memory)
                             t->end[1] - t->begin[1], t->global_shape[1], memory);
 }
 
-// [begin, end) is part of the unit's range, which grows: its tensors lie next to each other.
+// Extends the unit's range by [begin, end). A unit's tensors lie next to each other.
 static void gx__store_grow(GxStorePart *p, int64_t begin, int64_t end)
 {
     if (!gx_range_count(p->all)) p->all.begin = p->at = begin;
@@ -222,7 +225,7 @@ GxStatus gx_store_open(GxStore *s, const GxTable *table, GxUnits units, GxDtype 
     return GX_OK;
 }
 
-// What is not sharded is there all the time.
+// Points to the whole weights and gradients that are not sharded: these exist all the time.
 static void gx__store_point(GxStore *s)
 {
     for (int i = 0; i < s->table->units; i++) {
@@ -328,7 +331,7 @@ void gx_store_set_written(GxStore *s, const uint8_t *is_written)
     for (int i = 0; i < s->table->n; i++) s->place[i].is_written = is_written[i];
 }
 
-// ---- what this rank has --------------------------------------------------------------------------------------------
+// ---- this rank's parts ---------------------------------------------------------------------------------------------
 
 // The elements of [at, at + n), counted from `at`, that are in the range.
 static GxRange gx__store_common(GxRange range, int64_t at, int64_t n)
@@ -349,7 +352,7 @@ GxRange gx_store_my_trained(const GxStore *s, int row)
                             gx_tensor_count(&s->table->row[row]));
 }
 
-// Where the element that is number i of all lies in the buffer of what this rank has.
+// Where element i, counted over the whole, lies in this rank's buffer.
 static int64_t gx__store_at(const GxStorePart *p, int64_t i) { return p->at + (i - p->mine.begin); }
 
 static float *gx__store_trained_at(const GxStore *s, float *buffer, int row, int64_t i)

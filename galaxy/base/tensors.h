@@ -39,22 +39,24 @@ typedef struct {
     GxDtype dtype;
     GxRole role;
     int ndim, unit;
-    int pair; // which of the unit's
+    int pair; // its number in the unit
     int64_t global_shape[GX_MAX_DIMS];
     int64_t begin[GX_MAX_DIMS], end[GX_MAX_DIMS]; // this rank's box: [begin, end) in each dimension
     int is_vocabulary;                            // 1: dimension 0 is that of the tokens, and no adapter added it
     int packed;                                   // 1: follows the row before without a gap
     int has_alias;                                // 1: shares the storage of `alias`
     GxTensorId alias;
-    int is_saved; // of an alias: files have its values, too, where others look for them and none of ours are read
-    int copies;   // 1 + the row whose values a file also has for this one (tied there, but not here); 0: none
+    // An alias whose values are written to files, too, for other programs that look for them; they are not read back
+    int is_saved;
+    // 1 + the row that this one's values are read from where a file ties them (here they are not tied); 0: none
+    int copies;
     GxInit init;
     float init_std;
     int decay;    // weight decay applies
-    int has_lora; // of a matrix W: `lora` is A of its LoRA, and the next row B (model/lora.h)
+    int has_lora; // a matrix W with LoRA: `lora` is A, and the next row is B (model/lora.h)
     GxTensorId lora;
     double lora_scale;            // what B A is multiplied by
-    int has_scale;                // of a matrix W: its outputs have a scale and an added bias (model/scale.h)
+    int has_scale;                // a matrix W whose outputs have a scale and an added bias (model/scale.h)
     GxTensorId scale, added_bias; // those of packed matrices are consecutive rows
     int is_added;                 // by a tuning method: not part of the base model or its files
     int is_named;                 // part of the base model, and trained because the user named its module
@@ -62,7 +64,7 @@ typedef struct {
     int frozen;       // no gradient, no optimizer state
     int quantized;    // 1 + GxQuantKind: a frozen, quantised matrix; 0: not quantised
     int sums_over_tp; // 1: its gradient is summed over tp, too: derived from the layouts where the tensor is used
-    // Of a split tensor (parts is not NULL): the dimension, the mesh axes, and the part of each member of the group;
+    // For a split tensor (parts is not NULL): the dimension, the mesh axes, and the part of each member of the group;
     // begin and end in that dimension are this rank's part. Parts ascend in member order; only in dimension 0 may they
     // overlap. The array is borrowed.
     int split_dim, split_axes, n_parts;
@@ -75,21 +77,21 @@ typedef struct {
     int units; // 0 to units - 1
 } GxTable;
 
-// index -1 and err set on failure; a dropped error keeps -1
+// On failure the index is -1 and err is set.
 GxTensorId gx_table_add(GxTable *t, const GxTensor *row, GxError *err);
 GxTensorId gx_table_find(const GxTable *t, const char *name); // index -1: none. For files and tests
 void gx_table_close(GxTable *t);
 
 // Marks all tensors whose names match one of the patterns (as a shell's: * and ?, separated by commas) as frozen.
-// Returns how many that are; a pattern that matches nothing is an error.
+// Returns their number; a pattern that matches nothing is an error.
 int gx_table_freeze(GxTable *t, const char *patterns, GxError *err);
-// 1: the name matches one of such patterns.
+// 1: the name matches one of these patterns.
 int gx_name_matches(const char *name, const char *patterns);
 int64_t gx_tensor_count(const GxTensor *t); // elements of this rank's box
 int64_t gx_tensor_global_count(const GxTensor *t);
 int64_t gx_table_parameters(const GxTable *t);          // elements of the whole model, tied ones once
 int64_t gx_table_trained(const GxTable *t);             // those that are not frozen
-GxRange gx_tensor_owned(const GxTensor *t, int member); // of a split one: the part of `member` that no lower one has
+GxRange gx_tensor_owned(const GxTensor *t, int member); // a split tensor: the part of `member` that no lower member has
 
 // This rank's elements of a tensor, in C order: element i of the box is element gx_tensor_global_index(t, i) of the
 // whole.
@@ -195,7 +197,7 @@ void gx_table_close(GxTable *t)
     memset(t, 0, sizeof *t);
 }
 
-// Whether `name` matches a pattern of n characters: ? is any character, * any number of them.
+// Returns whether `name` matches a pattern of n characters: ? is any character, * any number of them.
 static int gx__table_matches(const char *pattern, int64_t n, const char *name)
 {
     if (n == 0) return *name == 0;

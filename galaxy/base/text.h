@@ -5,46 +5,46 @@
 //     gx_text_wrap(out, help, NULL, 0, 4, 80);        // lines of at most 80 columns, all but the first behind 4 spaces
 //     while (gx_text_next(&list, &item)) …            // of "q_proj,v_proj" first 6 characters, then 6
 //
-// Text is UTF-8. A character counts as one column (those of East Asian scripts take two on a terminal).
+// Text is UTF-8. Every character counts as one column, although those of East Asian scripts take two on a terminal.
 #ifndef GX_TEXT_H
 #define GX_TEXT_H
 #include "common.h"
 #include <stdio.h>
 GX_BEGIN
 
-int gx_text_columns(const char *text, int64_t bytes); // of its first bytes
+int gx_text_columns(const char *text, int64_t bytes); // of its first `bytes` bytes
 
-// The text where it fits into out[size], else as much of it as there is room for, up to the end of a character, and an
-// ellipsis. Returns out. size: at least 4.
+// Copies the text to out[size]. If it does not fit, as many whole characters as there is room for, and an ellipsis.
+// Returns out. size: at least 4.
 const char *gx_text_cut(const char *text, char *out, size_t size);
-// Of a text that snprintf cut to text[size]: its last characters make room for an ellipsis.
+// Replaces the last characters of a text that snprintf has cut to text[size] by an ellipsis.
 void gx_text_mark_cut(char *text, size_t size);
-enum { GX_TEXT_VALUE = 104 }; // bytes of a buffer for a user's value in a message: 100 of it and an ellipsis
+enum { GX_TEXT_VALUE = 104 }; // bytes of a buffer for a user's value in a message: 100 for the value, then an ellipsis
 
-// A number of bytes: "812 bytes", "20.5 KB", "1.2 MB", "3.4 GB", in thousands. Returns out.
+// A number of bytes, in powers of 1000: "812 bytes", "20.5 KB", "1.2 MB", "3.4 GB". Returns out.
 enum { GX_TEXT_SIZE = 32 };
 const char *gx_text_size(int64_t bytes, char out[GX_TEXT_SIZE]);
 
-const char *gx_text_grouped(double x, char out[40]);                         // of at least 0: "17,800"
-static inline const char *gx_text_s(int64_t n) { return n == 1 ? "" : "s"; } // "%ld sample%s": the plural's
+const char *gx_text_grouped(double x, char out[40]);                         // x >= 0; "17,800"
+static inline const char *gx_text_s(int64_t n) { return n == 1 ? "" : "s"; } // the plural's s: "%ld sample%s"
 
-// Writes one line of text, without a newline at its end, behind `column` columns that the line has already, and where
-// it reaches beyond `width` columns goes on in further lines behind `indent` spaces. It is divided at spaces: `behind`
-// NULL: at any, and behind the | of a choice like "a|b|c"; else, where that is possible, at those behind one of these
-// characters, so that phrases stay whole. A word that is longer than a line, a path perhaps, is not divided. Returns
-// the columns of the last line.
+// Writes a text, without a newline at its end, to a line that already has `column` columns. Lines longer than `width`
+// columns are wrapped, and those that follow are indented by `indent` spaces. behind: NULL: lines may break at any
+// space, and after the | of a choice like "a|b|c"; otherwise, where possible, only at spaces that follow one of these
+// characters, so that phrases stay whole. A word that is longer than a line, such as a path, is not broken. Returns the
+// columns of the last line.
 int gx_text_wrap(FILE *out, const char *text, const char *behind, int column, int indent, int width);
 
-// The items of a list with commas between them, one after the other; *list moves on behind each. A comma at the end is
-// followed by no item. 0: nothing is left, of NULL, too.
+// Iterates over the items of a list that is separated by commas: returns the next item, and moves *list past it. No
+// item follows a comma at the end. Returns 0 if nothing is left or *list is NULL.
 typedef struct {
-    const char *at; // the list goes on behind
+    const char *at; // not terminated: n bytes
     int64_t n;
 } GxTextItem;
 int gx_text_next(const char **list, GxTextItem *item);
 
-int gx_text_is_among(const char *text, const char *choices); // 1: it is one of "a|b|c"; NULL: of none
-// How many bytes stand before this end: 5 for "model.norm" and ".norm"; -1: the text ends otherwise.
+int gx_text_is_among(const char *text, const char *choices); // 1: it is one of "a|b|c". choices may be NULL: none
+// The number of bytes before this ending: 5 for "model.norm" and ".norm". -1: the text does not end with it.
 int64_t gx_text_stem(const char *text, const char *end);
 
 GX_END
@@ -54,7 +54,8 @@ GX_END
 #define GX_TEXT_IMPLEMENTED
 #include <string.h>
 
-static int gx__text_continues(char byte) { return ((unsigned char)byte & 0xC0) == 0x80; } // a character's later byte
+// 1: the byte continues a character.
+static int gx__text_continues(char byte) { return ((unsigned char)byte & 0xC0) == 0x80; }
 
 int gx_text_columns(const char *text, int64_t bytes)
 {
@@ -126,7 +127,7 @@ const char *gx_text_cut(const char *text, char *out, size_t size)
     return out;
 }
 
-// Bytes up to the first place where the text may be divided.
+// The number of bytes up to the first place where a line may break.
 static size_t gx__text_piece(const char *text, const char *behind)
 {
     size_t n = strcspn(text, " ");
@@ -137,7 +138,8 @@ static size_t gx__text_piece(const char *text, const char *behind)
 
 int gx_text_wrap(FILE *out, const char *text, const char *behind, int column, int indent, int width)
 {
-    const char *loose = text; // up to here at any space: the end of a phrase that is longer than a line
+    // The end of a phrase that is longer than a line: before it, lines may break at any space
+    const char *loose = text;
     for (int begun = column > indent; *text; begun = 1) {
         const size_t spaces = strspn(text, " ");
         const char *piece = text + spaces;

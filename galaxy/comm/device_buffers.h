@@ -1,9 +1,10 @@
 // device_buffers.h: collectives of buffers in the memory of a device that the host cannot touch (gx_on_device).
 //
-// Where the communicator has an engine for such (comm/nccl.h), it moves them, and the host never waits; sums are then
-// that engine's own, and a time-out is found when the host waits for the device (g->while_waiting). Without one, what
-// is moved is a copy in the host's memory, made before and brought back behind it; start then does the blocking form.
-// Of a sum over all elements the copy is a chunk at a time, of others the whole; it comes from the host's arena.
+// If the communicator has an engine for such buffers (comm/nccl.h), it moves them, and the host never waits; that
+// engine then takes sums in its own order, and a time-out is noticed when the host waits for the device
+// (g->while_waiting). Without one, buffers are copied to the host's memory, and the results back; start then runs the
+// blocking form. For an all-reduce the copy has one chunk at a time, for other collectives everything; its memory comes
+// from the host's arena.
 //
 // The buffers of one call are all on the device, or all on the host.
 #ifndef GX_DEVICE_BUFFERS_H
@@ -11,26 +12,28 @@
 #include "flight.h"
 GX_BEGIN
 
-// It moves buffers behind the device's operations, without the host waiting. Each collective that it is given is one of
-// buffers on the device, with something to say to others; a rank's own rows of a gather are in their place.
+// An engine that moves buffers in order with the device's operations, without the host waiting. It is given only
+// collectives of buffers on the device that have something to communicate; in a gather, this rank's own rows are
+// already in place.
 struct GxDeviceEngine {
     const char *name;
-    // Behind what the device was asked for so far. Returns a number, 0 after an error.
+    // Starts a collective after all operations that the device has been given so far. Returns its number, 0 after an
+    // error.
     int64_t (*start)(GxContext *g, const GxCollective *c);
-    // What the device is asked for from now on comes behind it; the host goes on. The collectives that were started
-    // before it are done by then, too.
+    // Operations that the device is given from now on run after collective `number` and all that were started before
+    // it; the host does not wait.
     void (*wait)(GxContext *g, int64_t number);
     int64_t (*newest)(const GxContext *g); // number of the collective that was started last; 0: none yet
     void (*close)(GxContext *g);
 };
 
-// Of any buffers: by whoever can reach them. Each gets a collective that was found to be something to say to others.
+// Run a collective of any buffers by whatever can access them. It must have something to communicate.
 void gx__comm_run_where(GxContext *g, GxCollective *c);
 GxTicket gx__comm_start_where(GxContext *g, GxCollective *c);
 void gx__comm_finish_where(GxContext *g, GxTicket ticket);
 
-// The host waits until all operations and all collectives that were asked for are done, those that were started but not
-// finished too: the device is idle. Nothing on the device cpu.
+// The host waits until the device is idle: all operations and collectives are complete, including those that were
+// started and not waited for. On the device cpu it does nothing.
 void gx_comm_device_wait(GxContext *g);
 
 GX_END
@@ -39,9 +42,9 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_DEVICE_BUFFERS_IMPLEMENTED)
 #define GX_DEVICE_BUFFERS_IMPLEMENTED
 
-enum { GX__COMM_DEVICE_SLOT = GX_MAX_SLOTS + 1 }; // of tickets that a device's engine gave
+enum { GX__COMM_DEVICE_SLOT = GX_MAX_SLOTS + 1 }; // the slot of tickets that a device's engine has given
 
-// ---- by an engine of the device's ----------------------------------------------------------------------------------
+// ---- by the device's engine ----------------------------------------------------------------------------------------
 static GxTicket gx__comm_start_on_device(GxContext *g, const GxCollective *c, int is_started)
 {
     GxTicket t = GX_ZERO;
@@ -55,10 +58,10 @@ static GxTicket gx__comm_start_on_device(GxContext *g, const GxCollective *c, in
 }
 
 // ---- by copies in the host's memory --------------------------------------------------------------------------------
-// The copy takes the place of the buffers in the collective.
+// The copy replaces the buffers in the collective.
 
-// A sum goes over the copy chunk by chunk (flight.h): to the other ranks it is the one call that it is of a rank
-// whose buffers are the host's.
+// The sum is computed on the copy, chunk by chunk (flight.h). Other ranks see a single call, as from a rank whose
+// buffers are on the host.
 static void gx__comm_run_staged_sum(GxContext *g, GxCollective *c)
 {
     GxArena *a = gx_host_arena(g);
@@ -69,13 +72,13 @@ static void gx__comm_run_staged_sum(GxContext *g, GxCollective *c)
     gx_arena_release(a, mark);
 }
 
-// Gather: this rank's rows go up from the device, all come down. Scatter: all go up, this rank's come down.
+// Gather: this rank's rows are copied to the host, all rows back. Scatter: all rows to the host, this rank's back.
 static void gx__comm_run_staged_rows(GxContext *g, GxCollective *c)
 {
     GxArena *a = gx_host_arena(g);
     const GxArenaMark mark = gx_arena_mark(a);
     const int gathers = c->operation == GX__COMM_ALL_GATHER;
-    char *whole = gathers ? c->out : (char *)c->in, *mine = c->out; // a gather's own rows are in their place already
+    char *whole = gathers ? c->out : (char *)c->in, *mine = c->out; // a gather's own rows are already in place
     const int64_t bytes = gx_split_total(&c->to) * c->row * c->size;
     char *copy = (char *)gx_allocate_from(g, a, GX_MEM_COMM, bytes);
     const GxPart own = gx__comm_rows(c, copy, &c->to, c->me), there = gx__comm_rows(c, whole, &c->to, c->me);
@@ -99,7 +102,7 @@ static void gx__comm_run_staged_exchange(GxContext *g, GxCollective *c)
     char *out = c->out, *copy = (char *)gx_allocate_from(g, a, GX_MEM_COMM, sent),
          *arrived = (char *)gx_allocate_from(g, a, GX_MEM_COMM, received);
     gx_to_host(g, copy, c->in, sent);
-    gx_to_host(g, arrived, out, received); // its own rows are there already
+    gx_to_host(g, arrived, out, received); // its own rows are already there
     c->in = copy;
     c->out = arrived;
     gx__comm_run(g, c);
@@ -150,7 +153,7 @@ static void gx__comm_run_staged(GxContext *g, GxCollective *c)
     }
 }
 
-// ---- by whoever can reach them -------------------------------------------------------------------------------------
+// ---- by whatever can access them -----------------------------------------------------------------------------------
 static int gx__comm_is_on_device(const GxContext *g, const GxCollective *c)
 {
     return gx_on_device(g, c->operation == GX__COMM_SEND ? c->list[0].data : c->out);

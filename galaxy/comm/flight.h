@@ -153,7 +153,7 @@ static void gx__comm_add_message(GxCollective *c, const GxComm *comm, int member
     memset(m, 0, sizeof *m);
     m->peer = c->rank[member];
     m->is_send = is_send;
-    m->tag = (int)(c->sequence & 255) << 5 | c->axes; // those in flight differ; the header tells the whole number
+    m->tag = (int)(c->sequence & 255) << 5 | c->axes; // differs among those in flight; the header has the whole number
     m->data = part.data;
     m->header.sequence = c->sequence;
     m->header.count = c->count;

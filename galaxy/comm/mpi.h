@@ -22,7 +22,7 @@ GxStatus gx_mpi_comm(GxComm *comm, GxError *err);
 
 int gx_mpi_started(void);                  // number of ranks according to the launcher's environment; 1: no launcher
 int gx_mpi_is_offered(void);               // 1: the launcher is MPI's own, or speaks to MPI libraries (srun --mpi=...)
-GxStatus gx_mpi_check_start(GxError *err); // GX_ERR_UNSUPPORTED if these are several and this binary has no MPI
+GxStatus gx_mpi_check_start(GxError *err); // GX_ERR_UNSUPPORTED if there are several ranks and this binary has no MPI
 
 GX_END
 #endif
@@ -92,7 +92,7 @@ GxStatus gx_mpi_comm(GxComm *comm, GxError *err)
 #include <limits.h>
 #include <mpi.h>
 
-enum { GX__MPI_GOODBYE = 1 << 13 }; // that of transfers over no axis, a tag that no other message has
+enum { GX__MPI_GOODBYE = 1 << 13 }; // the tag of transfers over no axis, which no other message has
 
 // MPI's counts are int. A payload above `limit` bytes is sent as blocks of `block` bytes and a rest, with the same tag,
 // so that they keep their order.

@@ -1,4 +1,4 @@
-// nccl.cuh: nccl.h compiled: NCCL for the communicator's buffers on GPUs.
+// nccl.cuh: the implementation of nccl.h: NCCL for the communicator's buffers on GPUs.
 #ifndef GX_NCCL_CUH
 #define GX_NCCL_CUH
 #include "../cuda/memory.cuh"
@@ -14,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Calls that may be on their way: before more, the host waits for the oldest. So no call is forgotten before it ended.
-// (That the launches between calls do not fill the driver's queue, cuda/memory.cuh sees to.)
+// The number of calls that may be in flight: before another one the host waits for the oldest, so no call is forgotten
+// before it has ended. (cuda/memory.cuh makes sure that launches between calls do not fill the driver's queue.)
 enum { GX__NCCL_RING = 32, GX__NCCL_NAME = 120 };
 
-static const double gx__nccl_reason_seconds = 2; // within which a rank's reason arrives
+static const double gx__nccl_reason_seconds = 2; // the time to wait for the reason that another rank failed
 
 // ---- the library ---------------------------------------------------------------------------------------------------
-// Looked for by who needs it: on one card a program starts without it.
+// Loaded only when it is needed, so that a program on one card runs without it.
 
 #define GX__NCCL_CALLS(X)                                                                                              \
     X(GetVersion)                                                                                                      \
@@ -46,7 +46,7 @@ static const double gx__nccl_reason_seconds = 2; // within which a rank's reason
 #define GX__NCCL_FIELD(name) decltype(&nccl##name) name;
 typedef struct {
     GX__NCCL_CALLS(GX__NCCL_FIELD)
-    char why[300]; // it is not there; "": it is
+    char why[300]; // why it could not be loaded; "": it was
 } GxNcclCalls;
 #undef GX__NCCL_FIELD
 
@@ -54,7 +54,7 @@ typedef struct {
 static void gx__nccl_load(GxNcclCalls *c, const char *library)
 {
     memset(c, 0, sizeof *c);
-    (void)library; // it is a part of the program
+    (void)library; // it is linked into the program
 #define GX__NCCL_FIND(name) c->name = &nccl##name;
     GX__NCCL_CALLS(GX__NCCL_FIND)
 #undef GX__NCCL_FIND
@@ -70,7 +70,7 @@ static void *gx__nccl_find(GxNcclCalls *c, void *library, const char *name)
 static void gx__nccl_load(GxNcclCalls *c, const char *name)
 {
     memset(c, 0, sizeof *c);
-    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL); // it stays
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL); // never closed
     if (!library) {
         const char *why = dlerror();
         snprintf(c->why, sizeof c->why, "%s", why ? why : name);
@@ -90,9 +90,9 @@ static GxNcclCalls gx__nccl_loaded(void)
     return c;
 }
 
-static const GxNcclCalls *gx__nccl_calls(GxError *err) // NULL: it is not there
+static const GxNcclCalls *gx__nccl_calls(GxError *err) // NULL: it cannot be loaded
 {
-    static const GxNcclCalls calls = gx__nccl_loaded(); // once, whichever thread comes first
+    static const GxNcclCalls calls = gx__nccl_loaded(); // loaded once, by whichever thread comes first
     if (!calls.why[0]) return &calls;
     GX_FAIL(err, GX_ERR_DEVICE,
             "NCCL, which moves buffers between cards, cannot be loaded: %s; install it (libnccl2, or pip's nvidia-nccl "
@@ -111,12 +111,12 @@ typedef struct {
 typedef struct {
     const GxNcclCalls *nccl;
     cudaStream_t stream;
-    cudaEvent_t ready;                 // the device's operations so far
+    cudaEvent_t ready;                 // recorded after the device's operations so far
     ncclComm_t group[GX_AXIS_ALL + 1]; // by axes
     GxNcclCall ring[GX__NCCL_RING];    // call number n is ring[n % GX__NCCL_RING]
     int64_t calls;
-    double looked;  // when the host's engine was asked last whether a rank has failed
-    int64_t oldest; // call that had not ended then; 0: all had
+    double looked;  // when the host's engine was last asked whether a rank has failed
+    int64_t oldest; // the oldest call that had not ended then; 0: all had
     double since;   // when it became the oldest
     int is_meeting; // a group is being made
 } GxNccl;
@@ -125,8 +125,8 @@ static GxNccl *gx__nccl(const GxContext *g) { return (GxNccl *)g->comm->device_s
 
 // ---- errors --------------------------------------------------------------------------------------------------------
 
-// A rank that fails tells the others why over the host's engine and then aborts its groups. What NCCL makes of the
-// abort does not know the reason, which may arrive a moment later: so it is waited for first.
+// A rank that fails tells the others why through the host's engine, and then aborts its groups. NCCL's error on the
+// other ranks does not contain that reason, which may arrive a moment later, so this waits for it first.
 static int gx__nccl_ok(GxContext *g, ncclResult_t r, const char *what)
 {
     if (r == ncclSuccess || r == ncclInProgress) return 1;
@@ -140,7 +140,7 @@ static int gx__nccl_ok(GxContext *g, ncclResult_t r, const char *what)
     return 0;
 }
 
-// The oldest call that has not ended: the one that the others wait behind. 0: all have.
+// The oldest call that has not ended, which later ones wait for. 0: all have.
 static int64_t gx__nccl_oldest(const GxNccl *n)
 {
     for (int64_t i = gx_max(1, n->calls - GX__NCCL_RING + 1); i <= n->calls; i++)
@@ -161,11 +161,11 @@ static void gx__nccl_watch(GxContext *g, double since)
     GxNccl *n = gx__nccl(g);
     GxComm *comm = g->comm;
     const double now = gx_seconds();
-    if (since >= 0 && now - n->looked < 1e-3) return; // a look costs some microseconds
+    if (since >= 0 && now - n->looked < 1e-3) return; // checking costs some microseconds
     n->looked = now;
     const int64_t oldest = gx__nccl_oldest(n);
-    if (oldest != n->oldest) n->oldest = oldest, n->since = now; // something moved
-    comm->engine->poll(comm, NULL, 0, &g->error);                // a rank that failed says so there
+    if (oldest != n->oldest) n->oldest = oldest, n->since = now; // there was progress
+    comm->engine->poll(comm, NULL, 0, &g->error);                // a rank that failed says so here
     for (int axes = 0; axes <= GX_AXIS_ALL && !gx_failed(g); axes++) {
         ncclResult_t state = ncclSuccess;
         if (n->group[axes] && n->nccl->CommGetAsyncError(n->group[axes], &state) == ncclSuccess)
@@ -176,8 +176,8 @@ static void gx__nccl_watch(GxContext *g, double since)
         GX_FAIL(&g->error, GX_ERR_COMM, "rank %d waited %g s in %s: a rank is dead, stalled, or in another call",
                 g->rank, timeout, gx__nccl_stuck(n));
     if (!gx_failed(g)) return;
-    gx__comm_give_up(g);                            // the others hear why before their groups break
-    for (int axes = 0; axes <= GX_AXIS_ALL; axes++) // its kernels spin until they are told to stop
+    gx__comm_give_up(g);                            // tells the others why before their groups fail
+    for (int axes = 0; axes <= GX_AXIS_ALL; axes++) // NCCL's kernels spin until they are aborted
         if (n->group[axes]) n->nccl->CommAbort(n->group[axes]), n->group[axes] = NULL;
 }
 
@@ -198,7 +198,7 @@ static int gx__nccl_settle(GxContext *g, int axes)
 
 // ---- groups --------------------------------------------------------------------------------------------------------
 
-// The ranks of `axes` meet: the first member's identity goes round by the host's engine.
+// Connects the ranks of a group. Its first member's unique id is broadcast by the host's engine.
 static void gx__nccl_meet(GxContext *g, int axes)
 {
     GxNccl *n = gx__nccl(g);
@@ -218,16 +218,16 @@ static void gx__nccl_meet(GxContext *g, int axes)
     n->is_meeting = 0;
 }
 
-// All that a collective can name, before the first of them. To make a group NCCL takes memory of the card, and where
-// ranks are threads of one process, the driver lets nobody do that while another rank's collective holds a card and
-// waits for this one. So nobody goes on before all ranks have all groups.
+// Makes all groups that collectives may name, before the first collective. To make a group NCCL allocates memory on the
+// card. If ranks are threads of one process, the driver does not allow that while another rank's collective occupies a
+// card and waits for this rank. So no rank continues before all ranks have all groups.
 static void gx__nccl_make_groups(GxContext *g)
 {
     GxRecorder *recorder = g->recorder;
-    g->recorder = NULL; // no part of a step
+    g->recorder = NULL; // not part of a step
     for (int axes = 1; axes <= GX_AXIS_ALL && !gx_failed(g); axes++)
         if (gx_mesh_axes(g->mesh, axes) == axes) gx__nccl_meet(g, axes);
-    gx_barrier(g, GX_AXIS_ALL); // of a context that has failed: tells the others
+    gx_barrier(g, GX_AXIS_ALL); // if the context has failed, this tells the others
     g->recorder = recorder;
 }
 
@@ -307,7 +307,8 @@ static ncclResult_t gx__nccl_exchange(const GxNcclUse *u, const GxCollective *c)
     return r;
 }
 
-// NCCL matches the transfers of two ranks by their order alone: channel by channel, both ends list them alike.
+// NCCL matches the transfers of two ranks by their order alone. Listed channel by channel, they have the same order on
+// both.
 static ncclResult_t gx__nccl_transfers(const GxNcclUse *u, const GxCollective *c)
 {
     ncclResult_t r = ncclSuccess;
@@ -386,10 +387,10 @@ static void gx__nccl_close(GxContext *g)
         if (!n->group[axes]) continue;
         if (!gx_failed(g) && gx__nccl_ok(g, n->nccl->CommFinalize(n->group[axes]), "ncclCommFinalize"))
             gx__nccl_settle(g, axes);
-        if (!n->group[axes]) continue; // aborted meanwhile
+        if (!n->group[axes]) continue; // has been aborted meanwhile
         if (gx_failed(g)) n->nccl->CommAbort(n->group[axes]);
         else n->nccl->CommDestroy(n->group[axes]);
-        n->group[axes] = NULL; // who waits for the next one's end looks at all that are there
+        n->group[axes] = NULL; // since gx__nccl_watch, called for the next one, checks all that are set
     }
     for (int i = 0; i < GX__NCCL_RING; i++)
         if (n->ring[i].done) cudaEventDestroy(n->ring[i].done);

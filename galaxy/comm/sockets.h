@@ -74,8 +74,8 @@ void gx_endpoint_set_port(GxEndpoint *e, int port)
     else e->six.sin6_port = htons((uint16_t)port);
 }
 
-// A listener for both families sees IPv4 addresses as ::ffff:a.b.c.d. Turns them back, since other machines may have no
-// IPv6.
+// A listener for both families sees IPv4 addresses as ::ffff:a.b.c.d. Converts them back, since other machines may have
+// no IPv6.
 static void gx__sockets_endpoint_unmap(GxEndpoint *e)
 {
     if (e->any.sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&e->six.sin6_addr)) return;

@@ -245,17 +245,17 @@ static void gx__cpu_attention_keep(float *keep, const GxStep *step, const GxAtte
 {
     enum { WORDS = 64 }; // at a time
     uint32_t words[WORDS];
-    const GxCpuRandom draws = {
+    const GxCpuRandom random = {
         step->seed, (uint32_t)step->step, a->site, gx_dropout_threshold(a->dropout), gx_dropout_scale(a->dropout), 1,
         0};
     const int64_t sample = step->first_sample + a->first_sample + b;
     const uint64_t draw = gx_dropout_query(sample, a->heads, a->head_first + head, a->T, tq) + (uint64_t)(first / 4);
-    const uint32_t threshold = draws.threshold;
-    const float factor = draws.scale;
+    const uint32_t threshold = random.threshold;
+    const float factor = random.scale;
     const int64_t begin = first % 4, end = begin + n; // as words from that Philox call on
     for (int64_t w = 0; w < end; w += WORDS) {
         const int64_t from = gx_max(w, begin), until = gx_min(w + WORDS, end);
-        gx__cpu_random_words(words, &draws, draw + (uint64_t)(w / 4), WORDS);
+        gx__cpu_random_words(words, &random, draw + (uint64_t)(w / 4), WORDS);
         GX_OMP(simd)
         for (int64_t j = from; j < until; j++) keep[j - begin] = words[j - w] >= threshold ? factor : 0.0f;
     }
@@ -273,9 +273,10 @@ static void gx__cpu_attention_drop(float *x, const float *keep, int64_t n)
 // At the end o = o/l and lse = m + log(l). With dropout exp(s[j] - m) is multiplied by keep[j] in o, not in l.
 
 // Online softmax: scores to probabilities relative to the new row_max; the accumulators so far are rescaled to it.
-static void gx__cpu_softmax_row(float *s, float *o, float *maximum, float *sum, int64_t visible, int64_t n, int64_t h)
+static void gx__cpu_softmax_row(float *s, float *o, float *row_max, float *row_sum, int64_t visible, int64_t n,
+                                int64_t h)
 {
-    float m = *maximum, l = 0;
+    float m = *row_max, l = 0;
     GX_OMP(simd reduction(max : m))
     for (int64_t j = 0; j < visible; j++) m = s[j] > m ? s[j] : m;
     GX_OMP(simd reduction(+ : l))
@@ -284,12 +285,12 @@ static void gx__cpu_softmax_row(float *s, float *o, float *maximum, float *sum, 
         l += s[j];
     }
     memset(s + visible, 0, (size_t)(n - visible) * 4);
-    float shrink = *maximum == m ? 1.0f : gx_cpu_exp(*maximum - m); // -inf at first: 0
-    *sum = *sum * shrink + l;
-    *maximum = m;
-    if (shrink != 1.0f) {
+    float rescale = *row_max == m ? 1.0f : gx_cpu_exp(*row_max - m); // -inf at first: 0
+    *row_sum = *row_sum * rescale + l;
+    *row_max = m;
+    if (rescale != 1.0f) {
         GX_OMP(simd)
-        for (int64_t c = 0; c < h; c++) o[c] *= shrink;
+        for (int64_t c = 0; c < h; c++) o[c] *= rescale;
     }
 }
 

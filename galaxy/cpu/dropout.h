@@ -28,24 +28,24 @@ typedef struct {
 
 static inline GxCpuRandom gx__cpu_random(const GxContext *g, const GxDropout *d)
 {
-    GxCpuRandom draws = GX_ZERO;
-    draws.scale = 1;
-    if (!(d->p > 0)) return draws;
-    draws.drops = 1;
-    draws.seed = g->step->seed;
-    draws.step = (uint32_t)g->step->step;
-    draws.site = d->site;
-    draws.threshold = gx_dropout_threshold(d->p);
-    draws.scale = gx_dropout_scale(d->p);
-    draws.first_sample = g->step->first_sample + d->first_sample;
-    return draws;
+    GxCpuRandom random = GX_ZERO;
+    random.scale = 1;
+    if (!(d->p > 0)) return random;
+    random.drops = 1;
+    random.seed = g->step->seed;
+    random.step = (uint32_t)g->step->step;
+    random.site = d->site;
+    random.threshold = gx_dropout_threshold(d->p);
+    random.scale = gx_dropout_scale(d->p);
+    random.first_sample = g->step->first_sample + d->first_sample;
+    return random;
 }
 
 // The index of row r's first Philox call.
-static inline uint64_t gx__cpu_first_random(const GxCpuRandom *draws, const GxDropout *d, int64_t r, int64_t C)
+static inline uint64_t gx__cpu_first_random(const GxCpuRandom *random, const GxDropout *d, int64_t r, int64_t C)
 {
-    if (!draws->drops) return 0;
-    return gx_dropout_row(draws->first_sample, d->T, d->B, d->rows ? d->rows[r] : d->first_row + r, C);
+    if (!random->drops) return 0;
+    return gx_dropout_row(random->first_sample, d->T, d->B, d->rows ? d->rows[r] : d->first_row + r, C);
 }
 
 // words[c]: the random bits of the n elements from Philox call `first` on. Philox is ten rounds of two products of 32
@@ -81,11 +81,11 @@ static GX_CPU_INLINE void gx__cpu_dropout_row(void *y, const void *x, int64_t C,
 
 void gx_cpu_dropout(GxContext *g, void *y, const void *x, int64_t R, int64_t C, const GxDropout *d, GxDtype dtype)
 {
-    const GxCpuRandom draws = gx__cpu_random(g, d);
+    const GxCpuRandom random = gx__cpu_random(g, d);
     const int64_t columns = d->columns ? d->columns : C;
     GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * C)))
     for (int64_t r = 0; r < R; r++)
-        GX_CPU_TYPES(dtype, gx__cpu_dropout_row, gx_cpu_at(y, r * C, dtype), gx_cpu_from(x, r * C, dtype), C, &draws,
-                     gx__cpu_first_random(&draws, d, r, columns) + (uint64_t)d->first_column / 4, d->first_column % 4);
+        GX_CPU_TYPES(dtype, gx__cpu_dropout_row, gx_cpu_at(y, r * C, dtype), gx_cpu_from(x, r * C, dtype), C, &random,
+                     gx__cpu_first_random(&random, d, r, columns) + (uint64_t)d->first_column / 4, d->first_column % 4);
 }
 #endif

@@ -64,13 +64,13 @@ static GX_CPU_INLINE void gx__cpu_residual_row(void *y, void *sum, float *mean, 
 void gx_cpu_residual_forward(GxContext *g, void *y, void *sum, float *mean, float *rstd, const void *x, const void *out,
                              const GxResidual *r)
 {
-    const GxCpuRandom draws = gx__cpu_random(g, &r->dropout);
+    const GxCpuRandom random = gx__cpu_random(g, &r->dropout);
     const int64_t C = r->C;
     GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, r->R * C)))
     for (int64_t i = 0; i < r->R; i++)
         GX_CPU_TYPES(r->dtype, gx__cpu_residual_row, gx_cpu_at(y, i * C, r->dtype), gx_cpu_at(sum, i * C, r->dtype),
                      mean ? mean + i : NULL, rstd ? rstd + i : NULL, gx_cpu_from(x, i * C, r->dtype),
-                     gx_cpu_from(out, i * C, r->dtype), r, &draws, gx__cpu_first_random(&draws, &r->dropout, i, C));
+                     gx_cpu_from(out, i * C, r->dtype), r, &random, gx__cpu_first_random(&random, &r->dropout, i, C));
 }
 
 // v[i] = layer_norm'(dy) from column c on; without a norm dy
@@ -116,7 +116,7 @@ void gx_cpu_residual_backward(GxContext *g, void *dx, void *dout, float *dbias, 
                               int accumulate, float *scratch)
 {
     float *const sums[3] = {dbias, dw, db};
-    const GxCpuRandom draws = gx__cpu_random(g, &r->dropout);
+    const GxCpuRandom random = gx__cpu_random(g, &r->dropout);
     const int64_t C = r->C, blocks = gx_ceil_div(r->R, GX_NORM_BLOCK);
     const GxDtype type = r->dtype;
     GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, r->R * C)))
@@ -128,7 +128,7 @@ void gx_cpu_residual_backward(GxContext *g, void *dx, void *dout, float *dbias, 
             const float m = r->w ? mean[i] : 0, scale = r->w ? rstd[i] : 0;
             if (r->w) GX_CPU_TYPES(type, gx__cpu_layer_norm_weights, share[1], share[2], d, s, m, scale, C);
             GX_CPU_TYPES(type, gx__cpu_residual_backward_row, gx_cpu_at(dx, i * C, type), gx_cpu_at(dout, i * C, type),
-                         share[0], d, s, m, scale, r, &draws, gx__cpu_first_random(&draws, &r->dropout, i, C));
+                         share[0], d, s, m, scale, r, &random, gx__cpu_first_random(&random, &r->dropout, i, C));
         }
     }
     gx__cpu_add_all_shares(g, sums, 3, scratch, blocks, C, accumulate);

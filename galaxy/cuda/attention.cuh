@@ -211,9 +211,9 @@ static __device__ __forceinline__ void gx__cuda_accumulate(float (&acc)[M / GX__
 
 // ---- dropout -------------------------------------------------------------------------------------------------------
 
-// keep[query][key] = the factor of the probability (0: dropped), of all queries and keys of two tiles; TURNED:
+// keep[query][key] = the factor of the probability (0: dropped), of all queries and keys of two tiles; TRANSPOSED:
 // transposed, keep[key][query]. A thread samples four keys at a time, whose positions begin at a multiple of 4.
-template <int ROWS, bool TURNED>
+template <int ROWS, bool TRANSPOSED>
 static __device__ __forceinline__ void gx__cuda_sample_keep(float (*keep)[ROWS + 4], const GxCudaAttention &p,
                                                             const GxCudaTile &queries, const GxCudaTile &keys,
                                                             int64_t b, int64_t head)
@@ -231,7 +231,7 @@ static __device__ __forceinline__ void gx__cuda_sample_keep(float (*keep)[ROWS +
         for (int w = 0; w < 4; w++) {
             const int c = draw * 4 + w - before;
             if (c < 0 || c >= ROWS) continue;
-            *(TURNED ? &keep[c][r] : &keep[r][c]) = random.w[w] >= p.threshold ? p.keep : 0.0f;
+            *(TRANSPOSED ? &keep[c][r] : &keep[r][c]) = random.w[w] >= p.threshold ? p.keep : 0.0f;
         }
     }
 }
@@ -269,12 +269,12 @@ static __device__ __forceinline__ float gx__cuda_row_sum(float x)
 // Online softmax of a row: scores to probabilities relative to the new row_max (in units of log2), for those of the
 // tile's `keys` that are in the band of `row`; o's row and row_sum are rescaled to it.
 template <int N, int COLUMNS>
-static __device__ __forceinline__ void gx__cuda_softmax_row(float (&s)[N], float (&o)[COLUMNS], float *maximum,
-                                                            float *sum, const GxCudaBand &band, int row, int keys,
+static __device__ __forceinline__ void gx__cuda_softmax_row(float (&s)[N], float (&o)[COLUMNS], float *row_max,
+                                                            float *row_sum, const GxCudaBand &band, int row, int keys,
                                                             float scale_log2)
 {
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE;
-    float m = *maximum, l = 0;
+    float m = *row_max, l = 0;
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const int key = tx + j * GX__CUDA_SIDE;
@@ -289,11 +289,11 @@ static __device__ __forceinline__ void gx__cuda_softmax_row(float (&s)[N], float
         s[j] = exp2f(s[j] - against);
         l += s[j];
     }
-    const float shrink = exp2f(*maximum - against);
+    const float rescale = exp2f(*row_max - against);
 #pragma unroll
-    for (int c = 0; c < COLUMNS; c++) o[c] *= shrink;
-    *sum = *sum * shrink + gx__cuda_row_sum(l);
-    *maximum = m;
+    for (int c = 0; c < COLUMNS; c++) o[c] *= rescale;
+    *row_sum = *row_sum * rescale + gx__cuda_row_sum(l);
+    *row_max = m;
 }
 
 // Epilogue: o's tile and its log-sum-exp from the accumulators.
@@ -338,9 +338,9 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
     gx__cuda_load_documents(documents, p, tile, b);
     for (int run = 0; run < p.a.k_runs.n; run++) {
         const GxCudaRange of = gx__cuda_of_documents(documents, p, tile, p.a.k_runs.run[run]);
-        const GxCudaRange seen = gx__cuda_visible(of, p, tile, p.a.k_runs.run[run]);
+        const GxCudaRange visible = gx__cuda_visible_keys(of, p, tile, p.a.k_runs.run[run]);
         GxCudaTile keys;
-        for (int64_t begin = seen.begin; begin < seen.end; begin += keys.length) {
+        for (int64_t begin = visible.begin; begin < visible.end; begin += keys.length) {
             keys = gx__cuda_key_tile<ROWS>(p, p.a.k_runs.run[run], begin);
             const int64_t row = gx__cuda_key_row(p, keys, b), at = row * p.a.kv_stride + kv_head * p.a.head_dim;
             if (row < 0) continue;
@@ -486,8 +486,8 @@ gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const 
         for (int run = 0; run < p.a.q_runs.n; run++) {
             const GxRun &rows = p.a.q_runs.run[run];
             const GxCudaRange of = gx__cuda_of_documents(documents, p, keys, rows);
-            const GxCudaRange seeing = gx__cuda_seeing(of, p, rows, keys, ROWS);
-            for (int64_t begin = seeing.begin; begin < seeing.end; begin += ROWS) {
+            const GxCudaRange visible = gx__cuda_visible_queries(of, p, rows, keys, ROWS);
+            for (int64_t begin = visible.begin; begin < visible.end; begin += ROWS) {
                 const GxCudaTile queries = gx__cuda_part(rows, begin, ROWS);
                 const int64_t at = (queries.row * p.a.B + b) * p.a.H + head;
                 __syncthreads(); // the previous tile's queries have been read
@@ -578,8 +578,8 @@ gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const floa
     gx__cuda_load_documents(documents, p, queries, b);
     for (int run = 0; run < p.a.k_runs.n; run++) {
         const GxCudaRange of = gx__cuda_of_documents(documents, p, queries, p.a.k_runs.run[run]);
-        const GxCudaRange seen = gx__cuda_visible(of, p, queries, p.a.k_runs.run[run]);
-        for (int64_t begin = seen.begin; begin < seen.end; begin += ROWS) {
+        const GxCudaRange visible = gx__cuda_visible_keys(of, p, queries, p.a.k_runs.run[run]);
+        for (int64_t begin = visible.begin; begin < visible.end; begin += ROWS) {
             const GxCudaTile keys = gx__cuda_part(p.a.k_runs.run[run], begin, ROWS);
             __syncthreads(); // the previous tile's keys have been read
             if (p.a.dropout != 0) gx__cuda_sample_keep<ROWS, false>(ps, p, queries, keys, b, head);
@@ -676,10 +676,10 @@ typedef enum { GX__CUDA_BY_TILES, GX__CUDA_BY_MMA, GX__CUDA_BY_WGMMA } GxCudaAtt
 static GxCudaAttentionKernel gx__cuda_attention_kernel(const GxContext *g, const GxCudaAttention *p, int backward)
 {
 #ifdef GX_CUDA_SM_90A
-    if (backward ? gx__wgmma_backward_takes(g, p) : gx__wgmma_takes(g, p)) return GX__CUDA_BY_WGMMA;
+    if (backward ? gx__wgmma_backward_supports(g, p) : gx__wgmma_supports(g, p)) return GX__CUDA_BY_WGMMA;
 #endif
     (void)g, (void)backward;
-    return gx__mma_takes(g, p) ? GX__CUDA_BY_MMA : GX__CUDA_BY_TILES;
+    return gx__mma_supports(g, p) ? GX__CUDA_BY_MMA : GX__CUDA_BY_TILES;
 }
 
 void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,

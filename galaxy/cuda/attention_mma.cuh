@@ -433,9 +433,9 @@ static __device__ __forceinline__ void gx__mma_next_keys(GxMmaKeys *keys, const 
             keys->tile.length = 0;
             if (++keys->run >= p.a.k_runs.n) return;
             const GxRun &run = p.a.k_runs.run[keys->run];
-            const GxCudaRange seen =
-                gx__cuda_visible(gx__cuda_of_documents(documents, p, queries, run), p, queries, run);
-            keys->begin = seen.begin, keys->end = seen.end;
+            const GxCudaRange visible =
+                gx__cuda_visible_keys(gx__cuda_of_documents(documents, p, queries, run), p, queries, run);
+            keys->begin = visible.begin, keys->end = visible.end;
         }
         keys->tile = gx__cuda_key_tile<KEYS>(p, p.a.k_runs.run[keys->run], keys->begin);
         keys->begin += keys->tile.length;
@@ -459,43 +459,43 @@ static __device__ __forceinline__ float gx__mma_row_sum(float x)
 
 // A warp's running state, of its rows: the accumulator of o, a row's maximum (row_max), this lane's part of row_sum.
 template <int M, int HEAD> struct GxMmaRows {
-    float o[M][HEAD / 8][4], maximum[M][2], sum[M][2];
+    float o[M][HEAD / 8][4], row_max[M][2], row_sum[M][2];
 };
 
 // Online softmax: scores to probabilities relative to the new row_max; rescales row_sum. o must be multiplied by
-// `shrink`.
+// `rescale`.
 template <int M, int N, int HEAD>
 static __device__ __forceinline__ void gx__mma_softmax(float (&s)[M][N / 8][4], GxMmaRows<M, HEAD> &rows,
-                                                       float (&shrink)[M][2], float scale_log2)
+                                                       float (&rescale)[M][2], float scale_log2)
 {
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float maximum = rows.maximum[m][half], sum = 0;
+            float row_max = rows.row_max[m][half], sum = 0;
 #pragma unroll
-            for (int i = 0; i < N / 4; i++) maximum = fmaxf(maximum, s[m][i / 2][half * 2 + i % 2]);
-            maximum = gx__mma_row_max(maximum);
+            for (int i = 0; i < N / 4; i++) row_max = fmaxf(row_max, s[m][i / 2][half * 2 + i % 2]);
+            row_max = gx__mma_row_max(row_max);
             // no key so far: every exp2 below is 0
-            const float against = maximum == -INFINITY ? 0.0f : maximum * scale_log2;
-            shrink[m][half] = gx_exp2(rows.maximum[m][half] * scale_log2 - against);
+            const float against = row_max == -INFINITY ? 0.0f : row_max * scale_log2;
+            rescale[m][half] = gx_exp2(rows.row_max[m][half] * scale_log2 - against);
 #pragma unroll
             for (int i = 0; i < N / 4; i++) {
                 float &x = s[m][i / 2][half * 2 + i % 2];
                 x = gx_exp2(fmaf(x, scale_log2, -against));
                 sum += x;
             }
-            rows.maximum[m][half] = maximum;
-            rows.sum[m][half] = rows.sum[m][half] * shrink[m][half] + sum;
+            rows.row_max[m][half] = row_max;
+            rows.row_sum[m][half] = rows.row_sum[m][half] * rescale[m][half] + sum;
         }
 }
 template <int M, int HEAD>
-static __device__ __forceinline__ void gx__mma_rescale(GxMmaRows<M, HEAD> &rows, const float (&shrink)[M][2])
+static __device__ __forceinline__ void gx__mma_rescale(GxMmaRows<M, HEAD> &rows, const float (&rescale)[M][2])
 {
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
-        for (int i = 0; i < HEAD / 2; i++) rows.o[m][i / 4][i % 4] *= shrink[m][i % 4 / 2];
+        for (int i = 0; i < HEAD / 2; i++) rows.o[m][i / 4][i % 4] *= rescale[m][i % 4 / 2];
 }
 
 // Epilogue: o and its log-sum-exp from the accumulators.
@@ -510,11 +510,11 @@ static __device__ __forceinline__ void gx__mma_finish(T *o, float *lse, GxMmaRow
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int r = gx__mma_first_row<M>() + gx__mma_row(m, half);
-            const float l = gx__mma_row_sum(rows.sum[m][half]);
+            const float l = gx__mma_row_sum(rows.row_sum[m][half]);
             inverse[m][half] = l != 0 ? 1.0f / l : 0.0f; // 0: no key was visible
             if (threadIdx.x % 4 == 0 && r < tile.length)
                 lse[((tile.row + r) * p.a.B + b) * p.a.H + head] =
-                    l != 0 ? rows.maximum[m][half] * p.scale + logf(l) : -INFINITY;
+                    l != 0 ? rows.row_max[m][half] * p.scale + logf(l) : -INFINITY;
         }
     gx__mma_store<T, M, HEAD>(gx__cuda_head(o, tile.row, b, head, p.a.o_stride, p), rows.o, inverse,
                               p.a.B * p.a.o_stride, tile.length, p);
@@ -534,7 +534,7 @@ static __device__ __forceinline__ void gx__mma_forward_tile(T *o, float *lse, co
     GxMmaKeys keys = {-1, 0, 0, 0, {0, 0, 0}};
     k += kv_head * p.a.head_dim, v += kv_head * p.a.head_dim;
 #pragma unroll
-    for (int m = 0; m < M; m++) rows.maximum[m][0] = rows.maximum[m][1] = -INFINITY;
+    for (int m = 0; m < M; m++) rows.row_max[m][0] = rows.row_max[m][1] = -INFINITY;
     __syncthreads(); // the previous tile has been read
     gx__cuda_load_documents(tiles->documents, p, tile, b);
     gx__mma_next_keys<N>(&keys, tiles->documents, p, tile, b);
@@ -547,7 +547,7 @@ static __device__ __forceinline__ void gx__mma_forward_tile(T *o, float *lse, co
     while (keys.tile.length) {
         const GxCudaTile now = keys.tile;
         GxMmaSpan span[M][2];
-        float s[M][N / 8][4] = {}, shrink[M][2];
+        float s[M][N / 8][4] = {}, rescale[M][2];
         gx_cp_async_wait<0>();
         __syncthreads(); // queries and keys have arrived; the previous tile's values have been read
         gx__mma_load<T, N, HEAD>(tiles->v, v + keys.at, kv_stride, now.length, p);
@@ -562,8 +562,8 @@ static __device__ __forceinline__ void gx__mma_forward_tile(T *o, float *lse, co
         gx_cp_async_commit();
         if (!visible.some) continue;
         if (!visible.whole) gx__mma_mask<M, N>(s, span);
-        gx__mma_softmax<M, N, HEAD>(s, rows, shrink, p.scale_log2);
-        gx__mma_rescale<M, HEAD>(rows, shrink);
+        gx__mma_softmax<M, N, HEAD>(s, rows, rescale, p.scale_log2);
+        gx__mma_rescale<M, HEAD>(rows, rescale);
         if (p.a.dropout != 0)
             gx__mma_each<M, N>(s, [&](float &x, int m, int half, int column) {
                 x *= gx__mma_keep<N>(tiles->keep, gx__mma_first_row<M>() + gx__mma_row(m, half), column, p);
@@ -623,7 +623,8 @@ static __device__ __forceinline__ void gx__mma_next_others(GxMmaOthers *others, 
         }
         const GxRun &run = runs.run[others->run];
         const GxCudaRange of = gx__cuda_of_documents(documents, p, own, run);
-        const GxCudaRange range = KEYS ? gx__cuda_seeing(of, p, run, own, OTHERS) : gx__cuda_visible(of, p, own, run);
+        const GxCudaRange range =
+            KEYS ? gx__cuda_visible_queries(of, p, run, own, OTHERS) : gx__cuda_visible_keys(of, p, own, run);
         others->begin = range.begin, others->end = range.end;
     }
     others->tile = gx__cuda_part(runs.run[others->run], others->begin, OTHERS);
@@ -831,7 +832,7 @@ static inline int gx__mma_fits(GxDtype dtype, int64_t head_dim)
 
 // Does this kernel support these arguments? Rows and heads must begin at multiples of 16 bytes, and the scale must be
 // positive: row_max is that of the scores before scaling.
-static inline int gx__mma_takes(const GxContext *g, const GxCudaAttention *p)
+static inline int gx__mma_supports(const GxContext *g, const GxCudaAttention *p)
 {
     return gx__mma_has(g, p->a.dtype) && gx__mma_fits(p->a.dtype, p->a.head_dim) && p->packed && p->scale > 0;
 }
@@ -840,7 +841,7 @@ static inline int gx__mma_takes(const GxContext *g, const GxCudaAttention *p)
 static inline int gx__mma_rotates(const GxContext *g, const GxCudaAttention *p)
 {
     const int64_t h = p->a.head_dim;
-    return p->a.cosine && gx__mma_takes(g, p) && (h == 64 || h == 128 || (h == 96 && p->a.dtype == GX_BF16));
+    return p->a.cosine && gx__mma_supports(g, p) && (h == 64 || h == 128 || (h == 96 && p->a.dtype == GX_BF16));
 }
 
 // Calls the template F<T, HEAD>(...) for the padded size of head; the first one for any type.

@@ -148,28 +148,30 @@ static __device__ __forceinline__ GxCudaRange gx__cuda_of_documents(const GxCuda
 
 // The keys of a run that may be visible to some row of the query tile, of those of its documents: its first row's
 // window begins first, its last row's ends last.
-static __device__ __forceinline__ GxCudaRange gx__cuda_visible(const GxCudaRange &documents, const GxCudaAttention &p,
-                                                               const GxCudaTile &q, const GxRun &k)
+static __device__ __forceinline__ GxCudaRange gx__cuda_visible_keys(const GxCudaRange &documents,
+                                                                    const GxCudaAttention &p, const GxCudaTile &q,
+                                                                    const GxRun &k)
 {
-    GxCudaRange seen = documents;
+    GxCudaRange visible = documents;
     const int64_t until = q.position + q.length - k.position;
-    if (p.a.causal && until < seen.end) seen.end = until;
+    if (p.a.causal && until < visible.end) visible.end = until;
     const int64_t from = q.position + 1 - p.a.sliding_window - k.position;
-    if (p.a.sliding_window && from > seen.begin) seen.begin = from;
-    return seen;
+    if (p.a.sliding_window && from > visible.begin) visible.begin = from;
+    return visible;
 }
 
 // The query rows of a run to which a key of the tile may be visible, of those of its documents. If causal, the first is
 // at the tile's first position, rounded down to whole tiles; the last is the last whose window has the tile's last key.
-static __device__ __forceinline__ GxCudaRange gx__cuda_seeing(const GxCudaRange &documents, const GxCudaAttention &p,
-                                                              const GxRun &q, const GxCudaTile &k, int size)
+static __device__ __forceinline__ GxCudaRange gx__cuda_visible_queries(const GxCudaRange &documents,
+                                                                       const GxCudaAttention &p, const GxRun &q,
+                                                                       const GxCudaTile &k, int size)
 {
-    GxCudaRange seeing = documents;
+    GxCudaRange visible = documents;
     const int64_t first = (k.position - q.position) / size * size;
-    if (p.a.causal && first > seeing.begin) seeing.begin = first;
+    if (p.a.causal && first > visible.begin) visible.begin = first;
     const int64_t until = k.position + k.length - 1 + p.a.sliding_window - q.position;
-    if (p.a.sliding_window && until < seeing.end) seeing.end = until;
-    return seeing;
+    if (p.a.sliding_window && until < visible.end) visible.end = until;
+    return visible;
 }
 
 // The tile of up to ROWS keys of a run from row `begin` on.

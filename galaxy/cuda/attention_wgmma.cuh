@@ -25,7 +25,7 @@ GX_BEGIN
 
 // Does this kernel support these arguments, on this card? Here and in attention_wgmma_backward.cuh, where
 // GX_CUDA_SM_90A is defined.
-int gx__wgmma_takes(const GxContext *g, const GxCudaAttention *p);
+int gx__wgmma_supports(const GxContext *g, const GxCudaAttention *p);
 void gx__wgmma_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
                        const GxCudaAttention *p);
 
@@ -151,7 +151,7 @@ static __device__ __forceinline__ GxWgmmaRange gx__wgmma_some(const GxCudaRange 
                                                               const GxCudaTile &own, const GxRun &run, int size)
 {
     const GxCudaRange some =
-        KEYS ? gx__cuda_seeing(documents, p, run, own, size) : gx__cuda_visible(documents, p, own, run);
+        KEYS ? gx__cuda_visible_queries(documents, p, run, own, size) : gx__cuda_visible_keys(documents, p, own, run);
     return gx__wgmma_range(own.length ? some.begin : 0, own.length ? some.end : 0, run);
 }
 
@@ -228,11 +228,11 @@ static __device__ __forceinline__ GxCudaTile gx__wgmma_other_tile(const GxWgmmaO
 {
     return gx__cuda_part((KEYS ? p.a.q_runs : p.a.k_runs).run[others.run], others.at, GX__WGMMA_OTHERS);
 }
-static __device__ __forceinline__ bool gx__wgmma_meets_some(const GxWgmmaOthers &others)
+static __device__ __forceinline__ bool gx__wgmma_any_visible(const GxWgmmaOthers &others)
 {
     return others.at < others.some.end && others.at + GX__WGMMA_OTHERS > others.some.begin;
 }
-static __device__ __forceinline__ bool gx__wgmma_meets_all(const GxWgmmaOthers &others)
+static __device__ __forceinline__ bool gx__wgmma_all_visible(const GxWgmmaOthers &others)
 {
     return others.at >= others.all.begin && others.at + GX__WGMMA_OTHERS <= others.all.end;
 }
@@ -326,7 +326,7 @@ static __device__ __forceinline__ void gx__wgmma_release(unsigned long long *emp
 template <int LEFT, int N> static __device__ __forceinline__ void gx__wgmma_wait(float (&sums)[1][N][4])
 {
     gx_wgmma_wait<LEFT>();
-    gx_pin(reinterpret_cast<float(&)[N * 4]>(sums));
+    gx_wgmma_fence_operand(reinterpret_cast<float(&)[N * 4]>(sums));
 }
 
 // Starts s = q k^T, for 64 rows of q from `own` on.
@@ -336,7 +336,7 @@ static __device__ __forceinline__ void gx__wgmma_scores(float (&s)[1][GX__WGMMA_
                                                         const GxWgmmaTile<T, GX__WGMMA_OTHERS, HEAD> *k, int own)
 {
     auto &sums = reinterpret_cast<float(&)[GX__WGMMA_OTHERS / 2]>(s);
-    gx_pin(sums);
+    gx_wgmma_fence_operand(sums);
     gx_wgmma_fence();
 #pragma unroll
     for (int c = 0; c < HEAD; c += 16) {
@@ -371,7 +371,7 @@ static __device__ __forceinline__ void gx__wgmma_accumulate(float (&acc)[1][HEAD
                                                             const GxWgmmaTile<T, GX__WGMMA_OTHERS, HEAD> *v)
 {
     auto &sums = reinterpret_cast<float(&)[HEAD / 2]>(acc);
-    gx_pin(sums);
+    gx_wgmma_fence_operand(sums);
     gx_wgmma_fence();
 #pragma unroll
     for (int k = 0; k < GX__WGMMA_OTHERS / 16; k++)
@@ -424,22 +424,22 @@ static __device__ __forceinline__ void gx__wgmma_visible(GxWgmmaVisible *visible
                                                          const GxWgmmaOthers &keys, const GxCudaAttention &p,
                                                          const GxWgmmaJob &job)
 {
-    visible->whole = gx__wgmma_meets_all(keys);
+    visible->whole = gx__wgmma_all_visible(keys);
     if (visible->whole && p.a.dropout == 0) return;
     const GxCudaTile tile = gx__wgmma_other_tile<false>(keys, p);
     gx__mma_spans<false, 1, GX__WGMMA_OTHERS>(visible->span, tiles->documents.row, p, job.tile, tile);
     if (p.a.dropout != 0) gx__wgmma_sample_keep(visible->keep, p, job, tile);
 }
 
-// Scores to probabilities; o must then be rescaled by `shrink`.
+// Scores to probabilities; o must then be rescaled by `rescale`.
 template <int HEAD>
 static __device__ __forceinline__ void gx__wgmma_softmax(float (&s)[1][GX__WGMMA_OTHERS / 8][4],
-                                                         GxMmaRows<1, HEAD> &rows, float (&shrink)[1][2],
+                                                         GxMmaRows<1, HEAD> &rows, float (&rescale)[1][2],
                                                          const GxWgmmaVisible &visible, const GxCudaAttention &p)
 {
     enum { N = GX__WGMMA_OTHERS };
     if (!visible.whole) gx__mma_mask<1, N>(s, visible.span);
-    gx__mma_softmax<1, N, HEAD>(s, rows, shrink, p.scale_log2);
+    gx__mma_softmax<1, N, HEAD>(s, rows, rescale, p.scale_log2);
     if (p.a.dropout != 0) gx__wgmma_drop(s, visible.keep, p);
 }
 
@@ -451,7 +451,7 @@ static __device__ __forceinline__ bool gx__wgmma_attend(GxMmaRows<1, HEAD> &rows
                                                         GxWgmmaStage *at, GxWgmmaOthers *keys, const GxCudaAttention &p,
                                                         const GxWgmmaJob &job)
 {
-    float s[1][GX__WGMMA_OTHERS / 8][4], shrink[1][2];
+    float s[1][GX__WGMMA_OTHERS / 8][4], rescale[1][2];
     GxWgmmaVisible visible = {};
     gx_mbarrier_wait(&tiles->full[at->stage], at->phase);
     gx__wgmma_scores<T, HEAD>(s, &tiles->q, &tiles->others[at->stage], keys->own);
@@ -459,13 +459,13 @@ static __device__ __forceinline__ bool gx__wgmma_attend(GxMmaRows<1, HEAD> &rows
     gx__wgmma_wait<0>(s);
     gx__wgmma_release(&tiles->empty[at->stage]);
     gx__wgmma_next(at);
-    gx__wgmma_softmax<HEAD>(s, rows, shrink, visible, p);
-    gx__mma_rescale<1, HEAD>(rows, shrink);
+    gx__wgmma_softmax<HEAD>(s, rows, rescale, visible, p);
+    gx__mma_rescale<1, HEAD>(rows, rescale);
     GxWgmmaLeft left = gx__wgmma_left(s);
     GxWgmmaStage values = *at;
     bool more = gx__wgmma_next_others<false>(keys, &tiles->documents, p, job.tile);
     gx__wgmma_next(at);
-    while (more && gx__wgmma_meets_some(*keys)) {
+    while (more && gx__wgmma_any_visible(*keys)) {
         gx_mbarrier_wait(&tiles->full[at->stage], at->phase);
         gx_mbarrier_wait(&tiles->full[values.stage], values.phase);
         gx__wgmma_scores<T, HEAD>(s, &tiles->q, &tiles->others[at->stage], keys->own);
@@ -474,10 +474,10 @@ static __device__ __forceinline__ bool gx__wgmma_attend(GxMmaRows<1, HEAD> &rows
         gx__wgmma_wait<1>(s);
         gx__wgmma_release(&tiles->empty[at->stage]);
         gx__wgmma_next(at);
-        gx__wgmma_softmax<HEAD>(s, rows, shrink, visible, p);
+        gx__wgmma_softmax<HEAD>(s, rows, rescale, visible, p);
         gx__wgmma_wait<0>(rows.o);
         gx__wgmma_release(&tiles->empty[values.stage]);
-        gx__mma_rescale<1, HEAD>(rows, shrink);
+        gx__mma_rescale<1, HEAD>(rows, rescale);
         left = gx__wgmma_left(s);
         values = *at;
         more = gx__wgmma_next_others<false>(keys, &tiles->documents, p, job.tile);
@@ -501,12 +501,12 @@ static __device__ __forceinline__ void gx__wgmma_consume(T *o, float *lse, GxWgm
     for (unsigned i = blockIdx.x; i < jobs; i = gx__wgmma_job_after(i), phase ^= 1) {
         const GxWgmmaJob job = gx__wgmma_job<false>(p, i);
         GxMmaRows<1, HEAD> rows = {};
-        rows.maximum[0][0] = rows.maximum[0][1] = -INFINITY;
+        rows.row_max[0][0] = rows.row_max[0][1] = -INFINITY;
         gx_mbarrier_wait(&tiles->q_full, phase);
         GxWgmmaOthers keys = gx__wgmma_others<false>(job.head, p, own);
         bool more = gx__wgmma_next_others<false>(&keys, &tiles->documents, p, job.tile);
         while (more)
-            if (gx__wgmma_meets_some(keys)) more = gx__wgmma_attend<T, HEAD>(rows, tiles, &at, &keys, p, job);
+            if (gx__wgmma_any_visible(keys)) more = gx__wgmma_attend<T, HEAD>(rows, tiles, &at, &keys, p, job);
             else {
                 gx__wgmma_skip(tiles->full, tiles->empty, &at);
                 more = gx__wgmma_next_others<false>(&keys, &tiles->documents, p, job.tile);
@@ -557,11 +557,11 @@ static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
 // A tensor map's strides must be multiples of each other; rows and jobs are counted by ints.
-int gx__wgmma_takes(const GxContext *g, const GxCudaAttention *p)
+int gx__wgmma_supports(const GxContext *g, const GxCudaAttention *p)
 {
     enum { MOST = INT32_MAX / 2 };
     const GxAttention *a = &p->a;
-    return gx_cuda(g)->runs_sm_90a && p->a.dtype == GX_BF16 && gx__mma_takes(g, p) && !a->pages && p->q_rows > 0 &&
+    return gx_cuda(g)->runs_sm_90a && p->a.dtype == GX_BF16 && gx__mma_supports(g, p) && !a->pages && p->q_rows > 0 &&
            a->q_stride % a->head_dim == 0 && a->kv_stride % a->head_dim == 0 && gx_runs_rows(&a->q_runs) <= MOST &&
            gx_runs_rows(&a->k_runs) <= MOST && gx__wgmma_jobs<false>(*p) <= MOST && gx__wgmma_jobs<true>(*p) <= MOST;
 }

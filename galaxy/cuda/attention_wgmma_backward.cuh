@@ -20,7 +20,7 @@
 #include "attention_wgmma.cuh"
 GX_BEGIN
 
-int gx__wgmma_backward_takes(const GxContext *g, const GxCudaAttention *p);
+int gx__wgmma_backward_supports(const GxContext *g, const GxCudaAttention *p);
 // d: dq, dk, dv; x: q, k, v, d_o
 void gx__wgmma_backward(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
                         const GxCudaAttention *p);
@@ -166,7 +166,7 @@ gx__wgmma_backward_step(GxMmaOwn<KEYS, 1, HEAD> &own, const GxWgmmaBackwardTiles
     }
     gx__wgmma_scores<T, HEAD>(s, &tiles->first, first, others.own);
     gx__wgmma_scores<T, HEAD>(ds, &tiles->second, second, others.own);
-    const bool whole = gx__wgmma_meets_all(others);
+    const bool whole = gx__wgmma_all_visible(others);
     if (!whole)
         gx__mma_spans<KEYS, 1, N>(span, tiles->documents.row, p, job.tile, gx__wgmma_other_tile<KEYS>(others, p));
     gx__wgmma_wait<1>(s);
@@ -196,7 +196,7 @@ gx__wgmma_consume_backward(GxMmaOwn<KEYS, 1, HEAD> &own, GxWgmmaBackwardTiles<T,
     GxWgmmaOthers others = gx__wgmma_others<KEYS>(job.head, p, gx__wgmma_first_row());
     while (gx__wgmma_next_others<KEYS>(&others, &tiles->documents, p, job.tile)) {
         const int stage = at->stage;
-        if (!gx__wgmma_meets_some(others)) {
+        if (!gx__wgmma_any_visible(others)) {
             gx__wgmma_skip(tiles->full, tiles->empty, at);
             continue;
         }
@@ -285,9 +285,9 @@ static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-int gx__wgmma_backward_takes(const GxContext *g, const GxCudaAttention *p)
+int gx__wgmma_backward_supports(const GxContext *g, const GxCudaAttention *p)
 {
-    return gx__wgmma_takes(g, p) && p->a.o_stride % p->a.head_dim == 0;
+    return gx__wgmma_supports(g, p) && p->a.o_stride % p->a.head_dim == 0;
 }
 
 // Tensor maps of own rows, and of each run of the others, which end where it does. 0: the driver makes none.

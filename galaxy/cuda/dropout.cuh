@@ -55,9 +55,9 @@ struct GxCudaRandom {
 
 static inline GxCudaRandom gx__cuda_random(const GxContext *g, const GxDropout *d)
 {
-    GxCudaRandom draws = {g->step, *d, 0, 1};
-    if (d->p > 0) draws.threshold = gx_dropout_threshold(d->p), draws.scale = gx_dropout_scale(d->p);
-    return draws;
+    GxCudaRandom random = {g->step, *d, 0, 1};
+    if (d->p > 0) random.threshold = gx_dropout_threshold(d->p), random.scale = gx_dropout_scale(d->p);
+    return random;
 }
 
 // y[r,c] = kept ? x[r,c]/(1 - p) : 0
@@ -65,12 +65,12 @@ template <class T> struct GxDropoutOp {
     T *y;
     const T *x;
     int64_t C, columns; // given; of whole rows
-    GxCudaRandom draws;
+    GxCudaRandom random;
     template <int N> __device__ void at(int64_t r, int64_t c) const
     {
         float v[N];
         gx_load(v, x + r * C + c);
-        draws.drop(v, draws.first(r, columns), draws.d.first_column + c);
+        random.drop(v, random.first(r, columns), random.d.first_column + c);
         gx_store(y + r * C + c, v);
     }
 };

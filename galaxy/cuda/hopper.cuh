@@ -22,7 +22,7 @@
 #include <wgmma.h>
 
 // A compiler barrier for these registers: their uses are not moved across it.
-template <int N> static __device__ __forceinline__ void gx_pin(float (&)[N]) {}
+template <int N> static __device__ __forceinline__ void gx_wgmma_fence_operand(float (&)[N]) {}
 #else
 #include <cuda.h>
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -88,7 +88,7 @@ static __device__ __forceinline__ void gx_tma_load(void *to, const CUtensorMap *
 
 // ---- wgmma ---------------------------------------------------------------------------------------------------------
 
-template <int N> static __device__ __forceinline__ void gx_pin(float (&d)[N])
+template <int N> static __device__ __forceinline__ void gx_wgmma_fence_operand(float (&d)[N])
 {
 #pragma unroll
     for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");

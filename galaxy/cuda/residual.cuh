@@ -24,8 +24,8 @@ template <class T> struct GxResidualSource {
     T *sum, *also;
     const T *x, *out, *bias;
     int64_t C;
-    GxCudaRandom draws;
-    __device__ uint64_t begin(int64_t r) const { return draws.first(r, C); }
+    GxCudaRandom random;
+    __device__ uint64_t begin(int64_t r) const { return random.first(r, C); }
     template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t drawn) const
     {
         float u[N];
@@ -34,7 +34,7 @@ template <class T> struct GxResidualSource {
             gx_load(u, bias + c);
             for (int i = 0; i < N; i++) v[i] += u[i];
         }
-        draws.drop(v, drawn, c);
+        random.drop(v, drawn, c);
         gx_load(u, x + r * C + c);
         for (int i = 0; i < N; i++) v[i] = gx_round<T>(u[i] + v[i]);
         if (sum) gx_store(sum + r * C + c, v);
@@ -84,12 +84,12 @@ template <class T> struct GxResidualSink : GxStoreSink {
     enum { HAS_MEAN = 1, SUMS = 3 };
     T *dx, *dout;
     int64_t C;
-    GxCudaRandom draws;
-    __device__ uint64_t begin(int64_t r) const { return draws.first(r, C); }
+    GxCudaRandom random;
+    __device__ uint64_t begin(int64_t r) const { return random.first(r, C); }
     template <int N> __device__ void at(float (&v)[N], int64_t r, int64_t c, uint64_t drawn) const
     {
         if (dx) gx_store(dx + r * C + c, v);
-        draws.drop(v, drawn, c);
+        random.drop(v, drawn, c);
         if (dout && dout != dx) gx_store(dout + r * C + c, v);
     }
 };

@@ -1,5 +1,5 @@
-// bad_lines.h: which records of a file of lines are wrong: the first with all that is to be said of it, the next ones
-// by their lines, and how many there are.
+// bad_lines.h: reports which records of a file of lines are wrong: the first one in full, the next ones by their lines,
+// and how many there are.
 //
 //     GxBadLines bad = GX_ZERO;
 //     for (…each line, as long as gx_bad_lines_goes_on(&bad)…) {
@@ -9,41 +9,42 @@
 //     }
 //     GX_TRY(gx_bad_lines_fail(&bad, 1, err));
 //
-// Behind the first one a few thousand lines are looked at, and not all of a large file: a mistake that was made once is
-// seen as such, one that was made everywhere, too.
+// After the first wrong record only a few thousand lines are checked, not all of a large file: enough to tell a single
+// mistake from one that is everywhere.
 //
-// With bad.skip records that are wrong are no error (--skip_bad_records): they are left out, all of a file is read, and
-// skip counts them and keeps what is said of the first ten; gx_bad_records_warn says it. What is no record's fault is
-// an error all the same.
+// With bad.skip wrong records are not errors (--skip_bad_records): they are left out, the whole file is read, and skip
+// counts them and keeps the messages of the first ten, which gx_bad_records_warn logs. Errors that are not a record's
+// fault remain errors.
 #ifndef GX_BAD_LINES_H
 #define GX_BAD_LINES_H
 #include "../base/log.h"
 #include "../base/status.h"
 GX_BEGIN
 
-enum { GX_BAD_LINES = 5, GX_BAD_LINES_LOOK = 10000, GX_BAD_LINES_BYTES = 1 << 24 }; // behind the first: lines, bytes
-enum { GX_BAD_RECORDS = 10 };                                                       // of which it is said why
+enum { GX_BAD_LINES = 5, GX_BAD_LINES_LOOK = 10000, GX_BAD_LINES_BYTES = 1 << 24 }; // after the first one: lines, bytes
+enum { GX_BAD_RECORDS = 10 };                                                       // whose messages are kept
 
-typedef struct { // records that are left out, of one file or of several
+typedef struct { // records that are left out, of one file or several
     int64_t n;
-    char why[GX_BAD_RECORDS][sizeof((GxError *)0)->message]; // of the first ones: with file and line
+    char why[GX_BAD_RECORDS][sizeof((GxError *)0)->message]; // the messages of the first ones, with file and line
 } GxBadRecords;
 
 typedef struct {
-    GxBadRecords *skip; // NULL: what is wrong is an error
+    GxBadRecords *skip; // NULL: wrong records are errors
     int64_t n, line[GX_BAD_LINES];
-    int64_t last;         // line that was looked at
-    int64_t lines, bytes; // behind the first one
+    int64_t last;         // the last line that was checked
+    int64_t lines, bytes; // after the first one
     GxError first;
 } GxBadLines;
 
-// 0: e is no record's fault (of memory, a disk, an option): it ends the reading, and is the error, if it is the first.
+// 0: e is not a record's fault (but that of memory, a disk, an option): reading must end, and e is the error if it is
+// the first.
 int gx_bad_lines_add(GxBadLines *b, int64_t line, const GxError *e);
-void gx_bad_lines_pass(GxBadLines *b, int64_t line, int64_t bytes); // the line has been looked at
+void gx_bad_lines_pass(GxBadLines *b, int64_t line, int64_t bytes); // the line has been checked
 int gx_bad_lines_goes_on(const GxBadLines *b);
-// OK if there is none. first: the line that the reading began with.
+// GX_OK if no record is wrong. first: the line that reading began with.
 GxStatus gx_bad_lines_fail(const GxBadLines *b, int64_t first, GxError *err);
-// What was left out, if anything: a line, and one for each of the first ten. b, log NULL: nothing.
+// Logs what was left out, if anything: one line, and one for each of the first ten. b and log may be NULL.
 void gx_bad_records_warn(const GxBadRecords *b, const GxLogger *log);
 
 GX_END

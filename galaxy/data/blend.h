@@ -1,4 +1,4 @@
-// blend.h: samples from one dataset or from several, each with a part of them: a list of paths, and weights.
+// blend.h: samples from one or more datasets, each with a share of them: a list of paths, and weights.
 //
 //     GxBlend b;
 //     GX_TRY(gx_blend_open(&b, "code.tokens,books.jsonl", "0.7,0.3", &tokenizer, NULL, 0.1, 256, threads, log, err));
@@ -7,17 +7,16 @@
 //     gx_blend_close(&b);
 //
 // A folder of llm.c's .bin files is as many sources, in the order of their names, which share its weight in proportion
-// to their windows; those with "_val_" in their names are passed over.
+// to their windows; those with "_val_" in their names are skipped.
 //
-// Which source a sample is from is a function of its number and of the weights, and which of the source's samples it
-// is, too: no state is kept. Of the first n samples the first source has n times its part, rounded to the nearest; of
-// those that are left the second one has its part of what is left; and so on. So source k of 0, 1, ... has never more
-// than (k + 1) / 2 samples more or less than its part of all, and its own samples come in the order that dataset.h
-// gives them: it is gone through in epochs of its own.
+// The source of a sample, and the sample's number in that source, are functions of its number and the weights: no state
+// is kept. Of the first n samples the first source has n times its share, rounded to the nearest; of the rest the
+// second one has its share of the rest; and so on. So source k = 0, 1, ... is never off its share of all by more than
+// (k + 1) / 2 samples. Its own samples come in the order of dataset.h, in epochs of its own.
 //
-// Without weights each source has as many parts as an epoch of it has windows: then the epochs of all of them end
-// together. What is held out of each is validated together, in an order of the same kind: the first k windows have of
-// each source in proportion to what is held out of it.
+// Without weights each source has as many parts as its epoch has windows, so the epochs of all sources end together.
+// Validation uses the held-out parts of all sources, interleaved likewise: the first k windows have of each source in
+// proportion to its held-out part.
 #ifndef GX_BLEND_H
 #define GX_BLEND_H
 #include "dataset_chat.h"
@@ -28,39 +27,40 @@ enum { GX_BLEND_PARTS = 1 << 30 };
 
 typedef struct {
     GxDataset *source; // [n]
-    int *name;         // [n] which of the list's paths each is of
-    int64_t *part;     // [n] of all samples, 1 or more each; their sum is at most GX_BLEND_PARTS
-    int64_t *held_out; // [n] windows of what is held out of each; 0 without validation
+    int *name;         // [n] the number of its path in the list
+    int64_t *part;     // [n] its share of the samples, at least 1; the sum is at most GX_BLEND_PARTS
+    int64_t *held_out; // [n] held-out windows; 0 without validation
     int n;
 } GxBlend;
 
-typedef struct { // where the token and the label of position t go: to [t * stride]
+typedef struct { // where a sample is written: the token and the label of position t to [t * stride]
     int32_t *tokens;
-    int32_t *labels;    // that of a token that the data's mask leaves out is `ignored`
-    int32_t *documents; // [t * stride][2], as gx_dataset_documents has them, and its labels; NULL: not wanted
+    int32_t *labels;    // `ignored` for a token that the data's mask leaves out
+    int32_t *documents; // [t * stride][2], as by gx_dataset_documents, which changes labels, too; NULL: not wanted
     int32_t ignored;
     int64_t stride;
 } GxBlendSample;
 
-// list: a path, or several with commas between them (a file that has a comma in its name is one). weights: as many
-// numbers above 0 with commas between them, relative to their sum; "": none. Each source is divided and checked as
-// gx_dataset_open_any does it; conversations, as gx_dataset_open_chat. chat NULL: records are texts.
+// list: one path, or several separated by commas (an existing file with a comma in its name is one path). weights: as
+// many numbers above 0, separated by commas, relative to their sum; "": none. Sources are opened by
+// gx_dataset_open_any, conversations by gx_dataset_open_chat. chat NULL: records are texts.
 GxStatus gx_blend_open(GxBlend *b, const char *list, const char *weights, const GxTokenizer *t,
                        const GxChatReading *chat, double validation_fraction, int64_t T, int threads,
                        const GxLogger *log, GxError *err);
-void gx_blend_close(GxBlend *b); // also of one that is all zero
-// 1: samples may hold several documents. What cannot be read has none.
+void gx_blend_close(GxBlend *b); // accepts a struct of zeros
+// 1: samples may contain several documents. 0 also if the data cannot be read.
 int gx_blend_has_documents(const char *list);
-int gx_blend_count_names(const char *list); // how many paths it names; 0: an empty one is among them
+int gx_blend_count_names(const char *list); // the number of paths; 0: one of them is empty
 
-// The source of number `index`, where they have these parts; *at: its number among those of this source.
+// The source of sample `index`, if sources have these parts; *at: the sample's number in this source.
 int gx_blend_find(const int64_t *part, int n, int64_t index, int64_t *at);
-int64_t gx_blend_share(const int64_t *part, int n, int source, int64_t samples); // how many of the first `samples`
+// how many of the first `samples` are its own
+int64_t gx_blend_share(const int64_t *part, int n, int source, int64_t samples);
 
-// *padding, unless that is NULL, becomes larger by those of the T tokens that are padding.
+// *padding, unless padding is NULL, is increased by the number of tokens that are padding.
 GxStatus gx_blend_sample(const GxBlend *b, uint64_t seed, int64_t index, int64_t T, const GxBlendSample *to,
                          int64_t *padding, GxError *err);
-int64_t gx_blend_eval_samples(const GxBlend *b); // of what is held out of all
+int64_t gx_blend_eval_samples(const GxBlend *b); // of all held-out parts
 GxStatus gx_blend_eval_sample(const GxBlend *b, int64_t window, int64_t T, const GxBlendSample *to, GxError *err);
 
 GX_END
@@ -75,9 +75,9 @@ GX_END
 #include <sys/stat.h>
 #include <unistd.h>
 
-// ---- whose sample it is --------------------------------------------------------------------------------------------
+// ---- the source of a sample ----------------------------------------------------------------------------------------
 
-// n * part / all to the nearest, halves up. 0 <= part <= all <= 2^30.
+// n * part / all, rounded to the nearest, halves up. 0 <= part <= all <= 2^30.
 static int64_t gx__blend_part_of(int64_t n, int64_t part, int64_t all)
 {
     return n / all * part + (2 * (n % all) * part + all) / (2 * all);
@@ -107,23 +107,23 @@ int64_t gx_blend_share(const int64_t *part, int n, int source, int64_t samples)
 {
     int64_t all = gx__blend_sum(part, n);
     for (int s = 0; s < source && all > 0; s++) samples -= gx__blend_part_of(samples, part[s], all), all -= part[s];
-    return all > 0 ? gx__blend_part_of(samples, part[source], all) : 0; // nothing is left for it
+    return all > 0 ? gx__blend_part_of(samples, part[source], all) : 0; // all <= 0: nothing is left for it
 }
 
-// Weights above 0 as parts; is_exact: whole numbers, which stay what they are where their sum allows it.
+// Converts weights above 0 to parts. is_exact: they are integers, and are kept if their sum allows it.
 static void gx__blend_set_parts(int64_t *part, const double *weight, int n, int is_exact)
 {
     double sum = 0;
     for (int s = 0; s < n; s++) sum += weight[s];
     for (int s = 0; s < n; s++) {
-        const double scaled = weight[s] / sum * (GX_BLEND_PARTS - n); // n: of those that become 1
+        const double scaled = weight[s] / sum * (GX_BLEND_PARTS - n); // - n: since small ones become 1
         part[s] = is_exact && sum <= GX_BLEND_PARTS ? (int64_t)weight[s] : gx_max(1, (int64_t)scaled);
     }
 }
 
 // ---- lists ---------------------------------------------------------------------------------------------------------
 
-// Name i of the list; 0: there is none. An empty one is a name.
+// Name i of the list, which may be empty; 0: there is none.
 static int gx__blend_name(const char *list, int i, char name[GX_PATH])
 {
     const int is_one = access(list, F_OK) == 0;
@@ -134,7 +134,7 @@ static int gx__blend_name(const char *list, int i, char name[GX_PATH])
         from++;
     }
     const size_t n = is_one ? strlen(from) : strcspn(from, ",");
-    const size_t fits = n < GX_PATH ? n : GX_PATH - 1; // one that is too long is cut, and then not there
+    const size_t fits = n < GX_PATH ? n : GX_PATH - 1; // a name that is too long is truncated, and then not found
     memcpy(name, from, fits), name[fits] = 0;
     return 1;
 }
@@ -169,7 +169,8 @@ static GxStatus gx__blend_read_weights(const char *weights, double *weight, int 
             count == 1 ? "is" : "are", count, gx_text_s(count), gx_text_cut(weights, cut, sizeof cut), n, gx_text_s(n));
     for (int s = 0; s < n; s++) {
         char *end = NULL;
-        const int is_number = strspn(p, "+-0123456789.eE") == strcspn(p, ","); // strtod takes nan, inf, white space
+        // strtod would accept nan, inf, white space
+        const int is_number = strspn(p, "+-0123456789.eE") == strcspn(p, ",");
         weight[s] = is_number ? strtod(p, &end) : 0;
         if (!end || end == p || (*end && *end != ',') || !(weight[s] >= 1e-9 && weight[s] <= 1e9))
             return GX_FAIL(err, GX_ERR_ARGUMENT,
@@ -214,7 +215,7 @@ static GxStatus gx__blend_grow(gx__BlendOpening *x)
     return GX_OK;
 }
 
-static int gx__blend_is_same(const char *a, const char *b) // file or folder
+static int gx__blend_is_same(const char *a, const char *b) // 1: the same file or folder
 {
     struct stat x, y;
     if (!strcmp(a, b)) return 1;
@@ -289,7 +290,7 @@ static GxStatus gx__blend_add_name(gx__BlendOpening *x, int name, const char *pa
     return status;
 }
 
-// A name's weight is divided among its sources as they have windows.
+// Divides the weight of a name among its sources in proportion to their windows.
 static GxStatus gx__blend_weigh(GxBlend *b, const char *list, const char *weights, int64_t T, GxError *err)
 {
     const int names = gx_blend_count_names(list);
@@ -343,7 +344,7 @@ void gx_blend_close(GxBlend *b)
 
 // ---- samples -------------------------------------------------------------------------------------------------------
 
-// `at`: the first token, of the whole source.
+// at: the first token, counted in the whole source.
 static GxStatus gx__blend_set_labels(const GxDataset *d, int64_t at, int64_t T, const GxBlendSample *to, GxError *err)
 {
     if (to->documents) gx_dataset_documents(d, at, T, to->tokens, to->documents, to->labels, to->ignored, to->stride);

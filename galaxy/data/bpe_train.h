@@ -1,5 +1,5 @@
-// bpe_train.h: a byte-level BPE from text, as GPT-2 has one (Radford et al. 2019; Sennrich et al. 2016): pieces that
-// stand beside each other most often become one piece, again and again.
+// bpe_train.h: trains a byte-level BPE like GPT-2's on text (Radford et al. 2019; Sennrich et al. 2016): repeatedly,
+// the most frequent pair of neighbouring pieces becomes one piece.
 //
 //     static const char *const files[] = {"a.txt", "b.jsonl"};   // or folders: train_texts.h
 //     GxBpeTraining how = gx_bpe_training(30000);
@@ -7,16 +7,16 @@
 //     GX_TRY(gx_bpe_train(&t, files, 2, &how, err));
 //     GX_TRY(gx_tokenizer_write(&t, "folder", err));
 //
-// The vocabulary is <|endoftext|>; the characters of the 256 bytes (gx_byte_character) by their code points; then what
-// was merged, in that order. Words are those of GPT-2's regular expression, found in each line by itself, to which its
-// line feed belongs; a word keeps the space before it. Of pairs that are as frequent the one with the smaller ids comes
+// The vocabulary is <|endoftext|>; the characters of the 256 bytes (gx_byte_character) by their code points; then the
+// merged pieces in their order. Words are the matches of GPT-2's regular expression in each line separately, including
+// its line feed; a word includes the space before it. Of equally frequent pairs the one with the smaller ids comes
 // first.
 //
-// Vocabulary and merges are those that `tokenizers` 0.23 makes of the same files with BpeTrainer (these special tokens,
-// initial_alphabet ByteLevel.alphabet()) behind ByteLevel(add_prefix_space=False). Other than there, an error is: a
-// vocab_size that has no room for a merge, texts in which no pair is frequent enough (a BPE without merges is none), a
-// piece that tokenizer.h does not open again (of more than 65536 bytes), a byte of value 0. What is not UTF-8 text is
-// an error in both; here it names file and line.
+// Vocabulary and merges equal those that `tokenizers` 0.23 makes from the same files by BpeTrainer (with these special
+// tokens, initial_alphabet ByteLevel.alphabet()) after ByteLevel(add_prefix_space=False). Unlike there, these are
+// errors: a vocab_size without room for a merge, texts in which no pair is frequent enough (a BPE needs merges), a
+// piece that tokenizer.h could not open again (more than 65536 bytes), a byte of value 0. Text that is not UTF-8 is an
+// error in both; here it names file and line.
 //
 // It needs PCRE2 (regex.h). Memory: the distinct words and their pairs (merge_train.h), and a line of the text
 // (train_texts.h). 10 MB
@@ -30,9 +30,9 @@ GX_BEGIN
 
 enum { GX_BPE_TRAIN_LEAST = 258, GX_BPE_TRAIN_MOST = 1 << 20 }; // pieces
 typedef struct {
-    int64_t vocab_size;    // where merging ends, GX_BPE_TRAIN_LEAST to _MOST; fewer, if no pair is frequent enough
-    int64_t min_frequency; // of a pair that is merged
-    const GxLogger *log;   // of what is to be said of the files; NULL: silence
+    int64_t vocab_size;    // GX_BPE_TRAIN_LEAST to _MOST; the result has fewer if no more pairs are frequent enough
+    int64_t min_frequency; // the least frequency of a merged pair
+    const GxLogger *log;   // for warnings about the files; NULL: silence
 } GxBpeTraining;
 GxBpeTraining gx_bpe_training(int64_t vocab_size); // min_frequency 2
 
@@ -56,7 +56,7 @@ typedef struct {
     const GxBpeTraining *how;
     GxMergeTraining m;
     GxPieces p;
-    uint32_t byte[256]; // ids of their characters
+    uint32_t byte[256]; // the ids of the bytes' characters
     GxRegex *words;
     GxRegexRoom room;
     uint32_t *symbol; // of one word
@@ -83,7 +83,7 @@ static GxStatus gx__bpe_train_word(gx__BpeTraining *x, const char *word, int64_t
     return gx_train_count_word(&x->m, x->symbol, n);
 }
 
-// Each character is in one of the words that the regular expression finds.
+// Counts the words of a line. Each character is in one of the regular expression's matches.
 static GxStatus gx__bpe_train_line(gx__BpeTraining *x, const char *line, int64_t n)
 {
     for (int64_t at = 0, start, end; at < n; at = end) {
@@ -96,7 +96,7 @@ static GxStatus gx__bpe_train_line(gx__BpeTraining *x, const char *line, int64_t
 
 static GxStatus gx__bpe_train_take(void *user, const char *text, int64_t bytes, GxError *err)
 {
-    (void)err; // it is in x
+    (void)err; // the error is in x
     for (const char *line = text, *end = text + bytes, *next; line < end; line = next) {
         const char *feed = (const char *)memchr(line, '\n', (size_t)(end - line));
         next = feed ? feed + 1 : end;
@@ -120,8 +120,8 @@ static GxStatus gx__bpe_train_alphabet(gx__BpeTraining *x)
     return GX_OK;
 }
 
-// No piece is made twice: a row of bytes between two ends of pieces is cut in one way at a time, whatever stands beside
-// it, so that the first merge that makes a piece of it makes it everywhere.
+// No piece is made twice: at any time equal byte sequences between two ends of pieces are split equally, whatever
+// surrounds them, so the first merge that makes one of them a piece does so everywhere.
 static GxStatus gx__bpe_train_join(void *user, int32_t a, int32_t b, int32_t *both)
 {
     gx__BpeTraining *x = (gx__BpeTraining *)user;
@@ -138,7 +138,7 @@ static GxStatus gx__bpe_train_join(void *user, int32_t a, int32_t b, int32_t *bo
 
 // ---- tokenizer.json ------------------------------------------------------------------------------------------------
 
-// What stands around vocab and merges in GPT-2's files; vocab and merges are empty here.
+// The members of GPT-2's files; vocab and merges are empty here.
 static const GxTokenizerMember gx__bpe_train_members[] = {
     {NULL, "version", "\"1.0\""},
     {NULL, "truncation", "null"},
@@ -167,7 +167,7 @@ static const GxTokenizerMember gx__bpe_train_members[] = {
 static const GxTokenizerMember gx__bpe_train_config_members[] = {
     {NULL, "tokenizer_class", "\"PreTrainedTokenizerFast\""},
     {NULL, "add_prefix_space", "false"},
-    {NULL, "clean_up_tokenization_spaces", "false"}, // or decoding would change "a ." to "a."
+    {NULL, "clean_up_tokenization_spaces", "false"}, // otherwise decoding would change "a ." to "a."
     {NULL, "bos_token", "\"<|endoftext|>\""},
     {NULL, "eos_token", "\"<|endoftext|>\""},
     {NULL, "pad_token", "\"<|endoftext|>\""},

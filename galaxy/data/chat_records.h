@@ -1,5 +1,5 @@
-// chat_records.h: a line of JSON lines, or a row of a table, as a conversation that a model is trained on. What it is
-// its members say:
+// chat_records.h: reads a line of JSON lines, or a row of a table, as a conversation to train on. Its members tell its
+// kind:
 //
 //     {"messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Hello"},
 //                   {"role": "assistant", "content": "Hello."}]}
@@ -9,13 +9,13 @@
 //     {"prompt": "The sky is", "completion": " blue."}     TRL's, both: no format is applied to the second one
 //
 // A table (csv.h) has columns instruction and output, and perhaps input; or prompt and completion. Prompt and
-// completion may have other names (GxRecordReading); a record with members of several kinds is what the first of these
-// lines is that fits, but of prompt and completion if an option names those.
+// completion may have other names (GxRecordReading). A record with members of several kinds is of the first kind above
+// that fits, or a prompt and completion if an option names those.
 //
-// The first turn may be the system's; then user and assistant take turns. A user's turn at the end is left out: nothing
-// is learned from it. A content may be a list of parts {"type": "text", "text": "..."}, which are joined. What has
-// roles, parts or members that mean something else (tools, pictures, weights) is refused by name: it would be trained
-// as what it is not. Other members are not looked at.
+// The first turn may be the system's; then user and assistant alternate. A user's turn at the end is left out, since
+// nothing is learned from it. A content may be a list of parts {"type": "text", "text": "..."}, which are joined.
+// Roles, parts or members with another meaning (tools, pictures, weights) are refused by name, since they would be
+// trained on wrongly. Other members are ignored.
 //
 //     GxChatRecord r;
 //     GX_TRY(gx_chat_record_read(&r, line, &gx_record_reading, "f.jsonl", 7, err));    // errors begin with f.jsonl:7:
@@ -30,31 +30,31 @@ GX_BEGIN
 typedef struct {
     GxChatTurn *turn;          // [n]; the last one is an answer
     int n;                     // at most GX_CHAT_TURNS
-    char *instruction, *input; // of Alpaca's, both of which turn[0] has; input NULL: there is none. Else NULL
-    int leaves_out_last;       // 1: a user's turn at the end was
-    int prompt;                // the first turns whose answers are not learned
-    int is_text;               // 1: two turns that are texts, the second a continuation of the first: no conversation
+    char *instruction, *input; // Alpaca's, which turn[0] contains; input NULL: none. NULL for other kinds
+    int leaves_out_last;       // 1: a user's turn at the end was left out
+    int prompt;                // the number of first turns whose answers are not learned
+    int is_text;               // 1: not a conversation: two turns that are texts, the second continuing the first
 } GxChatRecord;
 enum { GX_CHAT_TURNS = 1 << 20 };
 
-// line: ends with 0. After an error there is nothing to close.
+// line: terminated by 0. After an error there is nothing to close.
 GxStatus gx_chat_record_read(GxChatRecord *r, const char *line, const GxRecordReading *names, const char *path,
                              int64_t number, GxError *err);
-// All of a table, a record in each row. Close it with gx_records_close.
+// Opens a whole table with a record in each row. Close it by gx_records_close.
 GxStatus gx_chat_table_open(GxRecords *table, const char *path, const GxRecordReading *names, GxError *err);
 GxStatus gx_chat_record_of_row(GxChatRecord *r, const GxRecords *table, int64_t i, GxError *err);
-void gx_chat_record_close(GxChatRecord *r); // also of one that is all zero
+void gx_chat_record_close(GxChatRecord *r); // accepts a struct of zeros
 
-// For records of other shapes: adds the turns of `list`, with roles and contents as of "messages", to those of r,
-// behind which they must fit; and refuses members of a record that would change what is trained. name: of the list, for
-// errors.
+// For records of other shapes: the first appends the turns of `list`, in the form of "messages", to those of r, which
+// they must continue; the second refuses members of a record that would change what is trained. name: of the list, for
+// messages.
 GxStatus gx_chat_record_add(GxChatRecord *r, const GxJson *list, const char *name, const char *path, int64_t number,
                             GxError *err);
 GxStatus gx_chat_record_check(const GxJson *record, const char *path, int64_t number, GxError *err);
 
-// By the first line of a file: which member makes it one of conversations ("messages"); NULL: none. *has_text: it has a
-// text, too, and what is learned is that. names[GX_TEXT_VALUE]: all members, or columns of a table. What cannot be read
-// is none.
+// The member in the first line of a file that makes it a file of conversations ("messages"); NULL: none, or it cannot
+// be read. *has_text: it also has a text, which is then what is learned. names[GX_TEXT_VALUE]: all members, or columns
+// of a table.
 const char *gx_chat_records_detect(const char *path, const GxRecordReading *reading, int *has_text, char *names);
 
 GX_END
@@ -69,7 +69,7 @@ GX_END
 
 enum { GX__CHAT_LINE_CAP = 1 << 30, GX__CHAT_LINE_FIRST = 1 << 16, GX__CHAT_AT = 100 };
 
-// A list of turns: which member of a record it is, and which of its members say who and what.
+// The kinds of lists of turns: the record's member, and the members of a turn with its role and its content.
 static const struct {
     const char *list, *who, *what;
     const char *role[3]; // by GxChatRole
@@ -77,7 +77,7 @@ static const struct {
                        {"conversations", "from", "value", {"system", "human", "gpt"}}};
 enum { GX__CHAT_SHAPES = 2 };
 
-// Members that would change what is trained, of a record and of a turn.
+// Members of a record or a turn that would change what is trained.
 static const char *const gx__chat_other_members[] = {
     "tools", "functions", "system", "history", "documents", "chat_template_kwargs", "image", "images",
     "video", "videos",    "audio",  "audios",  NULL};
@@ -85,13 +85,13 @@ static const char *const gx__chat_other_turn_members[] = {
     "tool_calls", "function_call", "reasoning_content", "reasoning",    "thinking",
     "weight",     "train",         "training",          "train_detail", NULL};
 
-typedef struct { // what is read, for messages
+typedef struct { // what is being read, for messages
     GxChatRecord *r;
     const char *path;
     int64_t number;
     GxError *err;
     const char *list; // the name of the list of turns
-    int first;        // turns before those of the list
+    int first;        // the number of turns before those of the list
     const GxRecordReading *names;
 } gx__ChatReader;
 
@@ -107,7 +107,7 @@ static void gx__chat_list(const GxJson *record, char *names)
     }
 }
 
-static int gx__chat_has(const GxJson *object, const char *member) // more than nothing
+static int gx__chat_has(const GxJson *object, const char *member) // 1: present and not empty
 {
     const GxJson *value = gx_json_get(object, member);
     const GxJsonType type = gx_json_type(value);
@@ -129,7 +129,7 @@ static GxStatus gx__chat_refuse_others(const gx__ChatReader *x, const GxJson *ob
     return GX_OK;
 }
 
-// The texts of a list of parts, joined: free(*text).
+// Joins the texts of a list of parts: free(*text).
 static GxStatus gx__chat_join(const gx__ChatReader *x, const GxJson *parts, const char *where, char **text)
 {
     char cut[GX_TEXT_VALUE];
@@ -153,7 +153,7 @@ static GxStatus gx__chat_join(const gx__ChatReader *x, const GxJson *parts, cons
     return status;
 }
 
-// A text, or a list of parts: free(*text). may_be_empty: nothing, or spaces alone, is fine.
+// Reads a text, or a list of parts: free(*text). may_be_empty: it may be empty or only spaces.
 static GxStatus gx__chat_read_text(const gx__ChatReader *x, const GxJson *value, const char *where, int may_be_empty,
                                    char **text)
 {
@@ -169,7 +169,7 @@ static GxStatus gx__chat_read_text(const gx__ChatReader *x, const GxJson *value,
     return GX_FAIL(x->err, GX_ERR_FORMAT, "%s:%ld: %s is empty; expected text", x->path, (long)x->number, where);
 }
 
-// The role of turn i, of `shape`.
+// Reads the role of turn i, in a list of this shape.
 static GxStatus gx__chat_read_role(const gx__ChatReader *x, const GxJson *turn, int shape, int i, GxChatRole *role)
 {
     const char *list = x->list, *who = gx__chat_shapes[shape].who;
@@ -184,7 +184,7 @@ static GxStatus gx__chat_read_role(const gx__ChatReader *x, const GxJson *turn, 
                    name[2]);
 }
 
-// Turn i may be of this role, behind those before it.
+// Checks that turn i may have this role after the previous ones.
 static GxStatus gx__chat_check_role(const gx__ChatReader *x, int shape, int i, GxChatRole role)
 {
     const char *list = x->list;
@@ -199,7 +199,7 @@ static GxStatus gx__chat_check_role(const gx__ChatReader *x, int shape, int i, G
                    name[GX_CHAT_ASSISTANT], name[GX_CHAT_SYSTEM]);
 }
 
-// Behind the turns that are there.
+// Appends the turns of a list to the existing ones.
 static GxStatus gx__chat_add_turns(gx__ChatReader *x, const GxJson *list, int shape)
 {
     GxChatRecord *r = x->r;
@@ -234,7 +234,7 @@ static GxStatus gx__chat_add_turns(gx__ChatReader *x, const GxJson *list, int sh
     return GX_OK;
 }
 
-// A user's turn at the end is left out; before it there is an answer, of the list.
+// Leaves out a user's turn at the end. The turns of the list before it must end with an answer.
 static GxStatus gx__chat_end_turns(gx__ChatReader *x, int shape)
 {
     GxChatRecord *r = x->r;
@@ -252,7 +252,7 @@ static GxStatus gx__chat_read_turns(gx__ChatReader *x, const GxJson *list, int s
     return gx__chat_end_turns(x, shape);
 }
 
-// Takes over both texts, also where it fails.
+// Takes ownership of both texts, even if it fails.
 static GxStatus gx__chat_set_turns(gx__ChatReader *x, char *user, char *assistant)
 {
     GxChatRecord *r = x->r;
@@ -266,7 +266,7 @@ static GxStatus gx__chat_set_turns(gx__ChatReader *x, char *user, char *assistan
     return GX_OK;
 }
 
-// r has the instruction, and the input. Takes over the output.
+// r has the instruction and the input. Takes ownership of the output.
 static GxStatus gx__chat_set_instruction(gx__ChatReader *x, char *output)
 {
     GxChatRecord *r = x->r;
@@ -302,7 +302,7 @@ static GxStatus gx__chat_read_texts(gx__ChatReader *x, const GxJson *prompt, con
     return gx__chat_set_turns(x, user, assistant);
 }
 
-// What a member is missing, and which there are.
+// The error for a missing member, which lists the existing ones.
 static GxStatus gx__chat_lacks_member(const gx__ChatReader *x, const GxJson *record, const char *name,
                                       const char *option)
 {
@@ -312,7 +312,7 @@ static GxStatus gx__chat_lacks_member(const gx__ChatReader *x, const GxJson *rec
                    x->path, (long)x->number, name, names, option);
 }
 
-// Both texts, or both lists of messages, of which the completion's answers are learned.
+// Prompt and completion: both texts, or both lists of messages, of which the completion's answers are learned.
 static GxStatus gx__chat_read_completion(gx__ChatReader *x, const GxJson *record)
 {
     GxChatRecord *r = x->r;
@@ -348,12 +348,12 @@ enum {
 };
 static const char *const gx__chat_kinds[] = {"messages", "conversations", "instruction", "prompt"};
 
-static int gx__chat_names_completion(const GxRecordReading *names) // by an option
+static int gx__chat_names_completion(const GxRecordReading *names) // 1: an option names them
 {
     return strcmp(names->prompt, gx_record_reading.prompt) || strcmp(names->completion, gx_record_reading.completion);
 }
 
-// has: by kind, and at last of a completion.
+// has: by kind; the last one is for a completion.
 static int gx__chat_kind(const int has[GX__CHAT_KINDS + 1], const GxRecordReading *names)
 {
     int kind = GX__CHAT_NONE;
@@ -401,7 +401,7 @@ GxStatus gx_chat_record_read(GxChatRecord *r, const char *line, const GxRecordRe
     GxJson *json = NULL;
     memset(r, 0, sizeof *r);
     GxStatus status = gx_json_parse(&json, line, (int64_t)strlen(line), "", &e);
-    if (status != GX_OK) // ":1:12: ..." of the line alone
+    if (status != GX_OK) // ":1:12: ...", the position in this line
         return GX_FAIL(err, status, "%s:%ld%s", path, (long)number,
                        strncmp(e.message, ":1", 2) ? e.message : e.message + 2);
     status = gx__chat_read_record(&x, json);
@@ -413,7 +413,7 @@ GxStatus gx_chat_record_read(GxChatRecord *r, const char *line, const GxRecordRe
 // ---- a row of a table ----------------------------------------------------------------------------------------------
 
 enum { GX__CHAT_TABLE_COLUMNS = 3 };
-// kind: what gx_chat_records_detect said. Returns how many.
+// kind: the result of gx_chat_records_detect. Returns the number of columns.
 static int gx__chat_table_columns(const char *kind, const GxRecordReading *names,
                                   GxRecordColumn column[GX__CHAT_TABLE_COLUMNS])
 {
@@ -454,7 +454,7 @@ GxStatus gx_chat_record_of_row(GxChatRecord *r, const GxRecords *table, int64_t 
     return status;
 }
 
-// ---- for others ----------------------------------------------------------------------------------------------------
+// ---- for other readers ---------------------------------------------------------------------------------------------
 
 GxStatus gx_chat_record_add(GxChatRecord *r, const GxJson *list, const char *name, const char *path, int64_t number,
                             GxError *err)
@@ -478,7 +478,7 @@ void gx_chat_record_close(GxChatRecord *r)
 
 // ---- the first line ------------------------------------------------------------------------------------------------
 
-// The line at byte `at`: free(*line); it ends with 0, and is NULL where there is none.
+// Reads the line at byte `at`: free(*line). It is terminated by 0, and NULL if there is none.
 static GxStatus gx__chat_line_at(int fd, const char *path, int64_t at, int64_t bytes, char **line, GxError *err)
 {
     int64_t have = 0;
@@ -497,7 +497,7 @@ static GxStatus gx__chat_line_at(int fd, const char *path, int64_t at, int64_t b
     return GX_OK;
 }
 
-// Of a table by its first line.
+// For a table, by its first line.
 static int gx__chat_detect_table(const char *path, const GxRecordReading *reading, int *has_text, char *names)
 {
     const char *const wanted[] = {gx__chat_kinds[0], gx__chat_kinds[1],   gx__chat_kinds[2],
@@ -507,11 +507,11 @@ static int gx__chat_detect_table(const char *path, const GxRecordReading *readin
     GxError ignored = GX_ZERO;
     if (gx_records_columns(path, wanted, WANTED, has, names, GX_TEXT_VALUE, &ignored) != GX_OK) return GX__CHAT_NONE;
     *has_text = has[WANTED - 1];
-    has[0] = has[1] = 0; // lists of turns do not stand in tables
+    has[0] = has[1] = 0; // tables cannot contain lists of turns
     return gx__chat_kind(has, reading);
 }
 
-// By the first line; where bad ones are left out, by the first one that can be read.
+// By the first line, or, if wrong records are left out, by the first one that can be read.
 static int gx__chat_detect_lines(const char *path, const GxRecordReading *reading, int *has_text, char *names)
 {
     int fd, kind = GX__CHAT_NONE, goes_on = 1;
@@ -547,8 +547,8 @@ const char *gx_chat_records_detect(const char *path, const GxRecordReading *read
     *has_text = 0, names[0] = 0;
     const int kind = gx_records_is_table(path) ? gx__chat_detect_table(path, reading, has_text, names)
                                                : gx__chat_detect_lines(path, reading, has_text, names);
-    if (kind == GX__CHAT_COMPLETION && gx__chat_names_completion(reading)) *has_text = 0; // an option says it
-    if (kind == GX__CHAT_MANY) return gx__chat_kinds[0]; // and others: its lines are refused
+    if (kind == GX__CHAT_COMPLETION && gx__chat_names_completion(reading)) *has_text = 0; // an option names them
+    if (kind == GX__CHAT_MANY) return gx__chat_kinds[0]; // several kinds: its lines are refused
     return kind < 0 ? NULL : gx__chat_kinds[kind];
 }
 

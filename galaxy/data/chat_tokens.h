@@ -1,26 +1,25 @@
-// chat_tokens.h: a file of conversations (chat_records.h), JSON lines or a table, as tokens, and which of them are
-// learned: what the assistant says, and the token that ends it; all else is only read.
+// chat_tokens.h: reads a file of conversations (chat_records.h), JSON lines or a table, as tokens, and marks those that
+// are learned: what the assistant says, and the token that ends it. The other tokens are only context.
 //
 //     GxChatReading how = {gx_chat_format("chatml"), NULL, NULL};
 //     GX_TRY(gx_chat_tokens_open(&c, "chats.jsonl", &tokenizer, &how, 512, threads, err));
 //     … document d: c.ids[c.file.document[d].begin …], c.is_learned[…] …
 //     gx_chat_tokens_close(&c);
 //
-// A conversation is one document, or where later turns change how earlier ones stand (gx_chat_training_text), one for
-// each answer, with all that was said before it. Its text is encoded as a whole, special tokens in it as tokens, and
-// without the tokenizer's frame: the format has what begins a text. An answer is learned from the first token on that
-// the text has otherwise than the text up to the answer alone: so also a token that begins before the answer and ends
-// in it.
+// A conversation is one document, or, if later turns change how earlier ones are written (gx_chat_training_text), one
+// document for each answer, with everything before it. Its text is encoded as a whole, with special tokens in it as
+// tokens, and without the tokenizer's frame, since the format writes the beginning of a text. An answer is learned from
+// the first token on that differs from the tokens of the text up to the answer. This includes a token that begins
+// before the answer and ends in it.
 //
-// Instructions without a format are Alpaca's (Taori et al. 2023), in the tokenizer's frame as any other text, with its
-// eos_token behind the answer. A prompt and its completion that are texts are one text without any format, in the same
-// frame, with the eos_token behind it, and once where the completion has it at its end already, as TRL has them;
-// special tokens elsewhere in them are text. Of a prompt and a completion that are messages the completion's answers
-// are learned.
+// Instructions without a format are written in Alpaca's (Taori et al. 2023), in the tokenizer's frame like any other
+// text, with the eos_token after the answer. A prompt and a completion that are texts are joined without a format, in
+// the same frame, with one eos_token at the end, as in TRL, even if the completion already ends with it; special tokens
+// elsewhere in them are treated as text. If prompt and completion are messages, the completion's answers are learned.
 //
-// No document is longer than `most` tokens, and none is cut within an answer, whose end would not be learned: of a
-// longer conversation the last turns are left out, until it fits; where not even its first answer does, all of it.
-// Both are counted. Which threads do what changes nothing.
+// No document is longer than `most` tokens, and none is cut within an answer, since its end would not be learned: the
+// last turns of a longer conversation are left out until it fits; if even its first answer does not fit, the whole
+// conversation. Both are counted. The result does not depend on the number of threads.
 #ifndef GX_CHAT_TOKENS_H
 #define GX_CHAT_TOKENS_H
 #include "bad_lines.h"
@@ -31,9 +30,9 @@
 GX_BEGIN
 
 typedef struct {
-    const GxChatFormat *format;     // NULL: there is none, which is an error of what is no instruction
-    const char *lacks;              // where there is none, why that is an error of instructions, too; NULL: it is not
-    const GxRecordReading *records; // names of columns, and what becomes of bad records; NULL: gx_record_reading
+    const GxChatFormat *format;     // NULL: none, which is an error for conversations other than instructions
+    const char *lacks;              // without a format: why that is an error for instructions, too; NULL: it is not
+    const GxRecordReading *records; // names of columns, and whether bad records are skipped; NULL: gx_record_reading
 } GxChatReading;
 static inline const GxRecordReading *gx_chat_record_reading(const GxChatReading *how) // how may be NULL
 {
@@ -41,40 +40,40 @@ static inline const GxRecordReading *gx_chat_record_reading(const GxChatReading 
 }
 
 typedef struct {
-    GxTokenFile file;          // its width is 4; its document's bytes are those of the text with all of the format
+    GxTokenFile file;          // its width is 4; a document's bytes are those of the formatted text
     int32_t *ids;              // [file.tokens]
     unsigned char *is_learned; // [file.tokens]
-    int64_t *line;             // [file.documents] which line of the file each is of: conversations are not divided
+    int64_t *line;             // [file.documents] the line of the file that it is from
     GxDatasetChat counts;
     int64_t room, document_room;
 } GxChatTokens;
 
-// most: tokens of a document. The file has at most 1 GiB. What is wrong is named with its line.
+// most: tokens of a document. The file must not exceed 1 GiB. Errors name the line.
 GxStatus gx_chat_tokens_open(GxChatTokens *c, const char *path, const GxTokenizer *t, const GxChatReading *how,
                              int64_t most, int threads, GxError *err);
 void gx_chat_tokens_close(GxChatTokens *c); // also of one that is all zero
 
-// A file of any size, a piece at a time (corpus_write.h): c is all zero at first, and begun once.
+// Reads a file of any size, a piece at a time (corpus_write.h). c begins as zeros, and is begun once.
 typedef struct {
     const char *path;
     int64_t first;       // number of the first line
-    char *text;          // [bytes] whole lines, behind them 0; their ends become 0
-    int64_t bytes, byte; // how many, and where in the file they begin
-    int is_sound;        // 1: all of it is text, that is known; 0: each line is looked at
-    int64_t lines;       // out: how many there were
-    int64_t empty_line;  // out: the number of one that was empty, behind which there is nothing in this piece; 0: none
+    char *text;          // [bytes] whole lines, terminated by 0; their ends become 0
+    int64_t bytes, byte; // their number, and where in the file they begin
+    int is_sound;        // 1: it is known to be valid text; 0: each line is checked
+    int64_t lines;       // out: the number of lines
+    int64_t empty_line;  // out: the number of an empty line after which this piece has nothing; 0: none
 } GxChatLines;
 void gx_chat_tokens_begin(GxChatTokens *c, const GxTokenizer *t);
 GxStatus gx_chat_tokens_add(GxChatTokens *c, GxChatLines *lines, const GxTokenizer *t, const GxChatReading *how,
                             int64_t most, int threads, GxError *err);
-// All of a table.
+// Adds a whole table.
 GxStatus gx_chat_tokens_add_table(GxChatTokens *c, const char *path, const GxTokenizer *t, const GxChatReading *how,
                                   int64_t most, int threads, GxError *err);
-// Where there are conversations, but none became a document: an error.
+// Fails if there are conversations, but none became a document.
 GxStatus gx_chat_tokens_check_some(const char *path, const GxChatReading *how, int64_t documents, int64_t conversations,
                                    int64_t most, GxError *err);
-// What the tokens of conversations depend on beside the tokenizer's vocabulary, the date aside: the template and the
-// special tokens that it is given, or for instructions without one the tokens around a text.
+// A hash of what the tokens of conversations depend on, besides the tokenizer's vocabulary and the date: the template
+// and its special tokens, or, for instructions without one, the tokens around a text.
 uint64_t gx_chat_reading_hash(const GxChatReading *how, const GxTokenizer *t);
 
 GX_END
@@ -113,7 +112,7 @@ static GxStatus gx__chat_encode(const GxTokenizer *t, const char *text, int64_t 
     return gx_tokenizer_encode(t, text, bytes, special, *ids, n, err);
 }
 
-// How many of the tokens from number `at` on are those of text[bytes] alone, which has *all.
+// How many tokens from number `at` on equal those of text[bytes] encoded alone, which are *all in number.
 static GxStatus gx__chat_shared(const GxTokenizer *t, const gx__ChatDocument *x, int64_t at, const char *text,
                                 int64_t bytes, GxSpecialTokens special, int64_t *shared, int64_t *all, GxError *err)
 {
@@ -125,11 +124,11 @@ static GxStatus gx__chat_shared(const GxTokenizer *t, const gx__ChatDocument *x,
     return status;
 }
 
-// The tokens, and which are learned. What follows a token that ends an answer does not change those before it, nor the
-// reverse: so each answer is looked at from the end of the one before it on, that token included, where it is known.
+// Computes the tokens, and which are learned. A token that ends an answer separates what follows from what precedes. So
+// each answer is encoded only from the end of the previous one on, including that token if it is known.
 static GxStatus gx__chat_find_learned(const GxTokenizer *t, gx__ChatDocument *x, GxSpecialTokens special, GxError *err)
 {
-    int64_t at = 0, from = 0, n, shared; // tokens and bytes before
+    int64_t at = 0, from = 0, n, shared; // tokens and bytes so far
     x->learned = (GxChatSpan *)calloc((size_t)x->said.spans + 1, sizeof *x->learned);
     if (!x->learned) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a conversation of %d answers", x->said.spans);
     GX_TRY(gx__chat_encode(t, x->said.text, x->said.bytes, special, &x->ids, &x->n, err));
@@ -151,7 +150,7 @@ static GxStatus gx__chat_find_learned(const GxTokenizer *t, gx__ChatDocument *x,
     return GX_OK;
 }
 
-// The first n turns; only_last, rewrites: as gx_chat_training_text has them.
+// Makes a document of the first n turns; only_last, rewrites: as in gx_chat_training_text.
 static GxStatus gx__chat_document_open(gx__ChatDocument *x, const GxTokenizer *t, const GxChatFormat *f,
                                        const GxChatTurn *turn, int n, int only_last, int *rewrites, GxError *err)
 {
@@ -180,13 +179,14 @@ static GxStatus gx__chat_alpaca_text(gx__ChatDocument *x, const GxChatRecord *r,
     return GX_FAIL(err, GX_ERR_MEMORY, "no memory for an instruction");
 }
 
-// The text that TRL makes of a prompt and a completion.
+// The text that TRL makes from a prompt and a completion.
 static GxStatus gx__chat_completion_text(gx__ChatDocument *x, const GxTokenizer *t, const GxChatRecord *r, GxError *err)
 {
     char room[8];
     const char *prompt = r->turn[0].text, *completion = r->turn[1].text, *end = gx_tokenizer_piece(t, t->end, room);
     const size_t before = strlen(prompt), n = strlen(completion), e = end ? strlen(end) : 0;
-    const size_t behind = e > 0 && n > e && !memcmp(completion + n - e, end, e) ? n - e : n; // without its eos_token
+    // without its own eos_token
+    const size_t behind = e > 0 && n > e && !memcmp(completion + n - e, end, e) ? n - e : n;
     x->said.text = (char *)malloc(before + behind + 1);
     if (!x->said.text) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text of %ld bytes", (long)(before + n));
     memcpy(x->said.text, prompt, before), memcpy(x->said.text + before, completion, behind);
@@ -196,7 +196,7 @@ static GxStatus gx__chat_completion_text(gx__ChatDocument *x, const GxTokenizer 
     return GX_OK;
 }
 
-// What the tokenizer puts around a text, and its end of one.
+// Adds the tokenizer's frame and its end-of-text token.
 static GxStatus gx__chat_frame(gx__ChatDocument *x, const GxTokenizer *t, GxError *err)
 {
     const GxTokenFrame *frame = &t->frame[0];
@@ -213,11 +213,12 @@ static GxStatus gx__chat_frame(gx__ChatDocument *x, const GxTokenizer *t, GxErro
     free(x->ids);
     x->ids = ids;
     if (status == GX_OK && ids[x->n - 1] != t->end) ids[x->n++] = t->end;
-    x->learned[0].begin = gx_max(1, x->learned[0].begin + before), x->learned[0].end = x->n; // nothing predicts token 0
+    // no position predicts token 0
+    x->learned[0].begin = gx_max(1, x->learned[0].begin + before), x->learned[0].end = x->n;
     return status;
 }
 
-// An instruction, or a prompt and its completion.
+// Makes a document of an instruction, or of a prompt and its completion.
 static GxStatus gx__chat_unformatted_open(gx__ChatDocument *x, const GxTokenizer *t, const GxChatRecord *r,
                                           GxError *err)
 {
@@ -236,9 +237,9 @@ static GxStatus gx__chat_unformatted_open(gx__ChatDocument *x, const GxTokenizer
 
 // ---- a line --------------------------------------------------------------------------------------------------------
 
-typedef struct {                // what becomes of a line, or of a row of a table
+typedef struct {                // the result of a line, or of a row of a table
     const char *text;           // NULL: a row
-    int64_t row, number, bytes; // row of the table, or the byte of the file where the line begins
+    int64_t row, number, bytes; // the row of the table, or the byte of the file where the line begins
     gx__ChatDocument *document; // [documents]
     int documents;
     int shortened, left_out, unanswered, lacks, is_text;
@@ -256,13 +257,13 @@ typedef struct {
     GxBadLines bad;
     const GxRecordReading *names;
     GxRecords table; // of a table
-    int is_sound;    // 0: not all of the lines are text, and each is looked at
+    int is_sound;    // 0: not all lines are valid text, so each is checked
 } gx__ChatTokens;
 
-// Of the answers of a prompt nothing is learned.
+// Does not learn the answers in a prompt.
 static void gx__chat_line_leave_prompt(gx__ChatDocument *x, const GxChatRecord *r)
 {
-    const int answers = (r->prompt - (r->turn[0].role == GX_CHAT_SYSTEM)) / 2; // which ends with the user's turn
+    const int answers = (r->prompt - (r->turn[0].role == GX_CHAT_SYSTEM)) / 2; // a prompt ends with a user's turn
     int k = 0;
     while (k < x->said.spans && x->said.span[k].answer < answers) k++;
     if (k == 0 || !x->learned) return;
@@ -271,7 +272,7 @@ static void gx__chat_line_leave_prompt(gx__ChatDocument *x, const GxChatRecord *
     memmove(x->learned, x->learned + k, (size_t)x->said.spans * sizeof *x->learned);
 }
 
-// Takes over x, if it fits.
+// Takes ownership of x, if it fits.
 static GxStatus gx__chat_line_add(const gx__ChatTokens *a, gx__ChatLine *line, gx__ChatDocument *x)
 {
     int64_t learned = 0;
@@ -284,7 +285,7 @@ static GxStatus gx__chat_line_add(const gx__ChatTokens *a, gx__ChatLine *line, g
     return GX_OK;
 }
 
-// Each answer with a text of its own.
+// One document for each answer.
 static GxStatus gx__chat_line_by_answer(const gx__ChatTokens *a, gx__ChatLine *line, const GxChatRecord *r)
 {
     GxStatus status = GX_OK;
@@ -299,7 +300,7 @@ static GxStatus gx__chat_line_by_answer(const gx__ChatTokens *a, gx__ChatLine *l
     return status;
 }
 
-// All of it, or as many turns as fit; *rewrites 1: nothing, since each answer needs a text of its own.
+// One document of all turns, or as many as fit. *rewrites 1: none, since each answer needs its own text.
 static GxStatus gx__chat_line_whole(const gx__ChatTokens *a, gx__ChatLine *line, const GxChatRecord *r, int *rewrites)
 {
     GxStatus status = GX_OK;
@@ -373,7 +374,7 @@ static void gx__chat_line_read(const gx__ChatTokens *a, gx__ChatLine *line)
     status = gx__chat_line_take(a, line, &r);
     gx_chat_record_close(&r);
     if (status == GX_OK) return;
-    const GxError of_text = line->err; // which does not know where it was found
+    const GxError of_text = line->err; // does not contain its place
     gx_error_clear(&line->err);
     GX_FAIL(&line->err, (GxStatus)of_text.code, "%s:%ld: %s", a->path, (long)line->number, of_text.message);
 }
@@ -433,7 +434,7 @@ static GxStatus gx__chat_tokens_add(GxChatTokens *c, const gx__ChatDocument *x, 
     return GX_OK;
 }
 
-// Some lines, by all threads. Behind one that is wrong, others are only looked at.
+// Reads some lines by all threads. Lines after a wrong one are only checked.
 static GxStatus gx__chat_tokens_lines(gx__ChatTokens *a, gx__ChatLine *line, int n)
 {
     GxChatTokens *c = a->c;
@@ -478,7 +479,7 @@ static GxStatus gx__chat_tokens_read(gx__ChatTokens *a, gx__ChatLine *line, GxCh
         }
         text = next;
         if (n < GX__CHAT_TOKENS_LINES && text < text_end && status == GX_OK) continue;
-        if (n > 0 && (status == GX_OK || e.code)) { // an empty line does not hide what is wrong before it
+        if (n > 0 && (status == GX_OK || e.code)) { // errors before an empty line are reported, too
             const GxStatus of_lines = gx__chat_tokens_lines(a, line, n);
             if (status == GX_OK) status = of_lines;
         }
@@ -520,7 +521,7 @@ void gx_chat_tokens_begin(GxChatTokens *c, const GxTokenizer *t)
     memcpy(c->file.tokenizer, t->identity, sizeof c->file.tokenizer);
 }
 
-// lines: of a file of lines; NULL: all of the table `path`.
+// lines: for a file of lines; NULL: the whole table `path`.
 static GxStatus gx__chat_tokens_add_all(GxChatTokens *c, const char *path, GxChatLines *lines, const GxTokenizer *t,
                                         const GxChatReading *how, int64_t most, int threads, GxError *err)
 {

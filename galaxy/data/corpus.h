@@ -1,26 +1,26 @@
-// corpus.h: texts as documents of tokens, in memory: a text file, a file of records (JSON lines, CSV, TSV) with a
+// corpus.h: reads texts as documents of tokens, in memory: a text file, a file of records (JSON lines, CSV, TSV) with a
 // "text" in each, or a folder of text files and JSON lines.
 //
 //     GX_TRY(gx_corpus_open(&c, "texts/", NULL, &tokenizer, threads, &g->log, err));
 //     gx_token_file_write("texts.tokens", &c.file, c.ids, err);
 //     gx_corpus_close(&c);
 //
-// A file .txt is a document, so is every record of .jsonl, .csv and .tsv; a folder's are those of its .txt and .jsonl
-// files and of the folders in it, in the order of their names; a folder in it that holds a run (run.json) is passed
-// over, and said to be: its log and its checkpoints are no texts. A document is one text to the tokenizer, in its
-// frame; where there may be several, the tokenizer's end of a text (eos_token) stands behind each, if it has one and
-// the frame does not end so. Texts that are empty are left out. Which threads do what changes nothing; a long text they
-// share where its tokenizer lets it be cut (gx_tokenizer_cut).
+// A .txt file is one document, and so is every record of .jsonl, .csv and .tsv. A folder's documents are those of its
+// .txt and .jsonl files and subfolders, in the order of their names; a subfolder with a run (run.json) is skipped, with
+// a message, since its log and its checkpoints are not texts. A document is one text to the tokenizer, in its frame; if
+// there may be several, each is followed by the tokenizer's end-of-text token (eos_token), if it has one and the frame
+// does not end with it. Empty texts are left out. The result does not depend on the number of threads, which share a
+// long text if the tokenizer allows it to be cut (gx_tokenizer_cut).
 //
-// Memory: 4 bytes per token and 16 per document; all of a table (at most GX_RECORDS_CAP bytes); meanwhile a piece of
-// the texts (32 MB of JSON lines, or of text files; or one line, or one file, that is longer), and 4 bytes for each
-// byte of its texts. Who cannot hold all of it reads a piece at a time:
+// Memory: 4 bytes per token and 16 per document; a whole table (at most GX_RECORDS_CAP bytes); temporarily a piece of
+// the texts (32 MB of JSON lines or text files, or one longer line or file), and 4 bytes for each byte of its texts. To
+// hold less, read a piece at a time:
 //
 //     GX_TRY(gx_corpus_reader_open(&r, "texts/", NULL, &tokenizer, threads, &g->log, err));
-//     while (status == GX_OK && r.place.file < r.files) status = gx_corpus_reader_next(&r, &c, err);   // more of c
+//     while (status == GX_OK && r.place.file < r.files) status = gx_corpus_reader_next(&r, &c, err);   // appends to c
 //     gx_corpus_reader_close(&r);
 //
-// r.place says how far it is; a reader of the same texts goes on from there.
+// r.place is the position; another reader of the same texts can continue from there.
 #ifndef GX_CORPUS_H
 #define GX_CORPUS_H
 #include "../base/log.h"
@@ -43,44 +43,44 @@ typedef struct {
     char *path;
     int64_t bytes, mtime_ns;
 } GxCorpusFile;
-typedef struct {               // all zero: at the beginning
-    int64_t file;              // which one is read
-    int64_t at, line;          // bytes and lines of it that have been
-    int64_t records, has_text; // of these; 1: in one of them there is a text
-    int64_t empty_line;        // its number: records may not follow it; 0: there is none
+typedef struct {               // zeros: the beginning
+    int64_t file;              // the file that is being read
+    int64_t at, line;          // bytes and lines of it that have been read
+    int64_t records, has_text; // records among these; 1: one of them has a text
+    int64_t empty_line;        // its number: no records may follow it; 0: none
 } GxCorpusPlace;
-typedef struct { // who takes what is read, in place of documents of it. NULL: the reader does
-    // Whole lines, behind them 0. place moves on behind them; *records: how many they were; *empty_line: as
-    // GxCorpusPlace has it.
+typedef struct { // consumers of what is read, instead of making documents. NULL: the reader makes documents
+    // Whole lines, terminated by 0. place must be moved past them; *records: their number; *empty_line: as in
+    // GxCorpusPlace.
     GxStatus (*lines)(void *user, GxTextPlace *place, char *lines, int64_t n, int64_t *records, int64_t *empty_line,
                       GxError *err);
-    GxStatus (*table)(void *user, const char *path, int64_t *records, GxError *err); // all of a table
-    GxStatus (*text)(void *user, const char *text, int64_t bytes, GxError *err);     // each that is not empty
+    GxStatus (*table)(void *user, const char *path, int64_t *records, GxError *err); // a whole table
+    GxStatus (*text)(void *user, const char *text, int64_t bytes, GxError *err);     // each text that is not empty
     void *user;
 } GxCorpusTaker;
 typedef struct {
     const GxTokenizer *t;
     const GxRecordReading *how;
-    int threads, ends; // ends: a document gets an end of text
+    int threads, ends; // ends: 1: documents are followed by an end-of-text token
     const GxCorpusTaker *taker;
     const GxLogger *log;
     GxCorpusFile *file; // [files]
     int64_t files, bytes;
     GxCorpusPlace place;
-    int64_t piece;        // bytes of JSON lines, or of text files, that are read at a time
-    int64_t cut;          // bytes of a text of which a thread takes the next part
-    GxTextEnds text_ends; // that are written out in what was read
-    // its own
+    int64_t piece;        // bytes of JSON lines, or of text files, that are read at once
+    int64_t cut;          // the bytes of a text after which the next part begins, for another thread
+    GxTextEnds text_ends; // counts those that are spelled out in the texts
+    // private
     int64_t file_room, text_room, texts;
     struct GxCorpusText *text;
     int32_t *ids;
 } GxCorpusReader;
 
-#define GX_CORPUS_PATIENCE 5 // seconds between two lines of the log about how much has been read
+#define GX_CORPUS_PATIENCE 5 // seconds between two log lines about the progress
 
-int gx_corpus_has_documents(const char *path); // 1: a folder, or of records: it may be more than one
-// how: what records are (its text's name); NULL: gx_record_reading. log NULL: silence. What is not UTF-8, or has a byte
-// of value 0, is an error that names the file and the line, but where bytes are the tokens.
+int gx_corpus_has_documents(const char *path); // 1: a folder or records, so there may be several
+// how: how records are read (the name of their text); NULL: gx_record_reading. log NULL: silence. Text that is not
+// UTF-8 or contains a byte of value 0 is an error that names file and line, unless tokens are bytes.
 GxStatus gx_corpus_open(GxCorpus *c, const char *path, const GxRecordReading *how, const GxTokenizer *t, int threads,
                         const GxLogger *log, GxError *err);
 void gx_corpus_close(GxCorpus *c); // also of one that is all zero
@@ -88,10 +88,10 @@ void gx_corpus_close(GxCorpus *c); // also of one that is all zero
 GxStatus gx_corpus_reader_open(GxCorpusReader *r, const char *path, const GxRecordReading *how, const GxTokenizer *t,
                                int threads, const GxLogger *log, GxError *err);
 void gx_corpus_reader_close(GxCorpusReader *r);         // also of one that is all zero
-int64_t gx_corpus_reader_done(const GxCorpusReader *r); // of r->bytes
-// When all is read, of so many documents: what is to be said of where they end (text_ends.h).
+int64_t gx_corpus_reader_done(const GxCorpusReader *r); // the bytes read so far, of r->bytes
+// After all documents have been read: warns about the ends of texts (text_ends.h).
 void gx_corpus_reader_warn(const GxCorpusReader *r, const char *path, int64_t documents);
-// Adds the documents of the next piece to c, all zero at first: of text files, or of lines. Threads share its texts.
+// Adds the documents of the next piece, text files or lines, to c, which begins as zeros. Threads share its texts.
 GxStatus gx_corpus_reader_next(GxCorpusReader *r, GxCorpus *c, GxError *err);
 GxStatus gx_corpus_check_some(int64_t tokens, const char *path, GxError *err); // fails if there are none
 
@@ -106,13 +106,13 @@ GX_END
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { GX__CORPUS_PIECE = 1 << 25, GX__CORPUS_CUT = 1 << 19, GX__CORPUS_DEPTH = 64 }; // folders in folders
+enum { GX__CORPUS_PIECE = 1 << 25, GX__CORPUS_CUT = 1 << 19, GX__CORPUS_DEPTH = 64 }; // nested folders
 
 typedef struct GxCorpusText { // a text, or the next part of a long one
     const char *text;
     int64_t bytes;
-    int64_t at, n; // its ids in `ids` of the piece
-    int goes_on;   // with the text before
+    int64_t at, n; // its ids in the piece's `ids`
+    int goes_on;   // 1: continues the previous text
 } GxCorpusText;
 
 static int gx__corpus_is_records(const char *path)
@@ -127,7 +127,7 @@ int gx_corpus_has_documents(const char *path)
 
 // ---- documents -----------------------------------------------------------------------------------------------------
 
-// Room for n more of `size` bytes behind `have` in *array.
+// Makes room for n more elements of `size` bytes after `have` in *array.
 static GxStatus gx__corpus_grow(void **array, int64_t *room, int64_t have, int64_t n, int64_t size, GxError *err)
 {
     if (have + n <= *room) return GX_OK;
@@ -180,7 +180,7 @@ static GxStatus gx__corpus_encode(GxCorpusReader *r, GxError *err)
     return gx_error_code(err);
 }
 
-// The parts of long texts become one again.
+// Joins the parts of long texts again.
 static void gx__corpus_join_parts(GxCorpusReader *r)
 {
     int64_t texts = 0;
@@ -195,7 +195,7 @@ static void gx__corpus_join_parts(GxCorpusReader *r)
     r->texts = texts;
 }
 
-// The texts that were taken become documents of c.
+// Turns the collected texts into documents of c.
 static GxStatus gx__corpus_turn(GxCorpusReader *r, GxCorpus *c, GxError *err)
 {
     GxStatus status = gx__corpus_encode(r, err);
@@ -207,7 +207,8 @@ static GxStatus gx__corpus_turn(GxCorpusReader *r, GxCorpus *c, GxError *err)
     return status;
 }
 
-// The text stays where it is until the turn is over. A long one is cut where that changes nothing: threads share it.
+// Collects a text, which must stay in place until gx__corpus_turn. A long one is cut where that changes nothing, so
+// that threads share it.
 static GxStatus gx__corpus_take(GxCorpusReader *r, GxCorpus *c, const char *text, int64_t bytes, GxError *err)
 {
     if (bytes == 0) c->empty++;
@@ -223,7 +224,7 @@ static GxStatus gx__corpus_take(GxCorpusReader *r, GxCorpus *c, const char *text
     return GX_OK;
 }
 
-// The next whole lines of a file, as many as fit a piece, and one at least: free(*text); text[*n] is 0.
+// Reads the next whole lines of a file, as many as fit into a piece, but at least one: free(*text); text[*n] is 0.
 static GxStatus gx__corpus_read_lines(const GxCorpusReader *r, int fd, char **text, int64_t *n, GxError *err)
 {
     const GxCorpusFile *f = &r->file[r->place.file];
@@ -247,7 +248,7 @@ static GxStatus gx__corpus_read_lines(const GxCorpusReader *r, int fd, char **te
     return GX_OK;
 }
 
-// A file of them is over: there were some, with texts.
+// At the end of a file of records: fails if it had none, or none with a text.
 static GxStatus gx__corpus_end_records(GxCorpusReader *r, GxError *err)
 {
     const GxCorpusPlace *at = &r->place, next = {at->file + 1, 0, 0, 0, 0, 0};
@@ -319,7 +320,7 @@ static int64_t gx__corpus_time(const struct stat *st)
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + (int64_t)st->st_mtim.tv_nsec;
 }
 
-// The file is what it was when it was listed: asked once it is read.
+// Called after reading: fails if the file has changed since it was listed.
 static GxStatus gx__corpus_check_file(const GxCorpusFile *f, GxError *err)
 {
     struct stat st;
@@ -352,7 +353,7 @@ static GxStatus gx__corpus_next_lines(GxCorpusReader *r, GxCorpus *c, GxError *e
     return status;
 }
 
-// All of a table, whose texts become documents a piece at a time.
+// Reads a whole table, whose texts become documents a piece at a time.
 static GxStatus gx__corpus_next_table(GxCorpusReader *r, GxCorpus *c, GxError *err)
 {
     const GxCorpusFile *f = &r->file[r->place.file];
@@ -391,7 +392,7 @@ static GxStatus gx__corpus_read_text(GxCorpusReader *r, GxCorpus *c, const GxCor
     return gx__corpus_take(r, c, *text, bytes, err);
 }
 
-// How many text files come next that fit a piece, and one at least.
+// How many of the next text files fit into a piece, but at least one.
 static int64_t gx__corpus_texts_at_hand(const GxCorpusReader *r)
 {
     const GxCorpusFile *f = &r->file[r->place.file];
@@ -448,7 +449,7 @@ static GxStatus gx__corpus_list_file(GxCorpusReader *r, const char *path, GxErro
     return GX_OK;
 }
 
-// A training may write into the folder that its texts are in.
+// 1: the folder is a run's; a training may write into the folder of its texts.
 static int gx__corpus_is_run(GxCorpusReader *r, const char *folder)
 {
     if (!gx_folder_has(folder, "run.json")) return 0;
@@ -456,10 +457,10 @@ static int gx__corpus_is_run(GxCorpusReader *r, const char *folder)
     return 1;
 }
 
-// Files of a folder that are not read, by their names.
+// Files of a folder that are not read because of their names.
 typedef struct {
     char names[GX_TEXT_VALUE]; // the first ones
-    int64_t n, others;         // of these, such as would be texts or records if they were written otherwise
+    int64_t n, others;         // others: those of these n with a format that could be converted to texts or records
 } gx__CorpusPassed;
 
 static void gx__corpus_pass(gx__CorpusPassed *p, const char *name)

@@ -1,42 +1,42 @@
-// corpus_write.h: texts of any size as a file of tokens, a part at a time; a program that was killed goes on where it
-// was.
+// corpus_write.h: writes texts of any size to a file of tokens, a part at a time; after an interruption it continues
+// where it was.
 //
 //     GxCorpusWriting how = {threads, &log, NULL, NULL, 0, 0, NULL, 0, NULL};
 //     GX_TRY(gx_corpus_write("texts.tokens", "texts/", &tokenizer, &how, &all, err));
 //
-// Parts are files of tokens in texts.tokens.parts, a folder that is made when there is more than one, and progress.json
-// in it says up to where the texts are in them. In the end they are joined, the file gets its name, and the folder is
-// removed. So texts.tokens is there when it is whole, and its bytes depend neither on parts nor on how often it was
-// gone on with. Goes on with the same texts (paths, sizes, times of change) and the same tokenizer alone; with others
-// it is an error. One program at a time writes a file.
+// Parts are files of tokens in the folder texts.tokens.parts, which is made if there is more than one; progress.json in
+// it says which texts they contain. At the end they are joined, the file gets its name, and the folder is removed. So
+// texts.tokens exists only when it is complete, and its bytes depend neither on parts nor on interruptions. Continuing
+// requires the same texts (paths, sizes, modification times) and the same tokenizer; otherwise it is an error. Only one
+// program at a time can write a file.
 //
 // A file of conversations (dataset_chat.h) becomes one of version 4 (token_file.h), with a mask of what is learned; no
-// document is longer than seq_len. Its documents are those that a training makes of the file itself.
+// document is longer than seq_len. Its documents are the same as in training on the file itself.
 //
-// Memory: a part (what 64 MB of text become), and what corpus.h needs for a piece: a text file is one text, and lies in
-// memory as a whole. On the disk: twice the file of tokens, for a while.
+// Memory: a part (the tokens of 64 MB of text), and what corpus.h needs for a piece: a text file is one text, and is in
+// memory as a whole. Disk: temporarily twice the file of tokens.
 #ifndef GX_CORPUS_WRITE_H
 #define GX_CORPUS_WRITE_H
 #include "chat_tokens.h"
 #include "corpus.h"
 GX_BEGIN
 
-#define GX_CORPUS_PARTS ".parts" // behind the path of the file of tokens
+#define GX_CORPUS_PARTS ".parts" // appended to the path of the file of tokens
 
 typedef struct {
     int threads;
     const GxLogger *log; // NULL: silence
-    // Behind each piece: bytes of the texts that are done, of all; tokens so far. NULL: nobody looks.
+    // Called after each piece with the bytes of the texts so far and in total, and the tokens so far. May be NULL.
     void (*progress)(void *user, int64_t done, int64_t bytes, int64_t tokens);
     void *user;
-    int64_t piece, part;        // bytes of text that are read at a time, and that make a part; 0: 32 MB, 64 MB
-    const GxChatReading *chats; // of a file of conversations; NULL: of texts
-    int64_t seq_len;            // of these
-    const char *date;           // of these: the day that the template takes for today
+    int64_t piece, part;        // bytes of text that are read at once, and that make a part; 0: 32 MB, 64 MB
+    const GxChatReading *chats; // for a file of conversations; NULL: texts
+    int64_t seq_len;            // for conversations
+    const char *date;           // for conversations: the day that the template takes for today
 } GxCorpusWriting;
 
-// path: of a text, JSON lines or a folder. *all: how many tokens, documents and bytes, without the ids (of
-// conversations also all->file.chats): it needs no close.
+// path: a text, JSON lines or a folder. *all: the counts of tokens, documents and bytes, without the ids (for
+// conversations also all->file.chats); it needs no close.
 GxStatus gx_corpus_write(const char *output_file, const char *path, const GxTokenizer *t, const GxCorpusWriting *how,
                          GxCorpus *all, GxError *err);
 
@@ -55,11 +55,11 @@ GX_END
 enum { GX__CORPUS_PART = 1 << 26, GX__CORPUS_MOST_PARTS = 1000000 };
 
 typedef struct {                    // progress.json
-    int64_t version, around, texts; // around, texts: hashes of what stands around a text, and of the texts' files
+    int64_t version, around, texts; // around, texts: hashes of what surrounds a text, and of the texts' files
     char tokenizer[GX_FIELD_TEXT];  // its identity
-    int64_t parts, tokens, documents, bytes, empty; // that are in the parts
-    GxCorpusPlace place;                            // what comes next
-    GxDatasetChat chat;                             // of conversations
+    int64_t parts, tokens, documents, bytes, empty; // in the parts
+    GxCorpusPlace place;                            // where to continue
+    GxDatasetChat chat;                             // for conversations
 } gx__CorpusProgress;
 
 typedef struct {
@@ -68,7 +68,7 @@ typedef struct {
     char folder[GX_PATH];
     GxCorpusReader r;
     GxCorpus c;         // of the part
-    GxChatTokens chats; // or this, of conversations
+    GxChatTokens chats; // instead of c, for conversations
     GxCorpusTaker taker;
     gx__CorpusProgress so_far;
     GxError *err;
@@ -116,7 +116,7 @@ static GxStatus gx__corpus_part_path(char path[GX_PATH], const char *folder, int
     return gx_path_join(path, folder, name, err);
 }
 
-// What the parts are of, and how texts become tokens.
+// Identifies the texts of the parts, and how they become tokens.
 static gx__CorpusProgress gx__corpus_identity(const GxCorpusReader *r, const GxCorpusWriting *how, const char *path)
 {
     gx__CorpusProgress p = GX_ZERO;
@@ -131,7 +131,7 @@ static gx__CorpusProgress gx__corpus_identity(const GxCorpusReader *r, const GxC
     }
     for (int64_t i = 0; i < r->files; i++) {
         const GxCorpusFile *f = &r->file[i];
-        const char *name = f->path + strlen(path); // in the folder: that may be named in another way
+        const char *name = f->path + strlen(path); // relative to the folder, whose path may be given differently
         name += strspn(name, "/");
         texts = gx_hash(texts, name, (int64_t)strlen(name) + 1);
         texts = gx_hash(gx_hash(texts, &f->bytes, sizeof f->bytes), &f->mtime_ns, sizeof f->mtime_ns);
@@ -160,14 +160,14 @@ static GxStatus gx__corpus_read_progress(const char *path, gx__CorpusProgress *p
     GxJson *json;
     GX_TRY(gx_json_read(&json, path, 1 << 14, err));
     GxStatus status = gx_json_get_fields(json, GX_FIELDS(gx__corpus_progress), 1, p, path, err);
-    if (status == GX_OK) // those of texts have none, and are found to be of another run
+    if (status == GX_OK) // progress of texts has none, and is recognised as another run's
         status = gx_json_get_fields(json, GX_FIELDS(gx__corpus_chat_progress), 0, p, path, err);
     gx_json_free(json);
     return status;
 }
 
-// "part-000001.tokens", "joined.tokens", "progress.json", or what one of them is called until it is whole, with
-// ".tmp-PID-N" behind it.
+// 1: "part-000001.tokens", "joined.tokens", "progress.json", or the temporary name of one of them, with ".tmp-PID-N" at
+// its end.
 static int gx__corpus_is_ours(const char *name)
 {
     static const char *const plain[] = {"joined.tokens", "progress.json"};
@@ -179,7 +179,7 @@ static int gx__corpus_is_ours(const char *name)
     return !strncmp(name + n, ".tmp-", 5) && name[n + 5] && strspn(name + n + 5, "0123456789-") == strlen(name + n + 5);
 }
 
-// A folder of that name that is somebody's own is left alone.
+// Refuses a folder of that name that was not made here.
 static GxStatus gx__corpus_check_ours(const char *path, GxError *err)
 {
     GxFolder folder;
@@ -201,7 +201,7 @@ static GxStatus gx__corpus_check_ours(const char *path, GxError *err)
                    path, other);
 }
 
-// ---- going on ------------------------------------------------------------------------------------------------------
+// ---- continuing ----------------------------------------------------------------------------------------------------
 
 static GxStatus gx__corpus_check_progress(const gx__CorpusWriter *x, const gx__CorpusProgress *then, const char *path)
 {
@@ -233,7 +233,7 @@ static GxStatus gx__corpus_go_on(gx__CorpusWriter *x)
     if (!gx_path_is_folder(x->folder)) return GX_OK;
     GX_TRY(gx__corpus_check_ours(x->folder, x->err));
     GX_TRY(gx_path_join(path, x->folder, "progress.json", x->err));
-    if (!gx_path_is_file(path)) return GX_OK; // it was killed before the first part was whole
+    if (!gx_path_is_file(path)) return GX_OK; // it was killed before the first part was complete
     GX_TRY(gx__corpus_read_progress(path, &then, x->err));
     GX_TRY(gx__corpus_check_progress(x, &then, path));
     x->so_far = then, x->r.place = then.place;
@@ -247,7 +247,7 @@ static GxStatus gx__corpus_go_on(gx__CorpusWriter *x)
 
 static GxTokenFile *gx__corpus_file(gx__CorpusWriter *x) { return x->how->chats ? &x->chats.file : &x->c.file; }
 
-// Lines of conversations.
+// Reads lines of conversations.
 static GxStatus gx__corpus_take_chats(void *user, GxTextPlace *place, char *lines, int64_t n, int64_t *records,
                                       int64_t *empty_line, GxError *err)
 {
@@ -257,7 +257,7 @@ static GxStatus gx__corpus_take_chats(void *user, GxTextPlace *place, char *line
     GxChatLines some = GX_ZERO;
     some.path = place->path, some.first = place->line, some.text = lines + 3 * has_mark, some.bytes = n - 3 * has_mark;
     some.byte = place->byte + 3 * has_mark, some.is_sound = 1;
-    GX_TRY(gx_text_check(place, lines, n, err)); // which moves it on
+    GX_TRY(gx_text_check(place, lines, n, err)); // also advances place
     GX_TRY(gx_chat_tokens_add(&x->chats, &some, x->r.t, x->how->chats, x->how->seq_len, x->how->threads, err));
     *records = x->chats.counts.n - before;
     if (some.empty_line) *empty_line = some.empty_line;
@@ -283,7 +283,7 @@ static void gx__corpus_describe_chats(const gx__CorpusWriter *x, GxTokenChats *c
     chats->counts = *counts;
 }
 
-// What is in memory as a file of tokens. counts: of conversations.
+// Writes what is in memory to a file of tokens. counts: for conversations.
 static GxStatus gx__corpus_put(gx__CorpusWriter *x, const char *path, const GxDatasetChat *counts)
 {
     GxTokenFile *f = gx__corpus_file(x);
@@ -305,7 +305,7 @@ static void gx__corpus_count_chats(GxDatasetChat *all, const GxDatasetChat *more
     for (int i = 0; i < GX_CHAT_LACKS; i++) all->lacks[i] += more->lacks[i];
 }
 
-// What is in memory becomes a part; then progress.json knows of it.
+// Writes what is in memory as a part, then updates progress.json.
 static GxStatus gx__corpus_flush(gx__CorpusWriter *x)
 {
     const GxDatasetChat none = GX_ZERO;
@@ -363,7 +363,8 @@ static GxStatus gx__corpus_join(gx__CorpusWriter *x)
     free(part);
     GX_TRY(status);
     GX_TRY(gx_folder_move(joined, x->output_file, x->err));
-    if (gx_path_join(joined, x->folder, "progress.json", x->err) == GX_OK) unlink(joined); // first: the rest is nothing
+    // first, since without it the other files have no meaning
+    if (gx_path_join(joined, x->folder, "progress.json", x->err) == GX_OK) unlink(joined);
     return gx_folder_remove(x->folder, x->err);
 }
 
@@ -389,7 +390,7 @@ static GxStatus gx__corpus_read_all(gx__CorpusWriter *x)
     return GX_OK;
 }
 
-// Something is there to be written.
+// Fails if there is nothing to write.
 static GxStatus gx__corpus_check_all(gx__CorpusWriter *x, const char *path)
 {
     const GxTokenFile *f = gx__corpus_file(x);
@@ -413,7 +414,7 @@ static GxStatus gx__corpus_write(gx__CorpusWriter *x, const char *path)
     GX_TRY(gx__corpus_go_on(x));
     GX_TRY(gx__corpus_read_all(x));
     GX_TRY(gx__corpus_check_all(x, path));
-    if (x->so_far.parts == 0 && !gx_path_is_folder(x->folder)) { // all of it is in memory
+    if (x->so_far.parts == 0 && !gx_path_is_folder(x->folder)) { // everything is in memory
         x->so_far.empty = x->c.empty, x->so_far.tokens = f->tokens;
         x->so_far.documents = f->documents, x->so_far.bytes = f->bytes, x->so_far.chat = x->chats.counts;
         return gx__corpus_put(x, x->output_file, &x->chats.counts);

@@ -1,61 +1,62 @@
-// csv.h: a table in a text, record by record: CSV (RFC 4180), or TSV, with quotes or without.
+// csv.h: reads a table from a text, record by record: CSV (RFC 4180), or TSV, with or without quotes.
 //
 //     GxCsv c;
 //     GX_TRY(gx_csv_open(&c, "films.csv", text, bytes, 0, err));
 //     while ((status = gx_csv_next(&c, err)) == GX_OK && c.fields) … c.field[0 .. c.fields).text … c.number …
 //     gx_csv_close(&c);
 //
-// The text is written into: fields stay where they are in it, without their quotes, and each ends with a 0. A byte
-// order mark at the beginning is passed over. Records end with \n, or \r\n, or with the text. The first record, which
-// names the columns as a rule, is one like others here, and nobody counts columns.
+// The text is modified in place: fields stay where they are, without their quotes, each terminated by a 0. A byte order
+// mark at the beginning is skipped. Records end with \n or \r\n, or at the end of the text. The first record, which
+// usually names the columns, is treated like the others, and columns are not counted.
 //
-// CSV. A field may stand in quotation marks; in these it may hold separators and ends of lines, and quotation marks,
-// each of which is doubled. Spaces are a part of fields. Errors are a quotation mark in a field that does not begin
-// with one, text behind a closing one, one that is never closed, and a carriage return alone outside of quotes. They
-// name the line in which the record begins; what follows is read from the next line on. The separator is a comma; where
-// the first line has none outside of quotes, a semicolon (as Excel writes where the comma is for decimals), else a tab;
-// a first line "sep=;", which is Excel's, says it, and is passed over.
+// CSV. A field may be in quotes, and then contain separators, ends of lines, and doubled quotation marks. Spaces belong
+// to fields. Errors are a quotation mark in a field that does not begin with one, text after a closing one, one that is
+// never closed, and a single carriage return outside quotes. They name the line in which the record begins; reading
+// continues on the next line. The separator is a comma; if the first line has none outside quotes, a semicolon (as
+// written by Excel where the comma is the decimal point), otherwise a tab. Excel's first line "sep=;" sets it, and is
+// skipped.
 //
-// TSV. Programs that write CSV with tabs (pandas, csv.writer's excel-tab, Excel) put quotes around the fields that need
-// it, and double quotation marks in them; others write quotation marks as any other character. Which of the two a file
-// is decides all of it:
-// - Where all names in the first line stand in quotes, fields may: it is read as CSV is.
-// - Else quotation marks are looked at in all lines. If each belongs to a field that is well-formed in quotes, and one
-//   of these can mean nothing else (it has doubled quotation marks or a carriage return in it, or a line has not as
-//   many columns as the first one unless tabs or ends of lines in quotes are none), it is read as CSV is.
-// - Else they are characters, and a record is a line.
-// Refused, with how to say it, is what could be either: some fields as only quoting writes them and others with
-// quotation marks as they stand; one column, and a field in quotes over several lines; fields in quotes that do not
-// need it, but are those with commas, all of them, which Excel quotes.
+// TSV. Programs that write CSV with tabs (pandas, csv.writer's excel-tab, Excel) quote the fields that need it, and
+// double quotation marks in them; others write quotation marks like any other character. One decision is made for a
+// whole file:
+// - If all names in the first line are in quotes, the file is read as CSV.
+// - Otherwise the quotation marks of all lines are examined. If each belongs to a well-formed quoted field, and at
+//   least one of these fields cannot be anything else, the file is read as CSV. Such a field contains doubled quotation
+//   marks or a carriage return, or its line has the same number of columns as the first one only if tabs or ends of
+//   lines in quotes do not count.
+// - Otherwise quotation marks are characters, and a record is a line.
+// Ambiguous files are refused, with advice: some fields that only quoting can produce and others with literal quotation
+// marks; one column with a quoted field over several lines; quoted fields that need no quotes but are exactly those
+// with commas, as Excel writes them.
 #ifndef GX_CSV_H
 #define GX_CSV_H
 #include "../io/files.h"
 GX_BEGIN
 
 typedef struct {
-    char *text, *end; // text: what it holds, up to a 0; end: private
+    char *text, *end; // text: the contents, terminated by 0; end: private
     int is_quoted;
 } GxCsvField;
 typedef struct {
     const char *path; // for messages
     char separator;
     int has_quotes; // 0: quotation marks are characters, and a record is a line
-    int checks;     // 1: whether a record is text in UTF-8 has not been looked at, and is, record by record
+    int checks;     // 1: each record is checked to be UTF-8, since the text as a whole was not
     // The last record.
     GxCsvField *field; // [fields]
-    int fields;        // 0: there is none, the text is over
+    int fields;        // 0: none, the text is at its end
     int is_empty;      // 1: an empty line
-    int64_t number;    // the line in which it begins
+    int64_t number;    // the line in which the record begins
     // What comes next.
     char *next, *end;
-    int64_t line, byte; // its line; the byte that the text begins with
+    int64_t line, byte; // its line; the byte of the file at which the text begins
     int room;
 } GxCsv;
 
-// text[bytes] is 0. path lives as long as c.
+// text[bytes] must be 0. path must outlive c.
 GxStatus gx_csv_open(GxCsv *c, const char *path, char *text, int64_t bytes, int is_tsv, GxError *err);
-GxStatus gx_csv_next(GxCsv *c, GxError *err);  // after GX_ERR_FORMAT it may go on
-void gx_csv_close(GxCsv *c);                   // also of one that is all zero
+GxStatus gx_csv_next(GxCsv *c, GxError *err);  // may be called again after GX_ERR_FORMAT
+void gx_csv_close(GxCsv *c);                   // accepts a struct of zeros
 const char *gx_csv_separators(const GxCsv *c); // "commas", "semicolons", "tabs"
 
 GX_END
@@ -83,7 +84,7 @@ static char *gx__csv_line_end(char *p, char *end) // the next \n, or the end
     return found ? found : end;
 }
 
-// The quotation mark that closes the one at p; NULL: none does.
+// The quotation mark that closes the one at p; NULL: none.
 static char *gx__csv_closing(char *p, char *end)
 {
     for (p++; (p = (char *)memchr(p, '"', (size_t)(end - p))) != NULL; p += 2)
@@ -103,7 +104,7 @@ static GxStatus gx__csv_grow(GxCsv *c, GxError *err)
     return GX_OK;
 }
 
-// *p: the opening quotation mark; moves on behind the closing one.
+// *p: the opening quotation mark; moved past the closing one.
 static GxStatus gx__csv_scan_quoted(const GxCsv *c, char **p, GxCsvField *f, GxError *err)
 {
     char *close = gx__csv_closing(*p, c->end);
@@ -125,7 +126,7 @@ static GxStatus gx__csv_scan_quoted(const GxCsv *c, char **p, GxCsvField *f, GxE
                                          : "a tab");
 }
 
-// Moves on to its end.
+// Moves *p to the end of the field.
 static GxStatus gx__csv_scan_bare(const GxCsv *c, char **p, GxCsvField *f, GxError *err)
 {
     f->text = *p;
@@ -146,11 +147,11 @@ static GxStatus gx__csv_scan_bare(const GxCsv *c, char **p, GxCsvField *f, GxErr
     return GX_OK;
 }
 
-// Finds the fields, and changes nothing of the text. *behind: where the next record begins.
+// Finds the fields without changing the text. *behind: where the next record begins.
 static GxStatus gx__csv_scan(GxCsv *c, char **behind, GxError *err)
 {
     char *p = c->next;
-    for (c->fields = 0;; p++) { // over the separator
+    for (c->fields = 0;; p++) { // skips the separator
         GX_TRY(gx__csv_grow(c, err));
         GxCsvField *f = &c->field[c->fields++];
         f->is_quoted = c->has_quotes && p < c->end && *p == '"';
@@ -219,15 +220,15 @@ static void gx__csv_choose_separator(GxCsv *c)
 
 // ---- a table with tabs: whether its quotation marks are quotes -----------------------------------------------------
 
-// Fields by what their quotation marks say; each the line of the first such, and 0: there is none.
+// Kinds of fields by their quotation marks; each is the line of the first such field, 0: none.
 typedef struct {
     int64_t columns;
-    int64_t quoted;      // nothing else than a field in quotes is meant
-    int64_t bare;        // nothing else than characters is meant
-    int64_t over_lines;  // of one column: either
-    int64_t needless;    // in quotes that it does not need, and without commas
-    int64_t with_comma;  // the same with commas
-    int64_t plain_comma; // without quotes, and with commas
+    int64_t quoted;      // can only be a quoted field
+    int64_t bare;        // can only be literal quotation marks
+    int64_t over_lines;  // in a file with one column: could be either
+    int64_t needless;    // quoted without need, without commas
+    int64_t with_comma;  // quoted without need, with commas
+    int64_t plain_comma; // not quoted, with commas
 } gx__CsvMarks;
 
 static void gx__csv_note(int64_t *first, int64_t line)
@@ -242,7 +243,7 @@ static int64_t gx__csv_count(const char *p, const char *end, char what)
     return n;
 }
 
-// 1: all lines from p's on to that of `last` have as many columns as the first one.
+// 1: all lines from that of p to that of `last` have as many columns as the first line.
 static int gx__csv_lines_fit(char *p, const char *last, char *end, int64_t columns)
 {
     while (p <= last) {
@@ -253,7 +254,7 @@ static int gx__csv_lines_fit(char *p, const char *last, char *end, int64_t colum
     return 1;
 }
 
-// A field at p, of the line that begins at `line`: *p moves on to its end.
+// Classifies the field at *p, and moves *p to its end. *line: the number of the line.
 static void gx__csv_detect_field(gx__CsvMarks *m, char *begin, char **p, char *end, int64_t *line)
 {
     char *field = *p, *stop = field;
@@ -271,7 +272,7 @@ static void gx__csv_detect_field(gx__CsvMarks *m, char *begin, char **p, char *e
         gx__csv_note(needs_them ? &m->quoted : has_comma ? &m->with_comma : &m->needless, *line);
         return;
     }
-    if (gx__csv_lines_fit(begin, close, end, m->columns)) // as lines they are sound, too
+    if (gx__csv_lines_fit(begin, close, end, m->columns)) // read as lines they are valid, too
         gx__csv_note(m->columns == 1 ? &m->over_lines : &m->bare, *line);
     else gx__csv_note(&m->quoted, *line);
     *line += gx__csv_count(field, close, '\n');
@@ -287,7 +288,7 @@ static void gx__csv_detect(gx__CsvMarks *m, char *p, char *end, int64_t line)
     }
 }
 
-// 1: all names stand in quotes.
+// 1: all names are in quotes.
 static int gx__csv_names_are_quoted(char *p, char *end)
 {
     while (p < end && *p == '"') {

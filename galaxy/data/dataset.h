@@ -1,20 +1,20 @@
-// dataset.h: a text file as training samples of T tokens and their labels, the next tokens; its end is held out for
-// validation.
+// dataset.h: makes training samples of T tokens and their labels, the next tokens, from a text file; its end is held
+// out for validation.
 //
-// Tokens are bytes, or those of a file of tokens (token_file.h), or a tokenizer's, which lie in memory
-// (dataset_tokens.h). A file is open and read where a sample needs it (from the system's cache, as a rule): it may be
-// larger than memory. It must stay as it is while it is in use: one that was shortened is an error where its end is
-// read, any other change is what gx_dataset_changed tells.
+// Tokens are bytes, those of a file of tokens (token_file.h), or a tokenizer's, which are in memory (dataset_tokens.h).
+// The file stays open and is read where a sample needs it (usually from the system's cache), so it may be larger than
+// memory. It must not change while it is in use: if it is truncated, reading past its end is an error;
+// gx_dataset_changed detects other changes.
 //
-// Which tokens a sample holds is a function of (seed, number of the sample) and nothing else: no state is kept, so that
-// every topology and every resumed run draws the same samples. Sample `index` belongs to epoch index / windows. An
-// epoch cuts the text into windows of T + 1 tokens that overlap by one; it visits each exactly once, in an order of its
-// own (a Feistel network on Philox with cycle walking: Black & Rogaway 2002, "Ciphers with arbitrary finite domains").
-// Epochs beyond the first begin their windows shifted by fewer than T tokens.
+// The tokens of a sample are a function of (seed, number of the sample) only: no state is kept, so every topology and
+// every resumed run gets the same samples. Sample `index` belongs to epoch index / windows. An epoch cuts the text into
+// windows of T + 1 tokens that overlap by one, and visits each exactly once, in an order of its own (a Feistel network
+// on Philox with cycle walking: Black & Rogaway 2002, "Ciphers with arbitrary finite domains"). In later epochs the
+// windows are shifted by fewer than T tokens.
 //
-// A file of tokens says which documents it has. They follow one another, and a sample may hold several, or parts of
-// them: gx_dataset_documents says which token belongs to which, and that the last one of a document has no next one.
-// Documents at the end are held out.
+// A file of tokens may contain documents, one after another, and a sample several of them, or parts:
+// gx_dataset_documents tells which token belongs to which, and ignores the label of a document's last token. Documents
+// at the end are held out.
 //
 //     GxDataset d;
 //     GX_TRY(gx_dataset_open(&d, "book.txt", 0.1, 256, err));
@@ -35,28 +35,28 @@ typedef struct { // a part of the text: in tokens, or in bytes of the file
     int64_t begin, n;
 } GxTokens;
 typedef struct {
-    GxTokens train, held_out; // held_out: the end of the file, from behind a line's end; n == 0 without validation
-    GxTokens train_text, held_out_text; // the same in bytes: where tokens are bytes, the same numbers
-    int32_t *ids;                       // [train.n + held_out.n], in memory; NULL: they are read from the file
-    GxTokenFile file; // of a file of tokens, and of several documents in memory; tokens 0: all of it is one text
-    int is_open, fd;  // fd -1: all is in memory
+    GxTokens train, held_out; // held_out: the end of the file, from the beginning of a line; n == 0 without validation
+    GxTokens train_text, held_out_text; // the same in bytes; equal if tokens are bytes
+    int32_t *ids;                       // [train.n + held_out.n], in memory; NULL: read from the file
+    GxTokenFile file; // of a file of tokens, or of several documents in memory; tokens 0: everything is one text
+    int is_open, fd;  // fd -1: everything is in memory
     double validation_fraction;
-    int64_t bytes, mtime_ns; // of the file, as it was opened; ns since 1970
+    int64_t bytes, mtime_ns; // of the file when it was opened; ns since 1970
     char path[GX_PATH];
-    // Of conversations (dataset_chat.h): documents share samples and are not divided.
-    GxPacking packed, packed_held_out; // numbers of documents
-    unsigned char *is_learned;         // [train.n + held_out.n], in memory; NULL: the file's mask says it
+    // Conversations (dataset_chat.h): whole documents are packed into samples.
+    GxPacking packed, packed_held_out; // of documents
+    unsigned char *is_learned;         // [train.n + held_out.n], in memory; NULL: the file has a mask
     GxDatasetChat chat;
 } GxDataset;
 
-// validation_fraction in [0, 1): that much of the file, or a little more, from the end of a line on. Each part must
-// hold T + 1 bytes.
+// validation_fraction in [0, 1): the fraction of the file that is held out, or a little more, from the beginning of a
+// line on. Each part must have T + 1 bytes.
 GxStatus gx_dataset_open(GxDataset *d, const char *path, double validation_fraction, int64_t T, GxError *err);
-GxStatus gx_dataset_check(const GxDataset *d, int64_t T, GxError *err); // each part holds T + 1 tokens
+GxStatus gx_dataset_check(const GxDataset *d, int64_t T, GxError *err); // each part must have T + 1 tokens
 void gx_dataset_close(GxDataset *d);                                    // also of one that is all zero
 static inline int64_t gx_nanoseconds(struct timespec t) { return (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_nsec; }
-int gx_dataset_changed(const GxDataset *d); // 1: the file's size or time is no longer what it was when it was opened
-// Bytes [at, at + n) of the file.
+int gx_dataset_changed(const GxDataset *d); // 1: the file's size or time has changed since it was opened
+// Reads bytes [at, at + n) of the file.
 GxStatus gx_dataset_read(const GxDataset *d, int64_t at, int64_t n, unsigned char *out, GxError *err);
 
 // Training: windows per epoch = max(1, (n - T) / T), so that every shift below T leaves room for the last label. n >= T
@@ -64,40 +64,40 @@ GxStatus gx_dataset_read(const GxDataset *d, int64_t at, int64_t n, unsigned cha
 int64_t gx_tokens_epoch_samples(const GxTokens *tokens, int64_t T);
 GxStatus gx_dataset_sample(const GxDataset *d, uint64_t seed, int64_t index, int64_t T, int32_t *out_tokens,
                            int32_t *out_labels, int64_t stride, GxError *err);
-// The token of this part that the sample begins with.
+// The number, in this part, of the sample's first token.
 int64_t gx_dataset_sample_start(const GxTokens *tokens, uint64_t seed, int64_t index, int64_t T);
 
-// Validation: windows of the held-out part in order, (n - 1) / T of them.
+// Validation: the (n - 1) / T windows of the held-out part, in order.
 int64_t gx_tokens_eval_samples(const GxTokens *tokens, int64_t T);
 GxStatus gx_dataset_eval_sample(const GxDataset *d, int64_t window, int64_t T, int32_t *out_tokens, int32_t *out_labels,
                                 int64_t stride, GxError *err);
 
-// For tokens [at, at + T) of the whole, `at` as train.begin + gx_dataset_sample_start or held_out.begin + window * T,
-// which stand in `tokens` and `labels` as gx_dataset_sample writes them: documents[(t * stride)][2], begin and end of
-// the part of t's document that is among them, counted from `at`; labels[t * stride] becomes `ignored` where the next
-// token is of another document. A text is one document.
+// For tokens [at, at + T) of the whole, where `at` is train.begin + gx_dataset_sample_start or held_out.begin + window
+// * T, and gx_dataset_sample has written `tokens` and `labels`: sets documents[(t * stride)][2] to the begin and end,
+// counted from `at`, of the part of t's document that is in the sample, and labels[t * stride] to `ignored` if the next
+// token is in another document. A text is one document.
 void gx_dataset_documents(const GxDataset *d, int64_t at, int64_t T, const int32_t *tokens, int32_t *documents,
                           int32_t *labels, int32_t ignored, int64_t stride);
-// The same tokens' labels: those that the file's mask leaves out become `ignored`. Without a mask none.
+// Sets those labels of the same tokens to `ignored` that the file's mask leaves out; none without a mask.
 GxStatus gx_dataset_mask(const GxDataset *d, int64_t at, int64_t T, int32_t *labels, int32_t ignored, int64_t stride,
                          GxError *err);
-// Of a file with a mask: an error where nothing of the training's part is learned; warnings where samples of an epoch
-// have nothing that is, and where nothing of what is held out is. Reads the mask. log NULL: silence.
+// For a file with a mask, which is read: an error if nothing in the training part is learned; warnings if some samples
+// have nothing that is learned, or the held-out part has nothing. log NULL: silence.
 GxStatus gx_dataset_check_learned(const GxDataset *d, int64_t T, const GxLogger *log, GxError *err);
-// Documents at the end are held out: from the beginning of a document on, where one is so near to the asked-for part of
-// the tokens that at least half of it and at most one and a half are held out; else from within one, whose bytes are
-// then divided as its tokens are. Of a dataset whose `file` has documents.
+// Holds out documents at the end, for a dataset whose `file` has documents. The held-out part begins with a document if
+// that makes it between half and one and a half times the requested size; otherwise within a document, whose bytes are
+// then divided in proportion to its tokens.
 void gx_dataset_divide_documents(GxDataset *d);
-// Of a file of llm.c's: from the last beginning of a document on that is no further before the asked-for part than that
-// is long, else from within one.
+// The same for a file of llm.c's: from the last document that begins before the requested part, at a distance of at
+// most its length; otherwise from within a document.
 GxStatus gx_dataset_divide_bin(GxDataset *d, GxError *err);
 
-// Where element i of [0, n) stands in a pseudo-random order of them. The order repeats after 2^32 epochs.
+// The position of element i in a pseudo-random order of [0, n). Orders repeat after 2^32 epochs.
 int64_t gx_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
 
-// Cross-entropy of the held-out text, in bits per byte, under a model that knows one byte of context: P(b | a) = (count
-// of ab in train + 1) / (count of a followed by anything + 256). What a trained model must beat to have learned more
-// than pairs. held_out_text has 2 bytes or more.
+// The cross-entropy of the held-out text, in bits per byte, under a model with one byte of context: P(b | a) = (count
+// of ab in train + 1) / (count of a followed by anything + 256). A trained model must be better to have learned more
+// than pairs. held_out_text must have at least 2 bytes.
 GxStatus gx_dataset_bigram_bits(const GxDataset *d, double *bits, GxError *err);
 
 GX_END
@@ -113,7 +113,7 @@ GX_END
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { GX__DATASET_CHUNK = 1 << 14 }; // bytes that are read at a time, on the stack
+enum { GX__DATASET_CHUNK = 1 << 14 }; // bytes that are read at once, on the stack
 
 int gx_dataset_changed(const GxDataset *d)
 {
@@ -135,8 +135,8 @@ GxStatus gx_dataset_read(const GxDataset *d, int64_t at, int64_t n, unsigned cha
                    d->path, (long)st.st_size, (long)d->bytes);
 }
 
-// Where the held-out part begins: behind the last line's end before n * (1 - fraction). No further back than the part
-// is long (a file may consist of one line): then in the middle of a line, but not of a character.
+// Where the held-out part begins: after the last end of a line before n * (1 - fraction), but at most the length of the
+// part further back; then (a file may be a single line) within a line, but not within a character.
 static GxStatus gx__dataset_cut(const GxDataset *d, int64_t *cut, GxError *err)
 {
     unsigned char chunk[GX__DATASET_CHUNK];
@@ -152,7 +152,7 @@ static GxStatus gx__dataset_cut(const GxDataset *d, int64_t *cut, GxError *err)
             return GX_OK;
         }
     }
-    for (int i = 0; i < 3 && *cut > 0 && *cut < d->bytes; i++) { // bytes of UTF-8 that no character begins with
+    for (int i = 0; i < 3 && *cut > 0 && *cut < d->bytes; i++) { // skips UTF-8 continuation bytes
         GX_TRY(gx_dataset_read(d, *cut, 1, chunk, err));
         if ((chunk[0] & 0xC0) != 0x80) break;
         (*cut)--;
@@ -184,8 +184,8 @@ void gx_dataset_divide_documents(GxDataset *d)
     const GxTokenDocument *document = f->document;
     const int64_t wanted = (int64_t)ceil(d->validation_fraction * (double)f->tokens);
     int64_t k = 0, cut = f->tokens - wanted, bytes = 0;
-    while (k < f->documents && document[k + 1].begin <= cut) bytes += document[k++].bytes; // those before the cut
-    if (k < f->documents) { // the cut falls into document k, or is where it begins
+    while (k < f->documents && document[k + 1].begin <= cut) bytes += document[k++].bytes; // documents before the cut
+    if (k < f->documents) { // the cut is in document k, or at its beginning
         const int64_t before = cut - document[k].begin, behind = document[k + 1].begin - cut, length = before + behind;
         if (before <= behind && 2 * before <= wanted && k > 0) cut = document[k].begin;
         else if (behind < before && 2 * behind <= wanted && k + 1 < f->documents) {
@@ -197,7 +197,7 @@ void gx_dataset_divide_documents(GxDataset *d)
     d->train_text.n = d->held_out_text.begin = bytes, d->held_out_text.n = f->bytes - bytes;
 }
 
-// 1: a document begins with b, which stands behind a.
+// 1: a document begins at token b, which follows token a.
 static int gx__dataset_is_apart(const GxTokenFile *f, int32_t a, int32_t b)
 {
     return (f->ends >= 0 && a == f->ends) || (f->begins >= 0 && b == f->begins);
@@ -212,7 +212,7 @@ GxStatus gx_dataset_divide_bin(GxDataset *d, GxError *err)
     int32_t some[GX__DATASET_CHUNK / 4];
     int64_t cut = end;
     for (int64_t to = end, n, found = 0; to >= first && wanted && is_marked && !found;
-         to -= n) { // cuts of (to - n, to]
+         to -= n) { // cuts in (to - n, to]
         n = gx_min(GX__DATASET_CHUNK / 4 - 1, to - first + 1);
         GX_TRY(gx_token_file_read(f, d->fd, d->path, to - n, n + 1, some, err));
         for (int64_t i = n; i > 0 && !found; i--)
@@ -223,17 +223,17 @@ GxStatus gx_dataset_divide_bin(GxDataset *d, GxError *err)
     return GX_OK;
 }
 
-// How many of a part's windows of T + 1 tokens, one behind the other, have a label that is learned.
+// The number of a part's consecutive windows of T + 1 tokens that have a learned label.
 static GxStatus gx__dataset_count_learned(const GxDataset *d, const GxTokens *part, int64_t T, int64_t windows,
                                           int64_t *learned, GxError *err)
 {
     unsigned char is_learned[GX__DATASET_CHUNK];
-    int64_t last = -1; // the window that was counted last
+    int64_t last = -1; // the last window that was counted
     *learned = 0;
     for (int64_t at = 1, n; at <= windows * T; at += n) {
         n = gx_min(GX__DATASET_CHUNK, windows * T - at + 1);
         GX_TRY(gx_token_file_read_mask(&d->file, d->fd, d->path, part->begin + at, n, is_learned, err));
-        for (int64_t i = 0, stop; i < n; i = stop) { // window by window, as far as they are in the chunk
+        for (int64_t i = 0, stop; i < n; i = stop) { // window by window, within the chunk
             const int64_t window = (at + i - 1) / T;
             stop = gx_min(n, (window + 1) * T - at + 1);
             if (window > last && memchr(is_learned + i, 1, (size_t)(stop - i))) last = window, ++*learned;
@@ -279,7 +279,7 @@ static GxStatus gx__dataset_divide(GxDataset *d, int64_t T, GxError *err)
         GX_TRY(gx_token_file_open(&d->file, d->fd, d->path, d->bytes, err));
         if (d->file.is_bin) GX_TRY(gx_dataset_divide_bin(d, err));
         else gx_dataset_divide_documents(d);
-        return d->file.joins ? GX_OK : gx_dataset_check(d, T, err); // conversations are divided otherwise
+        return d->file.joins ? GX_OK : gx_dataset_check(d, T, err); // conversations are divided in another way
     }
     GX_TRY(gx__dataset_cut(d, &d->train.n, err));
     d->held_out.begin = d->train.n;
@@ -319,10 +319,10 @@ enum { GX__DATASET_FEISTEL_ROUNDS = 6 };
 int64_t gx_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t i)
 {
     uint32_t site = gx_random_site(GX_SITE_SHUFFLE, 0);
-    int half = 1; // bits of each half: the network permutes [0, 4^half), the smallest such that holds [0, n)
+    int half = 1; // bits of each half: the network permutes [0, 4^half), the smallest such range that contains [0, n)
     while (half < 31 && ((int64_t)1 << (2 * half)) < n) half++;
     uint64_t mask = ((uint64_t)1 << half) - 1, x = (uint64_t)i;
-    do { // walk the cycle until it is back in [0, n): fewer than 4 turns on average
+    do { // follows the cycle until it is back in [0, n): fewer than 4 steps on average
         uint64_t left = x >> half, right = x & mask;
         for (uint64_t round = 0; round < GX__DATASET_FEISTEL_ROUNDS; round++) {
             uint64_t mixed = left ^ (gx_philox(seed, round << 32 | right, (uint32_t)epoch, site).w[0] & mask);
@@ -337,7 +337,7 @@ int64_t gx_permute(uint64_t seed, int64_t epoch, int64_t n, int64_t i)
 int64_t gx_tokens_epoch_samples(const GxTokens *tokens, int64_t T) { return gx_max(1, (tokens->n - T) / T); }
 int64_t gx_tokens_eval_samples(const GxTokens *tokens, int64_t T) { return (tokens->n - 1) / T; }
 
-// How far the epoch's windows are shifted: less than T, and so that the last one still ends inside the text.
+// The shift of an epoch's windows: less than T, and such that the last window ends inside the text.
 static int64_t gx__dataset_shift(const GxTokens *tokens, uint64_t seed, int64_t epoch, int64_t windows, int64_t T)
 {
     if (epoch == 0) return 0;
@@ -352,7 +352,7 @@ int64_t gx_dataset_sample_start(const GxTokens *tokens, uint64_t seed, int64_t i
     return gx__dataset_shift(tokens, seed, epoch, windows, T) + gx_permute(seed, epoch, windows, index % windows) * T;
 }
 
-// T tokens from number `at` of the whole text on, and each one's next.
+// Copies T tokens from number `at` of the whole on, and the token after each.
 static GxStatus gx__dataset_copy(const GxDataset *d, int64_t at, int64_t T, int32_t *out_tokens, int32_t *out_labels,
                                  int64_t stride, GxError *err)
 {
@@ -391,7 +391,7 @@ GxStatus gx_dataset_eval_sample(const GxDataset *d, int64_t window, int64_t T, i
     return gx__dataset_copy(d, d->held_out.begin + window * T, T, out_tokens, out_labels, stride, err);
 }
 
-// Of a file that says where documents begin.
+// For a file with a table of documents.
 static void gx__dataset_documents_of_table(const GxDataset *d, int64_t at, int64_t T, int32_t *documents,
                                            int32_t *labels, int32_t ignored, int64_t stride)
 {
@@ -411,7 +411,7 @@ static void gx__dataset_documents_of_table(const GxDataset *d, int64_t at, int64
     }
 }
 
-// Of a file whose tokens say it, and of one without documents.
+// For a file whose tokens mark documents, and for one without documents.
 static void gx__dataset_documents_of_tokens(const GxDataset *d, int64_t T, const int32_t *tokens, int32_t *documents,
                                             int32_t *labels, int32_t ignored, int64_t stride)
 {
@@ -447,8 +447,8 @@ GxStatus gx_dataset_mask(const GxDataset *d, int64_t at, int64_t T, int32_t *lab
 }
 
 typedef struct {
-    int64_t count[256][256], after[256]; // of a byte behind another, of anything behind it; in the training part
-    double sum;                          // of the held-out part: -log2 P
+    int64_t count[256][256], after[256]; // in the training part: of a byte after another one; of anything after a byte
+    double sum;                          // -log2 P over the held-out part
 } gx__DatasetPairs;
 
 static void gx__dataset_count_pairs(gx__DatasetPairs *p, const unsigned char *byte, int64_t n)
@@ -467,7 +467,7 @@ static void gx__dataset_judge_pairs(gx__DatasetPairs *p, const unsigned char *by
     }
 }
 
-// Every pair of neighbours in this part of the file, once.
+// Visits every pair of neighbouring bytes in this part of the file once.
 static GxStatus gx__dataset_each_pair(const GxDataset *d, const GxTokens *part, gx__DatasetPairs *p,
                                       void (*look)(gx__DatasetPairs *p, const unsigned char *byte, int64_t n),
                                       GxError *err)

@@ -1,15 +1,15 @@
-// dataset_chat.h: a dataset of conversations: JSON lines or a table (chat_records.h) as samples of T tokens, of which
-// what the assistant says is learned (chat_tokens.h).
+// dataset_chat.h: a dataset of conversations: JSON lines or a table (chat_records.h) as samples of T tokens, in which
+// the assistant's answers are learned (chat_tokens.h).
 //
 //     if (gx_dataset_is_chat("chats.jsonl", &gx_record_reading, &g->log))
 //         GX_TRY(gx_dataset_open_chat(&d, "chats.jsonl", &tokenizer, &how, 0.1, 512, threads, err));
 //
-// A document, a conversation as a rule, is never divided: an answer without its question teaches another thing. So a
-// sample is no window of all tokens but holds whole documents (packing.h), and padding behind them; an epoch has each
-// once, in an order of its own. Nobody sees padding, and nothing is learned from it.
+// A document, usually a conversation, is never divided, since an answer without its question would teach something
+// else. So a sample is not a window but consists of whole documents (packing.h), followed by padding; an epoch has each
+// sample once, in an order of its own. Padding is invisible to other tokens, and nothing is learned from it.
 //
-// Held out are conversations at the end of the file, as near to the asked-for part of the tokens as whole ones come,
-// one at least; the documents of one are never in both parts.
+// Conversations at the end of the file are held out, as close to the requested fraction of the tokens as whole ones
+// allow, at least one; the documents of a conversation are never in both parts.
 #ifndef GX_DATASET_CHAT_H
 #define GX_DATASET_CHAT_H
 #include "../base/log.h"
@@ -17,24 +17,25 @@
 #include "dataset.h"
 GX_BEGIN
 
-// 1: records of which the first is a conversation and no text. One that is both is a text, which is said.
+// 1: a file of records whose first one is a conversation and not a text. One that is both counts as a text, which is
+// logged.
 int gx_dataset_is_chat(const char *path, const GxRecordReading *names, const GxLogger *log);
 GxStatus gx_dataset_open_chat(GxDataset *d, const char *path, const GxTokenizer *t, const GxChatReading *how,
                               double validation_fraction, int64_t T, int threads, GxError *err);
-// A file of tokens that is open, and of conversations (d->file.joins): its samples become those of the conversations
-// themselves. Refused where another template made it than how->format, or documents are longer than T.
-// log NULL: silence.
+// For an open file of tokens of conversations (d->file.joins): its samples become those of the conversations
+// themselves. Refused if it was made with another template than how->format, or documents are longer than T. log NULL:
+// silence.
 GxStatus gx_dataset_take_chats(GxDataset *d, const GxTokenizer *t, const GxChatReading *how, int64_t T,
                                const GxLogger *log, GxError *err);
 
-// Samples of an epoch, and of what is held out: windows (dataset.h), or packed ones.
+// The samples of an epoch, and of the held-out part: windows (dataset.h) or packed ones.
 int64_t gx_dataset_epoch_samples(const GxDataset *d, int64_t T);
 int64_t gx_dataset_held_out_samples(const GxDataset *d, int64_t T);
-// Which of the packed samples number `index` of the training is.
+// The packed sample that sample number `index` of the training is.
 int64_t gx_dataset_packed_number(const GxDataset *d, uint64_t seed, int64_t index);
-// A packed sample, of the training's (&d->packed) or of those that are held out, as gx_blend_sample has it: documents
-// NULL: not wanted. Padding is token 0, with the label `ignored` and the document [0, 0), which nobody sees. *padding:
-// how many of the T tokens are; NULL: not wanted.
+// Reads a packed sample of the training (&d->packed) or of the held-out part, as gx_blend_sample does; documents NULL:
+// not wanted. Padding is token 0, with the label `ignored` and the document [0, 0), so it is invisible. *padding: the
+// number of padding tokens; NULL: not wanted.
 GxStatus gx_dataset_packed(const GxDataset *d, const GxPacking *p, int64_t sample, int64_t T, int32_t *tokens,
                            int32_t *labels, int32_t *documents, int32_t ignored, int64_t stride, int64_t *padding,
                            GxError *err);
@@ -70,7 +71,7 @@ int gx_dataset_is_chat(const char *path, const GxRecordReading *names, const GxL
     return member && !has_text;
 }
 
-// Where what is held out begins, as a number of a document, which begins a conversation.
+// The number of the first held-out document, which begins a conversation.
 static int64_t gx__dataset_chat_cut(const GxTokenFile *f, double validation_fraction)
 {
     const int64_t wanted = (int64_t)ceil(validation_fraction * (double)f->tokens);
@@ -139,7 +140,8 @@ static GxStatus gx__dataset_chat_check_format(const GxDataset *d, const GxTokeni
 {
     const GxTokenChats *made = &d->file.chats;
     if (how && (int64_t)gx_chat_reading_hash(how, t) == made->format_hash) return GX_OK;
-    if (how && made->counts.texts > 0 && made->counts.texts == made->counts.n) return GX_OK; // which have no format
+    // texts, which have no format
+    if (how && made->counts.texts > 0 && made->counts.texts == made->counts.n) return GX_OK;
     if (!how) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s holds conversations, but texts are expected here", d->path);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "%s was made with the chat template %s, but this run has %s; name the same one (--chat_template), "
@@ -203,7 +205,7 @@ int64_t gx_dataset_packed_number(const GxDataset *d, uint64_t seed, int64_t inde
     return gx_permute(seed, index / n, n, index % n);
 }
 
-// Tokens [at, at + n) of all, and which of them are learned.
+// Reads tokens [at, at + n) of the whole, and which of them are learned.
 static GxStatus gx__dataset_packed_read(const GxDataset *d, int64_t at, int64_t n, int32_t *ids,
                                         unsigned char *is_learned, GxError *err)
 {
@@ -215,7 +217,7 @@ static GxStatus gx__dataset_packed_read(const GxDataset *d, int64_t at, int64_t 
     return gx_token_file_read_mask(&d->file, d->fd, d->path, at, n, is_learned, err);
 }
 
-// A document into a sample, from position *at on, which moves behind it.
+// Writes a document to a sample at position *at, which is moved past it.
 static GxStatus gx__dataset_packed_document(const GxDataset *d, int64_t document, int64_t *at, int32_t *tokens,
                                             int32_t *labels, int32_t *documents, int32_t ignored, int64_t stride,
                                             GxError *err)
@@ -226,7 +228,7 @@ static GxStatus gx__dataset_packed_document(const GxDataset *d, int64_t document
     const int64_t begin = d->file.document[document].begin, n = d->file.document[document + 1].begin - begin;
     for (int64_t first = 0, some; first < n; first += some) {
         some = gx_min(CHUNK, n - first);
-        const int64_t read = gx_min(some + 1, n - first); // a label is the next token
+        const int64_t read = gx_min(some + 1, n - first); // one more, since a label is the next token
         GX_TRY(gx__dataset_packed_read(d, begin + first, read, ids, is_learned, err));
         for (int64_t i = 0; i < some; i++) {
             const int64_t to = (*at + first + i) * stride;

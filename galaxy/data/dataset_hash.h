@@ -1,19 +1,20 @@
-// dataset_hash.h: a hash of a whole text, by which ranks know that they train on the same one, and a resumed run that
-// it goes on with the same.
+// dataset_hash.h: a hash of a whole text, by which ranks check that they train on the same text, and a resumed run that
+// it continues on the same one.
 //
-// Every byte counts. A block's hash is that of the FNV-1a hashes of its GX_DATASET_LANES lanes (byte i belongs to lane
-// i % GX_DATASET_LANES), the text's hash that of its blocks' hashes: threads share the blocks, a processor computes
-// many lanes at once, and the result depends on neither.
+// Every byte counts. A block's hash is the hash of the FNV-1a hashes of its GX_DATASET_LANES lanes (byte i belongs to
+// lane i % GX_DATASET_LANES); the text's hash is that of its blocks' hashes. So threads can share the blocks, and a
+// processor can compute many lanes at once, without an effect on the result.
 //
 //     uint64_t hash;
 //     GX_TRY(gx_dataset_hash(&d, g->threads, &hash, err));
 //
-// The hash of a file of tokens with checksums is that of its header, in which those are: nothing else of it is read.
+// The hash of a file of tokens with checksums is that of its header, which contains them; nothing else is read.
 //
-// A text of GX_DATASET_CACHED bytes or more is hashed once: text.txt.galaxy.json beside it then remembers the hash, if
-// that can be written there. It counts as long as the file is the one that was hashed: its size, its times to the
-// nanosecond and its inode. One that was touched less than GX_DATASET_SETTLED seconds ago is not remembered: it might
-// change again within a tick of the file system's clock. Several ranks may write it at once: each writes all of it.
+// A text of at least GX_DATASET_CACHED bytes is hashed once: the hash is stored in text.txt.galaxy.json beside it, if
+// possible. It is valid while the file is the one that was hashed, by its size, its times to the nanosecond and its
+// inode. A hash is not stored for a file that was changed less than GX_DATASET_SETTLED seconds ago, since it might
+// change again within a tick of the file system's clock. Several ranks may write the cache at once, since each writes
+// the whole file.
 #ifndef GX_DATASET_HASH_H
 #define GX_DATASET_HASH_H
 #include "dataset.h"
@@ -21,11 +22,11 @@ GX_BEGIN
 
 enum {
     GX_DATASET_BLOCK = 1 << 20,  // bytes
-    GX_DATASET_LANES = 64,       // of a block
+    GX_DATASET_LANES = 64,       // per block
     GX_DATASET_CACHED = 1 << 26, // bytes
     GX_DATASET_SETTLED = 2       // seconds
 };
-#define GX_DATASET_CACHE ".galaxy.json" // behind the text's path
+#define GX_DATASET_CACHE ".galaxy.json" // appended to the text's path
 
 GxStatus gx_dataset_hash(const GxDataset *d, int threads, uint64_t *hash, GxError *err);
 
@@ -43,10 +44,10 @@ GX_END
 
 // ---- the hash ------------------------------------------------------------------------------------------------------
 
-// n: a multiple of the lanes, but at the end of a text.
+// n: a multiple of the lanes, except at the end of a text.
 static void gx__dataset_hash_lanes(uint64_t lane[GX_DATASET_LANES], const unsigned char *p, int64_t n)
 {
-    uint64_t h[GX_DATASET_LANES]; // the compiler sees that p is none of them
+    uint64_t h[GX_DATASET_LANES]; // a copy, so that the compiler knows that p does not alias it
     int64_t at = 0;
     memcpy(h, lane, sizeof h);
     for (; at + GX_DATASET_LANES <= n; at += GX_DATASET_LANES)
@@ -74,7 +75,7 @@ static GxStatus gx__dataset_hash_all(const GxDataset *d, int threads, uint64_t *
 {
     const int64_t blocks = gx_ceil_div(d->bytes, GX_DATASET_BLOCK);
     uint64_t *of_block = (uint64_t *)calloc((size_t)blocks, sizeof *of_block);
-    (void)threads; // without OpenMP there is one
+    (void)threads; // without OpenMP there is only one
     if (!of_block) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the hashes of %ld blocks", (long)blocks);
     GX_OMP(parallel for schedule(dynamic) num_threads(threads > 0 ? threads : 1))
     for (int64_t i = 0; i < blocks; i++)
@@ -84,9 +85,9 @@ static GxStatus gx__dataset_hash_all(const GxDataset *d, int threads, uint64_t *
     return gx_error_code(err);
 }
 
-// ---- what is remembered --------------------------------------------------------------------------------------------
+// ---- the cache -----------------------------------------------------------------------------------------------------
 
-typedef struct { // which file, and its hash
+typedef struct { // a file's identity, and its hash
     int64_t version, bytes, mtime_ns, ctime_ns, inode, hash;
 } gx__DatasetHashed;
 
@@ -100,7 +101,7 @@ static const GxField gx__dataset_hashed[] = {
     GX__DATASET_HASHED(inode, "which file it was"),      GX__DATASET_HASHED(hash, "of all its bytes"),
 };
 
-static int gx__dataset_identify(const GxDataset *d, gx__DatasetHashed *h) // 0: it cannot be told
+static int gx__dataset_identify(const GxDataset *d, gx__DatasetHashed *h) // 0: unknown
 {
     struct stat st;
     if (fstat(d->fd, &st) != 0) return 0;
@@ -110,13 +111,13 @@ static int gx__dataset_identify(const GxDataset *d, gx__DatasetHashed *h) // 0: 
     return 1;
 }
 
-static int gx__dataset_is_same(const gx__DatasetHashed *a, const gx__DatasetHashed *b) // the same file
+static int gx__dataset_is_same(const gx__DatasetHashed *a, const gx__DatasetHashed *b) // 1: the same file
 {
     return a->version == b->version && a->bytes == b->bytes && a->mtime_ns == b->mtime_ns &&
            a->ctime_ns == b->ctime_ns && a->inode == b->inode;
 }
 
-// 1: `path` remembers a hash of this very file. One that cannot be read, or is damaged, remembers nothing.
+// 1: `path` contains a hash of exactly this file. 0 also if it cannot be read or is damaged.
 static int gx__dataset_recall(const char *path, gx__DatasetHashed *file)
 {
     gx__DatasetHashed cached = GX_ZERO;
@@ -130,7 +131,7 @@ static int gx__dataset_recall(const char *path, gx__DatasetHashed *file)
     return known;
 }
 
-// Where that cannot be written the text is hashed again the next time.
+// If it cannot be written, the text is hashed again next time.
 static void gx__dataset_remember(const char *path, const gx__DatasetHashed *file)
 {
     GxError ignored = GX_ZERO;

@@ -1,29 +1,29 @@
-// dataset_tokens.h: a dataset of any kind of data, with a tokenizer: a text, records, a folder of texts and JSON lines
-// (corpus.h), or a file of tokens, llm.c's (.bin) among them.
+// dataset_tokens.h: opens a dataset of any kind of data with a tokenizer: a text, records, a folder of texts and JSON
+// lines (corpus.h), or a file of tokens, including llm.c's (.bin).
 //
 //     GX_TRY(gx_dataset_open_any(&d, "book.txt", NULL, &tokenizer, 0.1, 256, threads, &g->log, err));
 //
-// All but a file of tokens, and a text whose bytes are its tokens, is tokenized once, when it is opened, and its ids
-// lie in memory. Each part of a text, the one for training and the one that is held out, is one text to the tokenizer,
-// as to Hugging Face's. It stands in the tokenizer's frame: behind <s>, say, where tokenizer.json puts that.
+// Data other than a file of tokens, or a text whose tokens are bytes, is tokenized once, when it is opened, and its ids
+// are in memory. Each of the two parts of a text, for training and held out, is one text to the tokenizer, as for
+// Hugging Face's. It is in the tokenizer's frame, for example after <s> if tokenizer.json adds that.
 #ifndef GX_DATASET_TOKENS_H
 #define GX_DATASET_TOKENS_H
 #include "corpus.h"
 #include "dataset.h"
 GX_BEGIN
 
-// Memory: 4 bytes per token; of a text meanwhile that many for each byte of its larger part, and the part itself. "<s>"
-// in the text is three characters, not a token. A file of tokens is refused that is another tokenizer's. In one of
-// llm.c's a document begins with the token that the tokenizer puts before a text (<s>), and ends with its eos_token; of
-// a tokenizer that has neither, with <|endoftext|>. how: as gx_corpus_open has it. log NULL: silence.
+// Memory: 4 bytes per token; while a text is tokenized, also 4 for each byte of its larger part, and the part itself.
+// "<s>" in the text is three characters, not a token. A file of another tokenizer's tokens is refused. In a file of
+// llm.c's a document begins with the token that the tokenizer puts before a text (<s>), and ends with its eos_token; if
+// the tokenizer has neither, with <|endoftext|>. how: as for gx_corpus_open. log NULL: silence.
 GxStatus gx_dataset_open_any(GxDataset *d, const char *path, const GxRecordReading *how, const GxTokenizer *t,
                              double validation_fraction, int64_t T, int threads, const GxLogger *log, GxError *err);
-// A text that is open, and whose tokens are bytes. What is not UTF-8, or has a byte of value 0, is an error with its
-// line. After an error it is as it was.
+// Tokenizes an open text whose tokens are bytes. Text that is not UTF-8 or contains a byte of value 0 is an error that
+// names the line. After an error the dataset is unchanged.
 GxStatus gx_dataset_tokenize(GxDataset *d, const GxTokenizer *t, int64_t T, GxError *err);
-// 1: its samples may hold several documents. What cannot be read has none.
+// 1: its samples may contain several documents. 0 also if it cannot be read.
 int gx_dataset_has_documents(const char *path);
-// Of what was tokenized: the ids, where documents begin, and which tokens are learned.
+// A hash of the tokenized data: the ids, where documents begin, and which tokens are learned.
 uint64_t gx_dataset_ids_hash(const GxDataset *d);
 
 GX_END
@@ -36,7 +36,7 @@ GX_END
 #include <string.h>
 #include <unistd.h>
 
-// The tokens of a part in their frame, in *ids, which is as long as that; free() it.
+// The tokens of a part in their frame, in *ids, which has exactly that size; free() it.
 static GxStatus gx__dataset_tokens_encode(const GxTokenizer *t, const char *text, int64_t bytes, int32_t **ids,
                                           int64_t *n, GxError *err)
 {
@@ -58,7 +58,7 @@ static GxStatus gx__dataset_tokens_encode(const GxTokenizer *t, const char *text
     return status;
 }
 
-// place: where the part begins; it moves on to its end.
+// place: where the part begins; moved to its end.
 static GxStatus gx__dataset_tokens_part(const GxDataset *d, const GxTokens *part, GxTextPlace *place,
                                         const GxTokenizer *t, int32_t **ids, int64_t *n, GxError *err)
 {
@@ -141,19 +141,19 @@ static GxStatus gx__dataset_check_tokenizer(const GxDataset *d, const GxTokenize
                    d->path, d->file.tokenizer, t->identity);
 }
 
-// Where documents begin and end follows from the tokenizer; then also what is held out.
+// Sets by which tokens documents begin and end, and from that the held-out part.
 static GxStatus gx__dataset_mark_bin(GxDataset *d, const GxTokenizer *t, int64_t T, GxError *err)
 {
     const GxTokenFrame *frame = &t->frame[0];
     GxTokenFile *f = &d->file;
     if (frame->n > 0 && frame->part[0].id >= 0) f->begins = frame->part[0].id;
-    if (t->end != f->begins) f->ends = t->end; // where both are one token, it is the beginning
+    if (t->end != f->begins) f->ends = t->end; // if both are the same token, it marks the beginning
     if (f->begins < 0 && f->ends < 0) f->ends = gx_tokenizer_find(t, "<|endoftext|>");
     GX_TRY(gx_dataset_divide_bin(d, err));
     return gx_dataset_check(d, T, err);
 }
 
-// Ends of text that are written out in a text.
+// Warns of end-of-text tokens that are spelled out in a text.
 static GxStatus gx__dataset_warn_of_ends(const GxDataset *d, const GxTokenizer *t, const GxLogger *log, GxError *err)
 {
     enum { OVERLAP = GX_TEXT_END_BYTES - 1, CHUNK = 1 << 16 };
@@ -171,7 +171,7 @@ static GxStatus gx__dataset_warn_of_ends(const GxDataset *d, const GxTokenizer *
     return status;
 }
 
-// Files of earlier versions have none.
+// Warns of files of earlier versions, which have no checksums.
 static void gx__dataset_note_checksums(const GxDataset *d, const GxLogger *log)
 {
     if (!d->file.tokens || d->file.is_bin || d->file.hash) return;

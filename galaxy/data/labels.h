@@ -1,52 +1,53 @@
-// labels.h: what the label of a record means: a class, several classes, a number.
+// labels.h: interprets the label of a record: a class, several classes, or a number.
 //
 //     GxLabels l;
 //     GX_TRY(gx_labels_make(&l, &train, 1, GX_LABEL_CLASS, err));            // its distinct labels, sorted
-//     GX_TRY(gx_label_class(&l, &validation, i, 1, &class_of_i, err));       // one that training has not: an error
+//     GX_TRY(gx_label_class(&l, &validation, i, 1, &class_of_i, err));       // a label not in training is an error
 //     gx_labels_close(&l);
 //
-// Classes are numbered in the labels' sorted order: by value where all are integers, else by their bytes; so that the
-// order of records means nothing. A model that brings a list of labels keeps its own order (gx_labels_set).
-// GX_LABEL_SEVERAL: a label holds names with commas between them ("sport, politics"), spaces around a name do not
-// count, "" is no class at all. A number is a decimal one: "3", "-0.5", "1e-3".
+// Classes are numbered in the sorted order of the labels: by value if all are integers, otherwise by their bytes, so
+// that the order of records does not matter. A model with its own list of labels keeps its order (gx_labels_set).
+// GX_LABEL_SEVERAL: a label is a list of names separated by commas ("sport, politics"); spaces around names are
+// ignored; "" means no class. Numbers are decimal: "3", "-0.5", "1e-3".
 #ifndef GX_LABELS_H
 #define GX_LABELS_H
 #include "records.h"
 GX_BEGIN
 
-enum { GX_LABELS_MOST = 1000, GX_LABEL_BYTES = 200 }; // of one
+enum { GX_LABELS_MOST = 1000, GX_LABEL_BYTES = 200 }; // the most labels; the most bytes of one
 
 typedef enum { GX_LABEL_CLASS = 0, GX_LABEL_SEVERAL } GxLabelKind;
 
 typedef struct {
     int n, kind;
     const char **name; // [n]
-    int64_t *count;    // [n]: records with it; 0 in a list that was set
+    int64_t *count;    // [n]: records with this label; 0 for a list that was set
     int *sorted;       // [n]: classes in the order of their names' bytes
-    char *text;        // where names are, GX_LABEL_BYTES + 1 apart
+    char *text;        // the names, GX_LABEL_BYTES + 1 apart
 } GxLabels;
 
-// The distinct labels of a column. More than GX_LABELS_MOST, and two that differ by spaces around them, are errors.
+// Collects the distinct labels of a column. More than GX_LABELS_MOST, or two that differ only in spaces around them,
+// are errors.
 GxStatus gx_labels_make(GxLabels *l, const GxRecords *r, int column, GxLabelKind kind, GxError *err);
-// From a list, in its order. `where`: its file, for messages. Empty names, and equal ones, are errors.
+// Sets labels from a list, in its order. where: its file, for messages. Empty and duplicate names are errors.
 GxStatus gx_labels_set(GxLabels *l, const char *const *name, int n, GxLabelKind kind, const char *where, GxError *err);
 GxStatus gx_labels_set_text(GxLabels *l, const char *names, GxLabelKind kind, const char *where,
-                            GxError *err); // the same of "a, b,c"
-// What stands around a name in a list of them: quotes around one that has a comma, else nothing.
+                            GxError *err); // the same from "a, b,c"
+// The mark around a name in a list: a quotation mark if the name contains a comma, otherwise "".
 const char *gx_label_mark(const char *name);
-// Leaves records out whose label no list could have: too long, an empty name among several, the same one twice.
+// Leaves out records whose label is invalid in any list: too long, an empty name among several, a name twice.
 GxStatus gx_labels_leave_out(GxRecords *r, int column, GxLabelKind kind, GxBadRecords *skip, GxError *err);
 void gx_labels_close(GxLabels *l);                       // also of one that is all zero
-int gx_labels_find(const GxLabels *l, const char *name); // its class; -1: there is none
+int gx_labels_find(const GxLabels *l, const char *name); // its class; -1: none
 
-// Of record i. What the label is not: an error that names the file, the line, the label and what it might be.
+// The label of record i. An unknown label is an error that names the file, the line, the label and the possible ones.
 GxStatus gx_label_class(const GxLabels *l, const GxRecords *r, int64_t i, int column, int *class_, GxError *err);
-// has[n]: 1 where the record is of that class
+// has[n]: 1 if the record is of that class
 GxStatus gx_label_classes(const GxLabels *l, const GxRecords *r, int64_t i, int column, unsigned char *has,
                           GxError *err);
-// A decimal number, whose square is finite in fp32.
+// The label as a decimal number, whose square must be finite in fp32.
 GxStatus gx_label_number(const GxRecords *r, int64_t i, int column, double *number, GxError *err);
-int gx_label_is_number(const GxRecords *r, int64_t i, int column); // 1: a decimal one, of any size
+int gx_label_is_number(const GxRecords *r, int64_t i, int column); // 1: a decimal number of any size
 
 GX_END
 #endif
@@ -59,11 +60,11 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-// Bytes of a list and of a label in a message; digits that surely fit into 64 bits.
+// The bytes of a list and of a label in a message; the most digits that always fit into 64 bits.
 enum { GX__LABELS_LIST = 200, GX__LABELS_QUOTE = 44, GX__LABELS_DIGITS = 18 };
 
 // ---- a set of names ------------------------------------------------------------------------------------------------
-// name[], count[] and sorted[] have room for GX_LABELS_MOST; while a set grows, sorted[] says where each name belongs.
+// name[], count[] and sorted[] have room for GX_LABELS_MOST; while a set grows, sorted[] keeps the order of the names.
 
 typedef struct {
     const char *text;
@@ -76,7 +77,7 @@ static int gx__labels_compare(const char *name, gx__Label x) // strcmp of name a
     return order ? order : name[x.n] != 0;
 }
 
-// The place in sorted[] where x stands, or belongs.
+// The place in sorted[] where x is, or would be inserted.
 static int gx__labels_place(const GxLabels *l, gx__Label x)
 {
     int low = 0, high = l->n;
@@ -119,7 +120,7 @@ void gx_labels_close(GxLabels *l)
     memset(l, 0, sizeof *l);
 }
 
-// A name that is not there yet; there is room.
+// Adds a name that is not in the set; there must be room.
 static void gx__labels_add(GxLabels *l, const char *name)
 {
     const gx__Label x = {name, (int64_t)strlen(name)};
@@ -131,8 +132,7 @@ static void gx__labels_add(GxLabels *l, const char *name)
 
 // ---- the names in a field ------------------------------------------------------------------------------------------
 
-// The next of the names between commas, from *next on; 0: there is none. A comma at the end has an empty name behind
-// it.
+// The next name of a list separated by commas, from *next on; 0: none. A comma at the end is followed by an empty name.
 static int gx__labels_next(const char **next, gx__Label *x)
 {
     if (!*next) return 0;
@@ -151,7 +151,7 @@ static int gx__labels_first(const char *field, int kind, const char **next, gx__
     return 1;
 }
 
-// A label in a message.
+// A label, quoted for a message.
 static const char *gx__labels_quote(gx__Label x, char cut[GX__LABELS_QUOTE])
 {
     char whole[2 * GX__LABELS_QUOTE];
@@ -180,7 +180,7 @@ static int gx__labels_by_bytes(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// Renumbers the names in their order, still without counts.
+// Numbers the names in their sorted order, before they are counted.
 static void gx__labels_sort(GxLabels *l)
 {
     const int n = l->n;
@@ -191,7 +191,7 @@ static void gx__labels_sort(GxLabels *l)
     while (l->n < n) gx__labels_add(l, l->name[l->n]);
 }
 
-// What cannot be one more label. where: "path:line" of it.
+// Fails if x cannot be another label. where: its "path:line".
 static GxStatus gx__labels_check(const GxLabels *l, gx__Label x, const char *where, GxError *err)
 {
     char cut[GX__LABELS_QUOTE];
@@ -210,7 +210,7 @@ static GxStatus gx__labels_check(const GxLabels *l, gx__Label x, const char *whe
     return GX_OK;
 }
 
-// Into text[], if it is not there.
+// Adds x to text[] if it is new.
 static GxStatus gx__labels_meet(GxLabels *l, gx__Label x, const char *where, GxError *err)
 {
     if (gx__labels_find(l, x) >= 0) return GX_OK;
@@ -250,7 +250,7 @@ static GxStatus gx__labels_count(GxLabels *l, const GxRecords *r, int column, Gx
     return GX_OK;
 }
 
-// "good " beside "good" would be a class of its own.
+// Refuses "good " beside "good", which would be another class.
 static GxStatus gx__labels_check_spaces(const GxLabels *l, const GxRecords *r, int column, GxError *err)
 {
     for (int i = 0; i < l->n; i++) {
@@ -273,7 +273,8 @@ GxStatus gx_labels_make(GxLabels *l, const GxRecords *r, int column, GxLabelKind
     GxBadLines bad = GX_ZERO;
     for (int64_t i = 0, goes_on = 1; i < r->n && goes_on && gx_bad_lines_goes_on(&bad); i++) {
         GxError e = GX_ZERO;
-        if (gx__labels_collect(l, r, column, i, &e) != GX_OK) // behind one label too many all others would be, too
+        // after one label too many, all further ones would be, too
+        if (gx__labels_collect(l, r, column, i, &e) != GX_OK)
             goes_on = gx_bad_lines_add(&bad, gx_record_line(r, i), &e) && l->n < GX_LABELS_MOST;
         gx_bad_lines_pass(&bad, gx_record_line(r, i), 0);
     }
@@ -287,7 +288,7 @@ GxStatus gx_labels_make(GxLabels *l, const GxRecords *r, int column, GxLabelKind
     return status;
 }
 
-// Of record i, without a list.
+// Checks the label of record i without a list.
 static GxStatus gx__labels_check_record(const GxRecords *r, int column, int kind, int64_t i, GxError *err)
 {
     const char *field = gx_record(r, i, column), *next;
@@ -404,7 +405,7 @@ GxStatus gx_label_classes(const GxLabels *l, const GxRecords *r, int64_t i, int 
 static int gx__labels_parse_number(const char *field, double *number)
 {
     char *end;
-    *number = strtod(field, &end); // which also takes spaces, hexadecimal digits, "nan" and "inf"
+    *number = strtod(field, &end); // also accepts spaces, hexadecimal digits, "nan" and "inf"
     return field[0] && !*end && !field[strspn(field, "+-.0123456789eE")];
 }
 
@@ -419,7 +420,7 @@ GxStatus gx_label_number(const GxRecords *r, int64_t i, int column, double *numb
     char cut[GX__LABELS_QUOTE];
     const char *field = gx_record(r, i, column);
     const int is_number = gx__labels_parse_number(field, number);
-    if (is_number && *number * *number <= (double)FLT_MAX) return GX_OK; // the loss is a square
+    if (is_number && *number * *number <= (double)FLT_MAX) return GX_OK; // the loss is its square
     return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is \"%s\"; expected a number %s", r->path,
                    (long)gx_record_line(r, i), r->column[column].name, gx_text_cut(field, cut, sizeof cut),
                    is_number ? "between -1.8e19 and 1.8e19, whose square is finite in fp32: divide all of them by the "

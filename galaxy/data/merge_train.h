@@ -1,17 +1,17 @@
-// merge_train.h: what the trainers of WordPiece (wordpiece_train.h) and BPE (bpe_train.h) share: texts are read, words
-// are counted, and the pair of pieces that stand beside each other most often becomes one piece, again and again, as in
-// Hugging Face's `tokenizers`. Of pairs that are as frequent the one with the smaller ids comes first.
+// merge_train.h: shared by the trainers of WordPiece (wordpiece_train.h) and BPE (bpe_train.h): texts are read and
+// words counted; then, repeatedly, the most frequent pair of neighbouring pieces becomes one piece, as in Hugging
+// Face's `tokenizers`. Of equally frequent pairs the one with the smaller ids comes first.
 //
 //     GxMergeTraining x = GX_ZERO;
 //     x.pieces = …, x.vocab_size = …, x.min_frequency = …, x.join = …, x.user = …, x.err = err;
-//     GxStatus status = gx_train_count_word(&x, symbols, n); // each word of the texts; then its symbols become ids
+//     GxStatus status = gx_train_count_word(&x, symbols, n); // for each word of the texts; then symbols become ids
 //     if (status == GX_OK) status = gx_train_merge(&x);
 //     gx_train_close(&x);
 //
-// Pairs are counted once; a merge changes the counts of those beside it alone, in the words that it is in. A heap has
-// the most frequent pair at its top; a count there may be out of date, and is put right when it comes up.
+// Pairs are counted once; a merge only changes the counts of neighbouring pairs, in the words that contain it. A heap
+// has the most frequent pair at its top; counts in it may be outdated, and are corrected when they reach the top.
 //
-// Memory: distinct words and their pairs, about 200 bytes for each word that is new.
+// Memory: distinct words and their pairs, about 200 bytes for each distinct word.
 #ifndef GX_MERGE_TRAIN_H
 #define GX_MERGE_TRAIN_H
 #include "../io/file_kind.h"
@@ -19,32 +19,33 @@
 #include "../text/pieces.h"
 GX_BEGIN
 
-typedef struct {      // texts in chunks, or as train_texts.h reads them
-    const char *ends; // a chunk ends behind one of these characters, or with its file
+typedef struct {      // texts in chunks, or as read by train_texts.h
+    const char *ends; // a chunk ends after one of these characters, or with its file
     GxStatus (*take)(void *user, const char *text, int64_t bytes, GxError *err);
     void *user;
 } GxTrainText;
-// What is not UTF-8 text is an error that names file and line.
+// Text that is not UTF-8 is an error that names file and line.
 GxStatus gx_train_read(const GxTrainText *x, const char *path, GxError *err);
 
 typedef struct { // a distinct word: its symbols, later the ids of its pieces
     int64_t at, count;
     int32_t n;
 } GxTrainWord;
-typedef struct { // two pieces beside each other
+typedef struct { // two neighbouring pieces
     int32_t a, b;
     int64_t count; // in all words, by their counts
-    int32_t *word; // [n] where it has come about since it was last queued
+    int32_t *word; // [n] the words in which it has appeared since it was last queued
     int32_t n, room;
 } GxTrainPair;
-typedef struct { // a pair that waits to be merged in some words
+typedef struct { // a pair that is to be merged in some words
     int64_t count;
     int32_t a, b, *word, n;
 } GxTrainMerge;
 typedef struct {
-    const GxPieces *pieces;            // merging ends where there are vocab_size of them,
+    const GxPieces *pieces;            // merging ends when there are vocab_size pieces,
     int64_t vocab_size, min_frequency; // or no pair occurs min_frequency times
-    GxStatus (*join)(void *user, int32_t a, int32_t b, int32_t *both); // the next merge: the piece of both, new or not
+    // called for each merge: gives the piece of both, new or existing
+    GxStatus (*join)(void *user, int32_t a, int32_t b, int32_t *both);
     void *user;
     GxError *err;
     uint32_t *symbol; // of all words
@@ -57,13 +58,13 @@ typedef struct {
     int64_t pairs, pair_room;
     int32_t *pair_slot;
     int64_t pair_slots;
-    int32_t *fresh; // [fresh_n] pairs that have words which are not queued
+    int32_t *fresh; // [fresh_n] pairs with words that are not queued yet
     int64_t fresh_n, fresh_room;
     GxTrainMerge *queue; // a heap: the most frequent first
     int64_t queue_n, queue_room;
 } GxMergeTraining;
-GxStatus gx_train_count_word(GxMergeTraining *x, const uint32_t *symbols, int64_t n); // once more
-GxStatus gx_train_merge(GxMergeTraining *x);                                          // symbols are ids now
+GxStatus gx_train_count_word(GxMergeTraining *x, const uint32_t *symbols, int64_t n); // counts the word once more
+GxStatus gx_train_merge(GxMergeTraining *x);                                          // symbols must be ids by now
 void gx_train_close(GxMergeTraining *x);
 GxStatus gx_train_grow(void *list, int64_t n, int64_t *room, size_t size, GxError *err);
 
@@ -78,7 +79,7 @@ GX_END
 
 enum { GX__TRAIN_CHUNK = 1 << 20 };
 
-// Room for n elements in a list, whose pointer `list` points to; *room grows to twice what it was.
+// Makes room for n elements in a list, whose pointer `list` points to; *room at least doubles.
 GxStatus gx_train_grow(void *list, int64_t n, int64_t *room, size_t size, GxError *err)
 {
     void *old;
@@ -92,7 +93,7 @@ GxStatus gx_train_grow(void *list, int64_t n, int64_t *room, size_t size, GxErro
     return GX_OK;
 }
 
-static uint64_t gx__train_mix(uint64_t x) // neighbouring ids far apart (splitmix64: Steele et al. 2014)
+static uint64_t gx__train_mix(uint64_t x) // spreads neighbouring ids (splitmix64: Steele et al. 2014)
 {
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -159,7 +160,7 @@ static GxStatus gx__train_read_chunks(const GxTrainText *x, int fd, int64_t size
         chunk[have] = 0;
         at += n;
         while (at < size && end > kept && !memchr(x->ends, chunk[end - 1], strlen(x->ends))) end--;
-        if (at < size && end == kept) end = 0; // what was kept has no end, either
+        if (at < size && end == kept) end = 0; // the kept part contains no end, either
         if (end > 0) status = gx_text_check(&place, chunk, end, err);
         if (end > 0 && status == GX_OK) status = x->take(x->user, chunk, end, err);
         memmove(chunk, chunk + end, (size_t)(have - end));
@@ -219,7 +220,7 @@ static GxStatus gx__train_pair_of(GxMergeTraining *x, int32_t a, int32_t b, int6
     return GX_OK;
 }
 
-// `change` times the word's count more of a pair; if they are more, the word is one to merge it in.
+// Changes the count of a pair by `change` times the word's count. If it grows, the pair is to be merged in this word.
 static GxStatus gx__train_change(GxMergeTraining *x, int32_t a, int32_t b, int change, int32_t word)
 {
     int64_t number = 0, room;
@@ -231,7 +232,7 @@ static GxStatus gx__train_change(GxMergeTraining *x, int32_t a, int32_t b, int c
         GX_TRY(gx_train_grow(&x->fresh, x->fresh_n + 1, &x->fresh_room, sizeof *x->fresh, x->err));
         x->fresh[x->fresh_n++] = (int32_t)number;
     }
-    if (p->n > 0 && p->word[p->n - 1] == word) return GX_OK; // words come one by one
+    if (p->n > 0 && p->word[p->n - 1] == word) return GX_OK; // the word is already the last one
     room = p->room;
     GX_TRY(gx_train_grow(&p->word, (int64_t)p->n + 1, &room, sizeof *p->word, x->err));
     p->room = (int32_t)gx_min(room, INT32_MAX);
@@ -270,7 +271,7 @@ static GxTrainMerge gx__train_pop(GxMergeTraining *x)
     return top;
 }
 
-// Pairs with new words go into the queue, as they are counted now.
+// Queues pairs with new words, with their current counts.
 static GxStatus gx__train_queue(GxMergeTraining *x)
 {
     GxStatus status = GX_OK;
@@ -287,7 +288,7 @@ static GxStatus gx__train_queue(GxMergeTraining *x)
 
 // ---- merging -------------------------------------------------------------------------------------------------------
 
-// Each a, b in the word becomes `both`, from the left; the pairs with their neighbours change.
+// Replaces each a, b in the word by `both`, from the left, and updates the pairs with the neighbours.
 static GxStatus gx__train_merge_in(GxMergeTraining *x, int32_t word, int32_t a, int32_t b, int32_t both)
 {
     GxTrainWord *w = &x->word[word];
@@ -330,7 +331,7 @@ GxStatus gx_train_merge(GxMergeTraining *x)
         const int64_t now = x->pair[x->pair_slot[gx__train_pair_slot(x, top.a, top.b)] - 1].count;
         int32_t both = 0;
         GxStatus status = GX_OK;
-        if (top.count != now) { // other merges have taken some of them away
+        if (top.count != now) { // other merges have reduced the count
             top.count = now;
             status = gx__train_push(x, top);
             if (status == GX_OK) continue;

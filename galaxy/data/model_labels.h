@@ -1,11 +1,11 @@
-// model_labels.h: what the config.json of a Hugging Face folder says of a model's labels.
+// model_labels.h: reads a model's labels from the config.json of a Hugging Face folder.
 //
 //     GxModelLabels m;
 //     GX_TRY(gx_labels_read(&m, "bert-base-uncased", err));
-//     if (m.is_classifier) …                                      // its head goes on with m.labels, in their order
+//     if (m.is_classifier) …                                      // its head continues with m.labels, in their order
 //     gx_model_labels_close(&m);
 //
-// Writing is each family's matter (run/family_json.h).
+// They are written by each family (run/family_json.h).
 #ifndef GX_MODEL_LABELS_H
 #define GX_MODEL_LABELS_H
 #include "../base/fields.h"
@@ -18,21 +18,19 @@ GX_BEGIN
 typedef struct {
     GxLabels labels; // of id2label, in the order of their numbers; where there is none: LABEL_0, LABEL_1, …, so many as
                      // num_labels says, or two
-    int is_said;     // id2label is there, or num_labels
-    // "regression", "single_label_classification", "multi_label_classification"; "": null or not there, which
-    // transformers takes for the first of them where there is one label, for the second where labels are integers, and
-    // else for the third
+    int is_said;     // config.json has id2label or num_labels
+    // "regression", "single_label_classification", "multi_label_classification"; "": null or absent, which in
+    // transformers means the first if there is one label, the second if labels are integers, otherwise the third
     char problem_type[GX_FIELD_TEXT];
-    int is_classifier; // architectures says ...ForSequenceClassification: the folder has the weights of such a head
+    int is_classifier; // architectures has ...ForSequenceClassification: the folder has the weights of such a head
 } GxModelLabels;
 
-// Refused by name: numbers in id2label that are not 0 to n - 1, names that are empty or equal, a name that label2id
-// gives another number, a num_labels that is not how many there are, another problem_type.
+// Refused by name: numbers in id2label that are not 0 to n - 1, empty or duplicate names, a name with another number in
+// label2id, a num_labels that is not their number, another problem_type.
 GxStatus gx_labels_read(GxModelLabels *m, const char *folder, GxError *err);
-// The same of the model in `folder` with the adapter in `adapter` ("": none). An adapter whose tensors have a head for
-// labels, whole or factors of one, as the package peft saves it, brings the labels, too: as many as its head has
-// outputs, by the names of the adapter's own config.json or the model's, if that has as many, or else LABEL_0, LABEL_1,
-// …
+// The same for the model in `folder` with the adapter in `adapter` ("": none). If the adapter contains a head for
+// labels, whole or as factors, as saved by the package peft, there are as many labels as the head has outputs, with the
+// names of the adapter's own config.json or of the model's, if that has as many, otherwise LABEL_0, LABEL_1, …
 GxStatus gx_labels_read_adapted(GxModelLabels *m, const char *folder, const char *adapter, GxError *err);
 void gx_model_labels_close(GxModelLabels *m); // also after an error
 
@@ -45,7 +43,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-// The names of id2label, by their numbers, which are its keys: name[n].
+// The names in id2label by their numbers, which are its keys: name[n].
 static GxStatus gx__model_labels_names(const GxJson *id2label, const char **name, int n, const char *path, GxError *err)
 {
     char cut[GX_TEXT_VALUE];
@@ -65,8 +63,8 @@ static GxStatus gx__model_labels_names(const GxJson *id2label, const char **name
     return GX_OK;
 }
 
-// label2id, if it is there, gives each name the number that id2label gives it. Names that id2label has not are left:
-// who renames labels often forgets these, and nothing here reads them.
+// label2id, if present, must give each name the same number as id2label. Names that are not in id2label are ignored:
+// they are often forgotten when labels are renamed, and are not used here.
 static GxStatus gx__model_labels_compare(const GxJson *json, const char *const *name, int n, const char *path,
                                          GxError *err)
 {
@@ -80,7 +78,7 @@ static GxStatus gx__model_labels_compare(const GxJson *json, const char *const *
     return GX_OK;
 }
 
-// Without id2label: so many as num_labels says, or two.
+// Without id2label: as many as num_labels says, or two.
 static GxStatus gx__model_labels_numbered(GxModelLabels *m, int64_t n, GxLabelKind kind, const char *path, GxError *err)
 {
     char(*text)[32] = (char(*)[32])calloc((size_t)n, sizeof *text);
@@ -137,7 +135,7 @@ static GxStatus gx__model_labels_problem(GxModelLabels *m, const GxJson *json, c
 static GxStatus gx__model_labels_take(GxModelLabels *m, const GxJson *json, const char *path, GxError *err)
 {
     static const char ending[] = "ForSequenceClassification";
-    GxJson *id2label = NULL, *label2id = NULL; // the second is only compared with the first
+    GxJson *id2label = NULL, *label2id = NULL; // label2id is only compared with id2label
     const GxJson *list = gx_json_get(json, "architectures");
     for (int64_t i = 0; i < gx_json_size(list); i++) {
         const char *name = gx_json_string(gx_json_at(list, i));
@@ -163,7 +161,7 @@ GxStatus gx_labels_read(GxModelLabels *m, const char *folder, GxError *err)
     return status;
 }
 
-// How many outputs the head for labels has that is among the adapter's tensors; 0: there is none.
+// The outputs of the head for labels among the adapter's tensors; 0: there is none.
 static GxStatus gx__model_labels_outputs(const char *adapter, int64_t *outputs, GxError *err)
 {
     static const char *const names[] = {GX_PEFT_PREFIX "classifier.weight", GX_PEFT_PREFIX "score.weight",
@@ -175,7 +173,7 @@ static GxStatus gx__model_labels_outputs(const char *adapter, int64_t *outputs, 
     GX_TRY(gx_path_join(path, adapter, GX_ADAPTER_FILE, err));
     GX_TRY(gx_safetensors_open(&s, path, err));
     for (size_t i = 0; i < sizeof names / sizeof *names && !*outputs; i++) {
-        const GxSafetensorsEntry *e = gx_safetensors_find(&s, names[i]); // each has a row for each label
+        const GxSafetensorsEntry *e = gx_safetensors_find(&s, names[i]); // each of these has one row per label
         if (e && e->ndim == 2) *outputs = e->shape[0];
     }
     gx_safetensors_close(&s);

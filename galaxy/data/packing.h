@@ -1,9 +1,9 @@
-// packing.h: texts of different lengths into samples of T tokens, whole: as few samples as come of it, so that little
-// of them is padding.
+// packing.h: packs whole texts of different lengths into samples of T tokens, into few samples, so that there is little
+// padding.
 //
-// Best fit, lengths falling (Johnson 1974, "Fast algorithms for bin packing"): the longest text first, each into the
-// fullest sample that has room for it, else into a new one. Equal lengths are taken in their order, of samples that are
-// equally full the one that has been so for longest: what comes of it follows from the lengths alone.
+// Best fit decreasing (Johnson 1974, "Fast algorithms for bin packing"): the longest text first, each into the fullest
+// sample that has room for it, otherwise into a new one. Texts of equal length are taken in their order; of equally
+// full samples, the one that has been so for the longest time. So the result depends on the lengths only.
 //
 //     GX_TRY(gx_packing_make(&p, length, texts, 512, err));
 //     for (i = p.begin[s]; i < p.begin[s + 1]; i++) … text p.text[i] …                 // those of sample s
@@ -16,12 +16,12 @@ GX_BEGIN
 typedef struct {
     int64_t samples;
     int64_t *text;  // [texts] numbers of texts
-    int64_t *begin; // [samples + 1] where in `text` a sample's are
+    int64_t *begin; // [samples + 1] where in `text` those of each sample begin
 } GxPacking;
 
-// length[texts]: 1 to T each. Memory: 24 bytes per text and per token of T, on the way 40.
+// length[texts]: 1 to T each. Memory: 24 bytes per text and per token of T, temporarily 40.
 GxStatus gx_packing_make(GxPacking *p, const int64_t *length, int64_t texts, int64_t T, GxError *err);
-void gx_packing_close(GxPacking *p); // also of one that is all zero
+void gx_packing_close(GxPacking *p); // accepts a struct of zeros
 
 GX_END
 #endif
@@ -38,13 +38,13 @@ typedef struct {
 typedef struct {
     int64_t T;
     gx__PackingText *text; // [texts], the longest first
-    int64_t *sample;       // [texts] by number: where it went
-    int64_t *next;         // [texts] by sample: the one behind it that has as much room; -1: none
-    int64_t *first, *last; // [T + 1] by room: samples that have so much; -1: none
-    uint64_t *has;         // [T / 64 + 1] by room, a bit: there are such samples
+    int64_t *sample;       // [texts] by number: its sample
+    int64_t *next;         // [texts] by sample: the next one with as much room; -1: none
+    int64_t *first, *last; // [T + 1] by room: the first and last sample with that much; -1: none
+    uint64_t *has;         // [T / 64 + 1] by room, one bit: 1: there are such samples
 } gx__Packing;
 
-static int gx__packing_compare(const void *a, const void *b) // the longer first, of equal ones the first
+static int gx__packing_compare(const void *a, const void *b) // longer ones first, equal ones in their order
 {
     const gx__PackingText *x = (const gx__PackingText *)a, *y = (const gx__PackingText *)b;
     if (x->length != y->length) return x->length < y->length ? 1 : -1;
@@ -60,7 +60,7 @@ static void gx__packing_put(gx__Packing *x, int64_t sample, int64_t room)
     x->has[room / 64] |= (uint64_t)1 << (room % 64);
 }
 
-// The least room of at least `length` that a sample has; -1: none has.
+// The smallest room of at least `length` that any sample has; -1: none.
 static int64_t gx__packing_find(const gx__Packing *x, int64_t length)
 {
     uint64_t word = x->has[length / 64] >> (length % 64) << (length % 64);
@@ -70,7 +70,8 @@ static int64_t gx__packing_find(const gx__Packing *x, int64_t length)
     return -1;
 }
 
-static int64_t gx__packing_take(gx__Packing *x, int64_t room) // the sample that has had it for longest
+// takes the sample that has had this room for the longest time
+static int64_t gx__packing_take(gx__Packing *x, int64_t room)
 {
     const int64_t sample = x->first[room];
     x->first[room] = x->next[sample];
@@ -116,7 +117,7 @@ GxStatus gx_packing_make(GxPacking *p, const int64_t *length, int64_t texts, int
     }
     for (int64_t i = 0; i < texts; i++) x.text[i].length = length[i], x.text[i].number = i;
     p->samples = gx__packing_fill(&x, texts);
-    // of each sample how many, then where they begin; each text, the longest first, goes to its sample's next place
+    // counts per sample, then where each begins; each text, the longest first, goes to its sample's next place
     for (int64_t i = 0; i < texts; i++) p->begin[x.sample[i] + 1]++;
     for (int64_t s = 0; s < p->samples; s++) p->begin[s + 1] += p->begin[s], x.next[s] = p->begin[s];
     for (int64_t i = 0; i < texts; i++) p->text[x.next[x.sample[x.text[i].number]]++] = x.text[i].number;

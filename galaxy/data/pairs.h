@@ -1,24 +1,25 @@
-// pairs.h: a file of preference pairs as tokens: JSON lines, or rows of a table (csv.h), with a prompt, a completion
-// that was chosen, and one that was rejected.
+// pairs.h: reads a file of preference pairs as tokens: JSON lines, or rows of a table (csv.h), with a prompt, a chosen
+// completion and a rejected one.
 //
 //     {"prompt": "The sky is", "chosen": " blue.", "rejected": " green."}
 //     {"prompt": [{"role": "user", "content": "Hello"}], "chosen": [{"role": "assistant", "content": "Hello."}],
 //      "rejected": [{"role": "assistant", "content": "Go away."}]}
 //
-// Without "prompt" both completions begin with it: it is what they have in common, of messages or of characters.
+// Without "prompt", both completions contain it: it is their common beginning, in messages or in characters.
 //
 //     GX_TRY(gx_pairs_open(&p, "pairs.jsonl", &tokenizer, &how, 512, threads, err));
 //     … text k of pair i, 0: chosen, 1: rejected: p.ids[p.begin[2 * i + k]] …, learned from p.learned_from[i] on …
 //     gx_pairs_close(&p);
 //
-// Texts get the tokenizer's frame before them and its eos_token behind them; special tokens in them are text.
-// Conversations stand in the format that `how` has, up to the token that ends the last answer, with special tokens as
-// tokens (chat_tokens.h); of messages the prompt ends with the user's turn, and a completion is one of the assistant's.
+// Texts get the tokens of the tokenizer's frame before them and its eos_token after them; special tokens in them are
+// treated as text. Conversations are written in how->format, up to the token that ends the last answer, with special
+// tokens as tokens (chat_tokens.h). A prompt of messages ends with a user's turn, and a completion is one turn of the
+// assistant's.
 //
-// A text is learned from the first token on that the prompt alone, and the prompt with either completion, do not have
-// in common; the first token of all is never learned, since nothing predicts it. No text is cut: a pair both of whose
-// texts together are longer than `most` tokens is left out, and counted. Pairs whose texts have equal tokens, or one of
-// which is empty, are refused. Which threads do what changes nothing.
+// A text is learned from the first token on that the prompt alone and the prompt with either completion do not have in
+// common; the very first token is never learned, since nothing predicts it. Texts are not truncated: a pair whose two
+// texts together are longer than `most` tokens is left out, and counted. Pairs with equal tokens, or with an empty
+// text, are refused. The result does not depend on the number of threads.
 #ifndef GX_PAIRS_H
 #define GX_PAIRS_H
 #include "bad_lines.h"
@@ -30,16 +31,16 @@ typedef struct {
     int64_t n;                    // pairs
     int64_t *begin;               // [2 n + 1] where each text's tokens begin: chosen, rejected, chosen, …
     int32_t *ids;                 // [begin[2 n]]
-    int64_t *learned_from;        // [n] number of the first token of either text that is learned
-    int64_t records, left_out;    // of the file; of these, too long
-    int64_t conversations;        // of these, of messages
-    int64_t lacks[GX_CHAT_LACKS]; // of these, those of which a text lacks something
+    int64_t *learned_from;        // [n] the number of the first learned token, the same in both texts
+    int64_t records, left_out;    // in the file; of these, left out since they are too long
+    int64_t conversations;        // of the records: conversations
+    int64_t lacks[GX_CHAT_LACKS]; // of the records: those in whose text something is missing
     int64_t learned;              // tokens
-    uint64_t hash;                // of all tokens, and which of them are learned
+    uint64_t hash;                // of all tokens, and of which are learned
     int64_t room, id_room;
 } GxPairs;
 
-// most: tokens of a pair. The file has at most 1 GiB. What is wrong is named with its line.
+// most: tokens of a pair. The file must not exceed 1 GiB. Errors name the line.
 GxStatus gx_pairs_open(GxPairs *p, const char *path, const GxTokenizer *t, const GxChatReading *how, int64_t most,
                        int threads, GxError *err);
 void gx_pairs_close(GxPairs *p); // also of one that is all zero
@@ -61,14 +62,14 @@ typedef struct {
     const GxChatReading *how;
     int64_t most;
     const GxRecords *table; // NULL: JSON lines
-    int is_sound;           // 0: not all of the file is text, and each line is looked at
+    int is_sound;           // 0: not all of the file is valid text, so each line is checked
 } gx__Pairs;
 
-typedef struct { // what becomes of a line, or of a row of a table
+typedef struct { // the result of a line, or of a row of a table
     const char *line;
-    int64_t number, line_bytes, row; // row of the table, or the byte of the file where the line begins
+    int64_t number, line_bytes, row; // the row of the table, or the byte of the file where the line begins
     char *text[2];                   // chosen, rejected, with the prompt
-    int64_t bytes[2], from;          // of these; of the prompt
+    int64_t bytes[2], from;          // of the texts; of the prompt
     int is_conversation, lacks;
     int32_t *ids[2];
     int64_t n[2], learned_from;
@@ -85,13 +86,13 @@ static void gx__pair_close(gx__Pair *x)
 
 // ---- texts ---------------------------------------------------------------------------------------------------------
 
-// said: the prompt; NULL: both completions begin with it.
+// said: the prompt; NULL: it is the common beginning of the completions.
 static GxStatus gx__pair_read_texts(const gx__Pairs *a, gx__Pair *x, const char *said, const char *chosen,
                                     const char *rejected)
 {
     const char *prompt = said ? said : "", *completion[] = {chosen, rejected};
     int64_t common = said ? 0 : gx_chat_common(completion[0], completion[1]);
-    if (common > 0 && completion[0][common - 1] == ' ') common--; // it belongs to the word behind it
+    if (common > 0 && completion[0][common - 1] == ' ') common--; // the space belongs to the next word
     for (int k = 0; k < 2; k++) {
         if (!completion[k][common + (int64_t)strspn(completion[k] + common, " \t\r\n")])
             return GX_FAIL(&x->err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is empty%s; expected text", a->path, (long)x->number,
@@ -108,7 +109,7 @@ static GxStatus gx__pair_read_texts(const gx__Pairs *a, gx__Pair *x, const char 
 
 // ---- conversations -------------------------------------------------------------------------------------------------
 
-// How many turns two conversations have in common.
+// The number of first turns that two conversations have in common.
 static int gx__pair_common_turns(const GxChatRecord *a, const GxChatRecord *b)
 {
     int n = 0;
@@ -116,7 +117,7 @@ static int gx__pair_common_turns(const GxChatRecord *a, const GxChatRecord *b)
     return n;
 }
 
-// What is behind the first `prompt` turns is one of the assistant's.
+// After the first `prompt` turns there must be exactly one turn of the assistant's.
 static GxStatus gx__pair_check_turns(const gx__Pairs *a, gx__Pair *x, const GxChatRecord *r, int k, int prompt)
 {
     if (r->n == prompt + 1 && prompt > 0 && r->turn[prompt].role == GX_CHAT_ASSISTANT) return GX_OK;
@@ -150,7 +151,8 @@ static GxStatus gx__pair_take_turns(const gx__Pairs *a, gx__Pair *x, GxChatRecor
                                   &x->err));
     }
     if (!said) prompt = gx__pair_common_turns(&r[0], &r[1]);
-    if (!said && prompt == r[0].n && prompt == r[1].n) prompt--; // equal ones, which is said of their tokens
+    // equal conversations; reported once their tokens are compared
+    if (!said && prompt == r[0].n && prompt == r[1].n) prompt--;
     for (int k = 0; k < 2; k++) GX_TRY(gx__pair_check_turns(a, x, &r[k], k, prompt));
     if (!a->how->format)
         return GX_FAIL(&x->err, GX_ERR_ARGUMENT,
@@ -214,7 +216,8 @@ static GxStatus gx__pair_take_record(const gx__Pairs *a, gx__Pair *x, const GxJs
 
 // ---- tokens --------------------------------------------------------------------------------------------------------
 
-// The first `bytes` of a text in the tokenizer's frame, but without what that puts behind it: free(*ids).
+// Encodes the first `bytes` bytes of a text, with the tokens of the tokenizer's frame before it, but not those after
+// it: free(*ids).
 static GxStatus gx__pair_encode(const gx__Pairs *a, gx__Pair *x, const char *text, int64_t bytes, int32_t **ids,
                                 int64_t *n)
 {
@@ -281,7 +284,8 @@ static GxStatus gx__pair_read_line(const gx__Pairs *a, gx__Pair *x)
     GxError e = GX_ZERO;
     GxJson *json = NULL;
     if (!a->is_sound) GX_TRY(gx_text_check(&place, x->line, x->line_bytes, &x->err));
-    if (gx_json_parse(&json, x->line, (int64_t)strlen(x->line), "", &e) != GX_OK) // ":1:12: ..." of the line alone
+    // ":1:12: ...", the position in this line
+    if (gx_json_parse(&json, x->line, (int64_t)strlen(x->line), "", &e) != GX_OK)
         return GX_FAIL(&x->err, (GxStatus)e.code, "%s:%ld%s", a->path, (long)x->number,
                        strncmp(e.message, ":1", 2) ? e.message : e.message + 2);
     const GxStatus status = gx__pair_take_record(a, x, json);
@@ -309,7 +313,7 @@ static void gx__pair_read(const gx__Pairs *a, gx__Pair *x)
     if (status == GX_OK) gx__pair_tokenize(a, x);
     const size_t path = strlen(a->path);
     if (!x->err.code || (!strncmp(x->err.message, a->path, path) && x->err.message[path] == ':')) return;
-    e = x->err; // of a text, which does not know where it was found
+    e = x->err; // an error of a text, which does not contain its place
     gx_error_clear(&x->err);
     GX_FAIL(&x->err, (GxStatus)e.code, "%s:%ld: %s", a->path, (long)x->number, e.message);
 }
@@ -342,7 +346,7 @@ static GxStatus gx__pairs_add(GxPairs *p, const gx__Pair *x, GxError *err)
     return GX_OK;
 }
 
-// Some lines, by all threads. Behind one that is wrong, pairs are only looked at.
+// Reads some lines by all threads. Pairs after a wrong one are only checked.
 static GxStatus gx__pairs_lines(const gx__Pairs *a, GxPairs *p, gx__Pair *x, int n, int threads, GxBadLines *bad,
                                 GxError *err)
 {
@@ -367,7 +371,7 @@ static GxStatus gx__pairs_lines(const gx__Pairs *a, GxPairs *p, gx__Pair *x, int
     return goes_on ? status : gx_bad_lines_fail(bad, 1, err);
 }
 
-// text[bytes]: whole lines, whose ends become 0; byte: of the file, where they begin.
+// text[bytes]: whole lines, whose ends become 0. byte: where in the file they begin.
 static GxStatus gx__pairs_read(const gx__Pairs *a, GxPairs *p, char *text, int64_t bytes, int64_t byte, gx__Pair *x,
                                int threads, GxError *err)
 {
@@ -390,7 +394,7 @@ static GxStatus gx__pairs_read(const gx__Pairs *a, GxPairs *p, char *text, int64
                              (long)number);
         text = next;
         if (status == GX_OK && n < GX__PAIRS_LINES && text < text_end) continue;
-        const GxStatus lines = gx__pairs_lines(a, p, x, n, threads, &bad, &e); // also what is before an empty line
+        const GxStatus lines = gx__pairs_lines(a, p, x, n, threads, &bad, &e); // also errors before an empty line
         status = status == GX_OK ? lines : status, n = 0;
     }
     GX_TRY(gx_bad_lines_fail(&bad, 1, err));

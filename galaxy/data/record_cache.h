@@ -1,6 +1,6 @@
-// record_cache.h: a cache of records of one size, each under a key, in a file or in memory. What is in it could be
-// computed again: so nothing that is wrong with it is an error of whoever asks. A record that is torn or damaged, a
-// file that is about something else, a disk that is full: the record is not there.
+// record_cache.h: a cache of records of one size, each under a key, in a file or in memory. Its contents can be
+// computed again, so its faults are not errors for the caller: if a record is incomplete or damaged, the file belongs
+// to something else, or the disk is full, the record is simply not found.
 //
 //     GxRecordCache c;
 //     GX_TRY(gx_record_cache_open(&c, "side_cache/rank-0.rows", bytes, about, most, &found, err));
@@ -10,12 +10,12 @@
 //     }
 //     gx_record_cache_close(&c);
 //
-// A file: 64 bytes of head (what it is, the size of a record, the hash `about` of what records depend on), then
-// records, each behind 32 bytes with its key and a checksum of both. They are written one behind the other, and nothing
-// is synced: which of them are whole is seen when they are read. Numbers are this machine's; a file of another kind of
-// machine is about something else.
+// A file has a header of 64 bytes (its kind, the size of a record, the hash `about` of what records depend on), then
+// records, each preceded by 32 bytes with its key and a checksum of both. Records are appended, and nothing is synced:
+// incomplete ones are found in reading. Numbers are in this machine's format; a file of another kind of machine does
+// not match.
 //
-// One writes a file, which it locks; any number may read it. Memory: 32 to 64 bytes of the host per record.
+// One process writes a file, and locks it; any number may read it. Memory: 32 to 64 bytes of the host per record.
 #ifndef GX_RECORD_CACHE_H
 #define GX_RECORD_CACHE_H
 #include "../io/files.h"
@@ -25,14 +25,14 @@ typedef struct {
     uint64_t word[2];
 } GxRecordKey;
 GxRecordKey gx_record_key(const void *data, int64_t bytes);
-// Every bit counts, eight bytes at a time; continues from `hash`. Not FNV, as gx_hash is.
+// A hash of every bit, eight bytes at a time, which continues from `hash`. Not FNV like gx_hash.
 uint64_t gx_record_hash(uint64_t hash, const void *data, int64_t bytes);
 
 typedef enum {
     GX_RECORDS_NEW = 0, // there was no file, or an empty one
-    GX_RECORDS_SAME,    // its records are there
-    GX_RECORDS_OTHER,   // it was about something else, or of another version: it has been emptied
-    GX_RECORDS_IN_USE   // another process writes it: its records are read, and nothing is written
+    GX_RECORDS_SAME,    // its records can be used
+    GX_RECORDS_OTHER,   // it belonged to something else, or to another version, and has been emptied
+    GX_RECORDS_IN_USE   // another process writes it: its records are read, nothing is written
 } GxRecordsFound;
 
 enum { GX_RECORD_FILES = 64 };
@@ -50,41 +50,40 @@ typedef struct { // where a record is
 typedef struct {
     int64_t bytes;              // of a record
     uint64_t about;             // what records depend on
-    int64_t most;               // that are written; 0: none is
-    GxRecordFile *file;         // [GX_RECORD_FILES], the first is written; NULL: they lie in `memory`
-    int files;                  // of them, that are open
-    char *memory;               // lent
+    int64_t most;               // the most records; 0: none are written
+    GxRecordFile *file;         // [GX_RECORD_FILES], the first one is written; NULL: records are in `memory`
+    int files;                  // the number of open ones
+    char *memory;               // borrowed
     int64_t records;            // in memory
     GxRecordPlace *place;       // [room], a power of two: a table by key
-    int64_t n, room;            // records that are there
-    int64_t damaged;            // that were wrong when they were read
-    int is_full;                // no record is written any more: there are `most`, or
-    GxError error;              // why the file takes none
+    int64_t n, room;            // records in the table
+    int64_t damaged;            // records that were found to be wrong in reading
+    int is_full;                // no more records are written: there are `most`, or
+    GxError error;              // this error of the file
     int64_t found_all, written; // records read and written since it was opened
 } GxRecordCache;
 
-// The file's folder must be there. An error is one of opening it, or of memory; or it is no file of records.
+// The file's folder must exist. Errors are those of opening it and of memory, and that it is not a file of records.
 GxStatus gx_record_cache_open(GxRecordCache *c, const char *path, int64_t bytes, uint64_t about, int64_t most,
                               GxRecordsFound *found, GxError *err);
-// Refuses what lies under the name and is no file of records that could be written; nothing there is fine. Nothing
-// changes.
+// Refuses a path that exists and is not a file of records that can be written. Changes nothing.
 GxStatus gx_record_cache_check(const char *path, GxError *err);
-// 1: a file of records about something else than c's; *size: its bytes.
+// 1: a file of records that depend on something else than c's; *size: its bytes.
 int gx_record_cache_is_other(const GxRecordCache *c, const char *path, int64_t *size);
-// Records of another file that is about the same, as it is now, are read, too. One about something else is passed over.
+// Also reads the records of another file with the same `about`, as it is now. A file with another one is skipped.
 GxStatus gx_record_cache_inspect(GxRecordCache *c, const char *path, GxError *err);
-// memory: gx_record_cache_memory(bytes, most) bytes, which stay there.
+// memory: gx_record_cache_memory(bytes, most) bytes, which must remain valid.
 void gx_record_cache_open_memory(GxRecordCache *c, void *memory, int64_t bytes, int64_t most);
-void gx_record_cache_close(GxRecordCache *c); // also of one that is all zero
+void gx_record_cache_close(GxRecordCache *c); // accepts a struct of zeros
 
-// 1: the record is there, whole, and now in out[bytes]. 0: it is not; out is not what it was.
+// 1: the record has been found, and is now in out[bytes]. 0: it has not; the contents of out are undefined.
 int gx_record_cache_read(GxRecordCache *c, GxRecordKey key, void *out);
-// 1: it is there now. One that was there is written anew, in its place. 0: there is no room; c->error, if it is a
-// disk's.
+// 1: it has been written; an existing one is overwritten in place. 0: there is no room; if it is the disk's fault,
+// c->error is set.
 int gx_record_cache_write(GxRecordCache *c, GxRecordKey key, const void *record);
 
-int64_t gx_record_cache_stride(int64_t bytes);               // what a record takes of a file
-int64_t gx_record_cache_memory(int64_t bytes, int64_t most); // what so many take of memory
+int64_t gx_record_cache_stride(int64_t bytes);               // the bytes of a record in a file
+int64_t gx_record_cache_memory(int64_t bytes, int64_t most); // the bytes of so many in memory
 
 GX_END
 #endif
@@ -105,13 +104,13 @@ typedef struct {
 } gx__RecordHead;
 typedef struct {
     GxRecordKey key;
-    uint64_t hash, spare; // of what the file is about, key and record
+    uint64_t hash, spare; // of `about`, key and record
 } gx__RecordBegin;
 enum { GX__RECORD_VERSION = 1 };
 
 // ---- hashes --------------------------------------------------------------------------------------------------------
 
-// For either of the two it is a bijection of the other: where one word differs, so does the result.
+// A bijection of either argument for a fixed other one: if one word differs, so does the result.
 static inline uint64_t gx__record_mix(uint64_t hash, uint64_t word)
 {
     hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
@@ -124,7 +123,7 @@ uint64_t gx_record_hash(uint64_t hash, const void *data, int64_t bytes)
     uint64_t lane[4], word[4];
     int64_t at = 0;
     for (int k = 0; k < 4; k++) lane[k] = gx__record_mix(hash, (uint64_t)k + 1);
-    for (; at + 32 <= bytes; at += 32) { // four lanes, which a processor computes at once
+    for (; at + 32 <= bytes; at += 32) { // four lanes, which a processor computes in parallel
         memcpy(word, p + at, sizeof word);
         for (int k = 0; k < 4; k++) lane[k] = gx__record_mix(lane[k], word[k]);
     }
@@ -146,7 +145,7 @@ GxRecordKey gx_record_key(const void *data, int64_t bytes)
     return key;
 }
 
-// With `about`: a file that is read may meanwhile be another's, with other records under the same keys.
+// Includes `about`: a file that is read may meanwhile have been replaced by one with other records under the same keys.
 static uint64_t gx__record_hash_of(const GxRecordCache *c, GxRecordKey key, const void *record)
 {
     const uint64_t hash = gx_record_hash(GX_HASH_START, &c->about, sizeof c->about);
@@ -162,7 +161,7 @@ static GxRecordPlace *gx__record_find(GxRecordPlace *place, int64_t room, GxReco
     return &place[at];
 }
 
-static GxRecordPlace *gx__record_place(const GxRecordCache *c, GxRecordKey key) // NULL: it is not there
+static GxRecordPlace *gx__record_place(const GxRecordCache *c, GxRecordKey key) // NULL: not found
 {
     GxRecordPlace *p = c->room ? gx__record_find(c->place, c->room, key) : NULL;
     return p && p->is_taken ? p : NULL;
@@ -172,7 +171,7 @@ static GxStatus gx__record_grow(GxRecordCache *c, GxError *err)
 {
     const int64_t room = gx_max(64, 2 * c->room);
     GxRecordPlace *place;
-    if (2 * (c->n + 1) <= c->room) return GX_OK; // at most half of it is taken
+    if (2 * (c->n + 1) <= c->room) return GX_OK; // at most half of the table is used
     place = (GxRecordPlace *)calloc((size_t)room, sizeof *place);
     if (!place) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the places of %ld records", (long)room);
     for (int64_t i = 0; i < c->room; i++)
@@ -186,7 +185,7 @@ static GxStatus gx__record_note(GxRecordCache *c, GxRecordKey key, int file, int
 {
     GX_TRY(gx__record_grow(c, err));
     GxRecordPlace *p = gx__record_find(c->place, c->room, key);
-    if (p->is_taken && p->file == 0 && file > 0) return GX_OK; // its own goes first
+    if (p->is_taken && p->file == 0 && file > 0) return GX_OK; // records of the file that is written have precedence
     c->n += !p->is_taken;
     p->key = key, p->is_taken = 1, p->file = file, p->number = number;
     return GX_OK;
@@ -219,7 +218,7 @@ static int gx__record_is_same(const GxRecordCache *c, int fd)
            !memcmp(&found, &wanted, sizeof found);
 }
 
-// What somebody else keeps under that name is left alone.
+// Refuses files that are not of this kind.
 static GxStatus gx__record_check_kind(const GxRecordFile *f, int64_t size, GxError *err)
 {
     static const char name[] = "GXRECORD";
@@ -250,7 +249,7 @@ GxStatus gx_record_cache_check(const char *path, GxError *err)
 int gx_record_cache_is_other(const GxRecordCache *c, const char *path, int64_t *size)
 {
     GxRecordFile f = GX_ZERO;
-    GxError ignored = GX_ZERO; // then it is none
+    GxError ignored = GX_ZERO; // then it is not one
     if (gx_file_open(path, &f.fd, size, &ignored) != GX_OK) return 0;
     const int is_other = *size >= (int64_t)sizeof(gx__RecordHead) &&
                          gx__record_check_kind(&f, *size, &ignored) == GX_OK && !gx__record_is_same(c, f.fd);
@@ -258,7 +257,7 @@ int gx_record_cache_is_other(const GxRecordCache *c, const char *path, int64_t *
     return is_other;
 }
 
-// A record that is not all there is none.
+// An incomplete record is ignored.
 static GxStatus gx__record_scan(GxRecordCache *c, int file, int64_t size, GxError *err)
 {
     GxRecordFile *f = &c->file[file];
@@ -285,7 +284,7 @@ static GxStatus gx__record_open(GxRecordCache *c, const char *path, GxRecordsFou
 {
     GxRecordFile *f = &c->file[0];
     struct stat st;
-    GX_TRY(gx_record_cache_check(path, err)); // before it is opened: a device may feel that
+    GX_TRY(gx_record_cache_check(path, err)); // before it is opened, which may have effects on a device
     f->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
     if (f->fd < 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     c->files = 1;
@@ -382,20 +381,20 @@ int gx_record_cache_read(GxRecordCache *c, GxRecordKey key, void *out)
     return 1;
 }
 
-// What the disk takes of a record in part is cut off again.
+// A record that is only partly written is removed again.
 static int gx__record_write_file(GxRecordCache *c, GxRecordKey key, int64_t number, const void *record)
 {
     GxRecordFile *f = &c->file[0];
     const int64_t at = gx__record_offset(c, number);
     gx__RecordBegin begin = GX_ZERO;
     begin.key = key, begin.hash = gx__record_hash_of(c, key, record);
-    // with all that a record takes, so that one is whole where the file is long enough
+    // extends the file by a whole record first, so that a record is complete if the file is long enough
     if (gx_file_write_at(f->fd, f->path, "", 1, at + gx_record_cache_stride(c->bytes) - 1, &c->error) == GX_OK &&
         gx_file_write_at(f->fd, f->path, record, c->bytes, at + (int64_t)sizeof begin, &c->error) == GX_OK &&
         gx_file_write_at(f->fd, f->path, &begin, sizeof begin, at, &c->error) == GX_OK)
         return 1;
     c->is_full = 1;
-    if (number == f->records && ftruncate(f->fd, (off_t)at) != 0) return 0; // then its hash is wrong
+    if (number == f->records && ftruncate(f->fd, (off_t)at) != 0) return 0; // its hash is wrong then
     return 0;
 }
 

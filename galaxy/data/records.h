@@ -4,15 +4,15 @@
 //     a nice film,good             a nice film	good                   {"text": "dull, long", "label": "bad"}
 //     "dull, long",bad             dull, long	bad
 //
-// CSV and TSV (csv.h): the first line names the columns, and every record has all of them. In CSV fields may stand in
-// quotes, and hold ends of lines there; in TSV where the file is written so by the rule in csv.h, else quotation marks
-// are characters, and a column all of whose fields stand in them is refused. Fields are texts, also of labels.
-// JSON lines: an object per line. A label may also be a number, and stands here as text ("3", "0.5"); several labels
-// may be a list, and stand here with commas between them ("sport, politics"); null is as good as absent. Other members
-// are not looked at. In all: UTF-8 (a byte order mark at the beginning is passed over) without U+0000; a line ends
-// with \n or \r\n; empty lines may stand at the end and nowhere else. The order of columns means nothing.
+// CSV and TSV (csv.h): the first line names the columns, and every record has all of them. In CSV fields may be in
+// quotes, and then contain ends of lines; in TSV, too, if the rule in csv.h says so. Otherwise quotation marks are
+// characters, and a column whose fields are all in quotes is refused. All fields are texts, labels included. JSON
+// lines: an object per line. A label may also be a number, which is converted to text ("3", "0.5"); several labels may
+// be a list, which is joined with commas ("sport, politics"); null means absent. Other members are ignored. In all
+// formats: UTF-8 (a byte order mark at the beginning is skipped) without U+0000; a line ends with \n or \r\n; empty
+// lines are allowed only at the end. The order of columns does not matter.
 //
-// The caller says which columns it wants, and gets for record i and its column j a string:
+// The caller says which columns it wants, and gets a string for column j of record i:
 //
 //     static const GxRecordColumn columns[] = {{"text", GX_COLUMN_REQUIRED, 0, "text_column"},
 //                                              {"text2", GX_COLUMN_OPTIONAL, 0, "text2_column"},
@@ -22,11 +22,11 @@
 //     for (i < r.n) … gx_record(&r, i, 0) … r.has[1] …
 //     gx_records_close(&r);
 //
-// All of the file is read and checked when it is opened, and none of it later: an error names the file, the line in
-// which the record begins, what was found and what was expected, and which records are wrong, too (bad_lines.h); or
-// wrong ones are left out. What is wrong with the first line, or with all of a file, is an error in any case. Memory:
-// the file, 8 bytes per record and column and 8 per record, and while JSON lines are opened their strings beside the
-// file. At most GX_RECORDS_CAP bytes. It does not split, shuffle or tokenize.
+// The whole file is read and checked when it is opened. An error names the file, the line in which the record begins,
+// what was found and what was expected, and lists further wrong records (bad_lines.h); or wrong records are left out.
+// Faults of the first line, or of the file as a whole, are always errors. Memory: the file, 8 bytes per record and
+// column and 8 per record, and, while JSON lines are opened, their strings beside the file. At most GX_RECORDS_CAP
+// bytes. It does not split, shuffle or tokenize.
 #ifndef GX_RECORDS_H
 #define GX_RECORDS_H
 #include "bad_lines.h"
@@ -38,38 +38,38 @@ GX_BEGIN
 enum { GX_RECORD_COLUMNS = 16, GX_RECORDS_CAP = 1 << 30 };
 
 typedef enum {
-    GX_RECORDS_BY_NAME = 0, // .csv, .tsv, or .jsonl, .json, .ndjson; of another name: an error
+    GX_RECORDS_BY_NAME = 0, // .csv, .tsv, or .jsonl, .json, .ndjson; other names are errors
     GX_RECORDS_CSV,
     GX_RECORDS_TSV,
     GX_RECORDS_JSONL
 } GxRecordsFormat;
 
 typedef enum {
-    GX_COLUMN_REQUIRED = 0, // every record has it, and there is more in it than spaces
+    GX_COLUMN_REQUIRED = 0, // every record has it, and it is not empty or only spaces
     GX_COLUMN_OPTIONAL,     // every record has it, or none
-    GX_COLUMN_SPARSE,       // it may be absent or empty anywhere: reads as ""
-    GX_COLUMN_GIVEN         // every record has it, and it may be empty; null is nothing
+    GX_COLUMN_SPARSE,       // it may be absent or empty in any record, and is then ""
+    GX_COLUMN_GIVEN         // every record has it; it may be empty, but not null
 } GxColumnNeed;
 
 enum { GX_COLUMN_SEVERAL = 2 };
 
 typedef struct {
-    const char *name;   // lives as long as the records
+    const char *name;   // must outlive the records
     int need;           // a GxColumnNeed
-    int is_label;       // in JSON lines numbers are taken, too; GX_COLUMN_SEVERAL: and lists
-    const char *option; // that names another column, for messages; NULL: none does
+    int is_label;       // in JSON lines numbers are accepted, too; GX_COLUMN_SEVERAL: and lists
+    const char *option; // the option that names another column, for messages; NULL: none
 } GxRecordColumn;
 
-// What options say about records that are learned from, for readers that find out by themselves what is in a file.
+// The options for training records, for readers that detect by themselves what is in a file.
 typedef struct { // 1: some file had records that were read by these names
     int text, prompts;
 } GxColumnsUsed;
 typedef struct {
     const char *text, *prompt, *completion; // names of columns
-    GxBadRecords *skip;                     // where records that are wrong are counted; NULL: they are errors
-    GxColumnsUsed *used;                    // set by who reads; NULL: nobody asks
+    GxBadRecords *skip;                     // counts wrong records, which are left out; NULL: they are errors
+    GxColumnsUsed *used;                    // set by readers; may be NULL
 } GxRecordReading;
-// Behind the reading: an error where an option (--text_column and so on) names a column that nothing was read by.
+// After reading: fails if an option (--text_column and so on) names a column that was not used.
 GxStatus gx_record_reading_check(const GxRecordReading *r, const char *data, GxError *err);
 extern const GxRecordReading gx_record_reading; // "text", "prompt", "completion", NULL
 
@@ -77,28 +77,27 @@ typedef struct {
     int64_t n;                  // records
     int has[GX_RECORD_COLUMNS]; // by column: 1: the file has it
     int64_t bytes;              // of the file
-    uint64_t hash;              // gx_hash of all its bytes: by which ranks know that they read the same
-    int columns;                // that are wanted
+    uint64_t hash;              // gx_hash of all its bytes, by which ranks check that they read the same
+    int columns;                // the number of wanted columns
     GxRecordColumn column[GX_RECORD_COLUMNS];
     int64_t *at;   // [n][columns]: where in `text` a string begins
-    int64_t *line; // [n]: in which a record begins
+    int64_t *line; // [n]: the line in which a record begins
     char *text;
     int64_t first_line; // of records
-    int64_t empty_line; // of JSON lines: the first empty one, behind which there is nothing; 0: none
+    int64_t empty_line; // JSON lines: the first empty line, after which there is nothing; 0: none
     char path[GX_PATH];
 } GxRecords;
 
-// skip NULL: records that are wrong are errors; else they are left out, and added to it.
+// skip NULL: wrong records are errors; otherwise they are left out, and added to it.
 GxStatus gx_records_open(GxRecords *r, const char *path, GxRecordsFormat format, const GxRecordColumn *column,
                          int columns, GxBadRecords *skip, GxError *err);
-// JSON lines of a file that is read a piece at a time: text[bytes] are whole lines, and are written into; there is a 0
-// behind them. place: where in the file they begin; it moves on to their end. There may be no record in them. The hash
-// stays 0.
+// Reads JSON lines of a file that is read a piece at a time: text[bytes] are whole lines, terminated by 0, which are
+// modified. place: where in the file they begin; moved to their end. There may be no record in them. The hash stays 0.
 GxStatus gx_records_open_lines(GxRecords *r, GxTextPlace *place, char *text, int64_t bytes,
                                const GxRecordColumn *column, int columns, GxBadRecords *skip, GxError *err);
-void gx_records_close(GxRecords *r);       // also of one that is all zero
+void gx_records_close(GxRecords *r);       // accepts a struct of zeros
 int gx_records_is_table(const char *path); // 1: its name ends with .csv or .tsv
-// The names of a table's columns, as many as fit, with commas between them; *has[i]: wanted[i] is one of them.
+// The names of a table's columns, as many as fit, separated by commas; has[i]: 1: wanted[i] is one of them.
 GxStatus gx_records_columns(const char *path, const char *const *wanted, int n, int *has, char *names, int size,
                             GxError *err);
 
@@ -140,8 +139,8 @@ GxStatus gx_record_reading_check(const GxRecordReading *r, const char *data, GxE
 
 // ---- lines ---------------------------------------------------------------------------------------------------------
 
-// Cuts the line that begins at *next off, without its end, and moves *next behind it; *bytes: of it. NULL: there is
-// none.
+// Terminates the line that begins at *next, without its end, and moves *next past it; *bytes: its length. NULL: there
+// is none.
 static char *gx__records_line(char **next, char *text_end, int64_t *bytes)
 {
     char *line = *next, *end = (char *)memchr(line, '\n', (size_t)(text_end - line));
@@ -153,7 +152,7 @@ static char *gx__records_line(char **next, char *text_end, int64_t *bytes)
     return line;
 }
 
-// An empty line is the end of the file, or an error.
+// After an empty line the file must end.
 static GxStatus gx__records_end(const GxRecords *r, const char *rest, const char *end, int64_t line, GxError *err)
 {
     while (rest < end && (*rest == '\r' || *rest == '\n')) rest++;
@@ -166,7 +165,7 @@ static GxStatus gx__records_end(const GxRecords *r, const char *rest, const char
 
 // ---- records -------------------------------------------------------------------------------------------------------
 
-// Room for one more; its strings begin at 0 of the text, where "" stands.
+// Makes room for one more record, whose strings begin as the "" at position 0 of the text.
 static GxStatus gx__records_grow(GxRecords *r, int64_t *capacity, int64_t line, GxError *err)
 {
     if (r->n == *capacity) {
@@ -183,18 +182,18 @@ static GxStatus gx__records_grow(GxRecords *r, int64_t *capacity, int64_t line, 
     return GX_OK;
 }
 
-static int gx__records_is_needed(const GxRecords *r, int column) // in every record
+static int gx__records_is_needed(const GxRecords *r, int column) // 1: every record must have it
 {
     return r->column[column].need == GX_COLUMN_REQUIRED || r->column[column].need == GX_COLUMN_GIVEN;
 }
 
-static int gx__records_has(const GxRecords *r, int64_t i, int column) // more than spaces
+static int gx__records_has(const GxRecords *r, int64_t i, int column) // 1: not empty or only spaces
 {
     const char *string = gx_record(r, i, column);
     return string[strspn(string, " \t\r\n")] != 0;
 }
 
-// What the columns must be, of the record that came last. has[j] is what the first record showed, or the header.
+// Checks the columns of the last record. has[j] was set by the first record or the header.
 static GxStatus gx__records_check_last(const GxRecords *r, int64_t line, GxError *err)
 {
     for (int j = 0; j < r->columns; j++) {
@@ -207,7 +206,7 @@ static GxStatus gx__records_check_last(const GxRecords *r, int64_t line, GxError
     return GX_OK;
 }
 
-// The last record is wrong, and is none. 0: nothing more is to be read.
+// Removes the last record, which is wrong. 0: reading must end.
 static int gx__records_drop(GxRecords *r, GxBadLines *bad, int64_t line, const GxError *e)
 {
     const int goes_on = gx_bad_lines_add(bad, line, e);
@@ -215,7 +214,7 @@ static int gx__records_drop(GxRecords *r, GxBadLines *bad, int64_t line, const G
     return goes_on;
 }
 
-// Adds a name to a list in a message: "text, label". What does not fit ends with an ellipsis.
+// Adds a name to a list in a message: "text, label". If it does not fit, the list ends with an ellipsis.
 static void gx__records_list(char list[GX__RECORDS_NAMES], const char *name)
 {
     const size_t n = strlen(list);
@@ -223,7 +222,7 @@ static void gx__records_list(char list[GX__RECORDS_NAMES], const char *name)
         gx_text_mark_cut(list, GX__RECORDS_NAMES);
 }
 
-// How a column with another name is taken: "; --text_column takes another".
+// How to use a column with another name: "; --text_column takes another".
 static const char *gx__records_option(const GxRecordColumn *c, char say[80])
 {
     say[0] = 0;
@@ -235,7 +234,7 @@ static const char *gx__records_option(const GxRecordColumn *c, char say[80])
 
 typedef struct {
     int fields;                    // per record
-    int column[GX_RECORD_COLUMNS]; // by wanted column: which field it is; -1: none
+    int column[GX_RECORD_COLUMNS]; // by wanted column: its field; -1: none
     char names[GX__RECORDS_NAMES]; // of the fields, for messages
 } gx__RecordsHeader;
 
@@ -266,7 +265,7 @@ static GxStatus gx__records_header(GxRecords *r, const GxCsv *c, gx__RecordsHead
 
 static GxStatus gx__records_row(GxRecords *r, const GxCsv *c, const gx__RecordsHeader *h, GxError *err)
 {
-    for (int j = 0; j < r->columns; j++) // "": the text's end
+    for (int j = 0; j < r->columns; j++) // "": the end of the text
         r->at[(r->n - 1) * r->columns + j] =
             h->column[j] >= 0 && h->column[j] < c->fields ? c->field[h->column[j]].text - r->text : r->bytes;
     if (c->fields != h->fields)
@@ -278,7 +277,7 @@ static GxStatus gx__records_row(GxRecords *r, const GxCsv *c, const gx__RecordsH
     return gx__records_check_last(r, c->number, err);
 }
 
-// Strings stay where they are in the file's text.
+// Reads the rows of a table. Strings stay in place in the file's text.
 static GxStatus gx__records_rows(GxRecords *r, GxCsv *c, GxBadLines *bad, GxError *err)
 {
     gx__RecordsHeader h = GX_ZERO;
@@ -315,7 +314,7 @@ static GxStatus gx__records_table(GxRecords *r, char *text, int is_tsv, int is_s
     return status;
 }
 
-// Of a table whose quotation marks are characters: those around all fields of a column are no part of them.
+// Refuses a table, read with quotation marks as characters, in which all fields of a column are in quotes.
 static GxStatus gx__records_check_quotes(const GxRecords *r, GxError *err)
 {
     for (int j = 0; j < r->columns; j++) {
@@ -337,7 +336,7 @@ static GxStatus gx__records_check_quotes(const GxRecords *r, GxError *err)
 
 // ---- JSON lines ----------------------------------------------------------------------------------------------------
 
-typedef struct { // where strings are put, behind each other; a "" first
+typedef struct { // strings one after another, the first one ""
     int64_t n, capacity;
 } gx__RecordsPool;
 
@@ -371,7 +370,7 @@ static GxStatus gx__records_missing(const GxRecords *r, const GxJson *object, in
                    names[0] ? names : "nothing", gx__records_option(c, say));
 }
 
-// A label that is no list, as text: "3", "0.5". NULL: it is none.
+// A single label as text: "3", "0.5". NULL: it is not a label.
 static const char *gx__records_label(const GxJson *value, char number[32])
 {
     const GxJsonType type = gx_json_type(value);
@@ -382,7 +381,7 @@ static const char *gx__records_label(const GxJson *value, char number[32])
     return number;
 }
 
-// A list of labels, with commas between them.
+// Joins a list of labels with commas.
 static GxStatus gx__records_several(GxRecords *r, const GxJson *list, int64_t number, int j, gx__RecordsPool *p,
                                     GxError *err)
 {
@@ -436,13 +435,13 @@ static GxStatus gx__records_object(GxRecords *r, const GxJson *object, int64_t n
         return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the line is %s; expected an object", r->path, (long)number,
                        gx_json_type_name(object));
     for (int j = 0; j < r->columns; j++) GX_TRY(gx__records_member(r, object, number, j, p, err));
-    for (int j = 0; j < r->columns; j++) // the first record shows what the others must have
+    for (int j = 0; j < r->columns; j++) // the first record decides what the others must have
         if (r->n == 1 || r->column[j].need == GX_COLUMN_SPARSE)
             r->has[j] = (r->n > 1 && r->has[j]) || gx__records_is_needed(r, j) || gx__records_has(r, r->n - 1, j);
     return gx__records_check_last(r, number, err);
 }
 
-// Like the parser's message, but with the file's line in place of the text's only one: "path:7:12: …".
+// Parses a line. Errors have the line's number in the file: "path:7:12: …".
 static GxStatus gx__records_parse(const GxRecords *r, GxJson **json, const char *line, int64_t number, GxError *err)
 {
     static const char first[] = ":1";
@@ -464,7 +463,7 @@ static GxStatus gx__records_json_line(GxRecords *r, const char *line, int64_t nu
     return status;
 }
 
-// A line may hold anything where the whole file was no text; is_sound: it was.
+// Checks that a line is valid text, unless the whole file is known to be (is_sound).
 static GxStatus gx__records_check_line(const GxRecords *r, const char *line, int64_t bytes, int64_t number,
                                        int64_t byte, int is_sound, GxError *err)
 {
@@ -472,7 +471,7 @@ static GxStatus gx__records_check_line(const GxRecords *r, const char *line, int
     return is_sound ? GX_OK : gx_text_check(&place, line, bytes, err);
 }
 
-// byte: that the file has at `text`.
+// byte: the position in the file of `text`.
 static GxStatus gx__records_jsonl(GxRecords *r, char *text, char *begin, int64_t byte, int is_sound, GxBadLines *bad,
                                   GxError *err)
 {
@@ -521,7 +520,7 @@ static GxStatus gx__records_format(const char *path, GxRecordsFormat *format, Gx
 
 static char *gx__records_behind_mark(char *text) { return text + (strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0); }
 
-// What is wrong in the lines comes before what ends them. place: of the text's beginning.
+// Errors in lines are reported before an error that ends them. place: of the text's beginning.
 static GxStatus gx__records_lines(GxRecords *r, GxRecordsFormat format, char *text, char *begin,
                                   const GxTextPlace *place, int is_sound, GxBadRecords *skip, GxError *err)
 {
@@ -538,7 +537,7 @@ static GxStatus gx__records_lines(GxRecords *r, GxRecordsFormat format, char *te
     return has_quotes ? GX_OK : gx__records_check_quotes(r, err);
 }
 
-// *is_sound 0: it is no text, and where records may be left out each is looked at alone.
+// *is_sound 0: not all of it is valid text, and each line is checked separately, since records may be left out.
 static GxStatus gx__records_check_text(GxTextPlace *place, const char *text, int64_t bytes, const GxBadRecords *skip,
                                        int *is_sound, GxError *err)
 {

@@ -1,21 +1,21 @@
-// score_requests.h: a file of JSON lines as token sequences whose ends are to be scored by a language model. A line is
-// one of these, other members are not looked at:
+// score_requests.h: reads JSON lines as token sequences whose ends are to be scored by a language model. A line is one
+// of these; other members are ignored:
 //
 //     {"prompt": "The sky is", "completion": " blue."}        the completion, given the prompt
 //     {"context": "The sky is", "continuation": " blue."}     the same, by the names of lm-evaluation-harness
-//     {"text": "All of this."}                                all of a text ("rolling")
+//     {"text": "All of this."}                                a whole text ("rolling")
 //
 // Tokens and windows are those of lm-evaluation-harness 0.4 (loglikelihood and loglikelihood_rolling of its model hf):
 //
-//   - White space at the end of a prompt moves to the completion. Both are encoded together; the tokens beyond as many
-//     as the prompt alone has are the completion's, and are given those of the prompt alone.
-//   - Special tokens that are written out count as such, and the tokenizer's frame (<s>) stands around prompt and
-//     completion, unless the prompt begins with the prefix token written out.
-//   - The prefix token is the tokenizer's bos_token, else its eos_token. Behind an empty prompt, and before a text, it
-//     is what the first token is given; a completion that begins with it is given that one.
-//   - What is longer than the model sees (most tokens before the last one) is cut off from the left. A text is cut into
-//     windows of that many tokens, each token scored once, those of the last window behind as many as it has room for.
-//     A text has the tokenizer's frame, whose first token is scored, too.
+//   - White space at the end of a prompt is moved to the completion. Both are encoded together; as many tokens as the
+//     prompt alone has are the prompt's and are replaced by its own, the rest are the completion's.
+//   - Special tokens that are spelled out count as such, and prompt and completion are in the tokenizer's frame (<s>),
+//     unless the prompt begins with the prefix token spelled out.
+//   - The prefix token is the tokenizer's bos_token, or else its eos_token. It is the context of a text's first token
+//     and of a completion with an empty prompt, unless the completion begins with it; then that one is the context.
+//   - If a sequence is longer than the model's context (`most` tokens before the last one), its beginning is cut off. A
+//     text is cut into windows of that many tokens, in which each token is scored once; the last window is filled up
+//     with the tokens before it. A text has the tokenizer's frame, whose first token is scored, too.
 //
 //     GX_TRY(gx_score_requests_read(&r, "requests.jsonl", &tokenizer, "model", 2048, err));
 //     … window i: r.ids[r.window[i].at …], of which the last `scored` count, of line r.window[i].line …
@@ -36,18 +36,18 @@ typedef struct {
 
 typedef struct {
     int64_t lines, windows, tokens;
-    GxScorePart *window; // [windows]; those of a line follow one another. An empty text has none
+    GxScorePart *window; // [windows]; those of a line are consecutive. An empty text has none
     int32_t *ids;        // [tokens]
-    int64_t longest;     // tokens of a window, the last one, which is only a label, left out
+    int64_t longest;     // the most tokens of a window without the last one, which is only a label
     int64_t cut;         // prompts whose beginning was cut off
     int64_t window_room, token_room;
 } GxScoreRequests;
 
-// most: tokens that the model sees at once. folder: of the tokenizer; NULL: it has none. What is wrong is named with
-// its line. The file has at most 1 GiB.
+// most: the tokens of the model's context. folder: of the tokenizer; NULL: it has none. Errors name the line. The file
+// must not exceed 1 GiB.
 GxStatus gx_score_requests_read(GxScoreRequests *r, const char *path, const GxTokenizer *t, const char *folder,
                                 int64_t most, GxError *err);
-void gx_score_requests_close(GxScoreRequests *r); // also of one that is all zero
+void gx_score_requests_close(GxScoreRequests *r); // accepts a struct of zeros
 
 GX_END
 #endif
@@ -63,7 +63,7 @@ typedef struct {
     GxScoreRequests *r;
     const GxTokenizer *t;
     int32_t prefix;     // -1: the tokenizer has none
-    const char *begins; // a text that begins with this has no frame; NULL: there is no such
+    const char *begins; // a text that begins with this gets no frame; NULL: none
     char room[8];
     int64_t most;
     const char *path;
@@ -82,7 +82,7 @@ static GxStatus gx__score_grow(void **list, int64_t n, int64_t *room, size_t siz
     return GX_OK;
 }
 
-// The next n tokens in r->ids, where they have been put.
+// Adds a window of the next n tokens, which are in r->ids already.
 static GxStatus gx__score_add_part(gx__ScoreReader *x, int64_t n, int64_t scored, GxError *err)
 {
     GxScoreRequests *r = x->r;
@@ -93,7 +93,7 @@ static GxStatus gx__score_add_part(gx__ScoreReader *x, int64_t n, int64_t scored
     return GX_OK;
 }
 
-// own[n] are scored, behind given[n_given].
+// Adds own[n], which are scored, after given[n_given].
 static GxStatus gx__score_add_pair(gx__ScoreReader *x, const int32_t *given, int64_t n_given, const int32_t *own,
                                    int64_t n, GxError *err)
 {
@@ -113,7 +113,7 @@ static GxStatus gx__score_add_pair(gx__ScoreReader *x, const int32_t *given, int
     return gx__score_add_part(x, kept + n, n, err);
 }
 
-// All of ids[n]: the first window behind the prefix token, the others behind the tokens before them.
+// Adds all of ids[n]: the first window after the prefix token, the others after the preceding tokens.
 static GxStatus gx__score_add_all(gx__ScoreReader *x, const int32_t *ids, int64_t n, GxError *err)
 {
     const int64_t first = gx_min(n, x->most);
@@ -243,7 +243,7 @@ static GxStatus gx__score_line(gx__ScoreReader *x, const char *line, GxError *er
 {
     GxJson *json = NULL;
     GxError e = GX_ZERO;
-    if (gx_json_parse(&json, line, (int64_t)strlen(line), "", &e) != GX_OK) // ":1:12: ..." of the line alone
+    if (gx_json_parse(&json, line, (int64_t)strlen(line), "", &e) != GX_OK) // ":1:12: ...", the position in this line
         return GX_FAIL(err, gx_error_code(&e), "%s:%ld%s", x->path, (long)x->number,
                        strncmp(e.message, ":1", 2) ? e.message : e.message + 2);
     const GxStatus status = gx__score_record(x, json, err);
@@ -278,7 +278,7 @@ static GxStatus gx__score_lines(gx__ScoreReader *x, char *text, GxError *err)
                    x->path);
 }
 
-// As in transformers: bos_token, where the folder names one, else what the tokenizer puts before a text, else its
+// As in transformers: bos_token if the folder names one, else the token that the tokenizer puts before a text, else its
 // eos_token.
 static GxStatus gx__score_find_prefix(gx__ScoreReader *x, const char *folder, GxError *err)
 {

@@ -1,13 +1,13 @@
-// text_ends.h: where texts end, and what of that a model does not learn: words of a line each, for people. Nothing
-// here changes what is read.
+// text_ends.h: warns if a model will not learn where texts end. Nothing here changes what is read.
 //
 //     GxTextEnds e = gx_text_ends(&tokenizer);
-//     gx_text_ends_count(&e, text, bytes, bytes);            // of each text
+//     gx_text_ends_count(&e, text, bytes, bytes);            // for each text
 //     gx_text_ends_warn(&e, "texts.txt", log);
 //
-// An end of text that is written out ("<|endoftext|>") is plain characters to every reader of texts: it becomes several
-// tokens, and neither divides documents nor is what a model stops at. Records that no end of text follows divide
-// documents, but nobody learns to end one. In a .bin file the ends are tokens, but which ones it does not say.
+// An end-of-text token that is spelled out in a text ("<|endoftext|>") is ordinary characters to every reader: it
+// becomes several tokens, and neither separates documents nor ends generation. Records that are not followed by an
+// end-of-text token are separate documents, but a model does not learn to end one. In a .bin file the ends are tokens,
+// but the file does not say which.
 #ifndef GX_TEXT_ENDS_H
 #define GX_TEXT_ENDS_H
 #include "../base/log.h"
@@ -15,21 +15,21 @@
 #include "../text/tokenizer.h"
 GX_BEGIN
 
-enum { GX_TEXT_END_BYTES = 32, GX_TEXT_END_MANY = 2 }; // so many of them are no accident
+enum { GX_TEXT_END_BYTES = 32, GX_TEXT_END_MANY = 2 }; // that many are not a coincidence
 
 typedef struct {
-    char written[2][GX_TEXT_END_BYTES]; // <|endoftext|>, and the tokenizer's own, if that is another one; "": none
+    char written[2][GX_TEXT_END_BYTES]; // <|endoftext|>, and the tokenizer's own if it is another one; "": none
     int64_t count[2];
 } GxTextEnds;
 
 GxTextEnds gx_text_ends(const GxTokenizer *t);
-// Those that begin in the first `begins` of text[bytes].
+// Counts those that begin in the first `begins` bytes of text[bytes].
 void gx_text_ends_count(GxTextEnds *e, const char *text, int64_t bytes, int64_t begins);
 // log NULL: silence.
 void gx_text_ends_warn(const GxTextEnds *e, const char *path, const GxLogger *log);
-// Of so many documents that follow one another: warns if no token ends one.
+// For consecutive documents: warns if no token ends them.
 void gx_text_ends_warn_of_none(const GxTokenizer *t, const char *path, int64_t documents, const GxLogger *log);
-// Of a file of llm.c's: warns where no document ends in its first tokens, and where they end with the end of a turn.
+// For a file of llm.c's: warns if no document ends in its first tokens, or if they end with an end-of-turn token.
 GxStatus gx_text_ends_warn_of_bin(const GxTokenFile *f, int fd, const char *path, const GxTokenizer *t,
                                   const GxLogger *log, GxError *err);
 
@@ -41,7 +41,7 @@ GX_END
 #include <stdio.h>
 #include <string.h>
 
-enum { GX__TEXT_ENDS_LOOK = 1 << 20, GX__TEXT_ENDS_CHUNK = 1 << 12 }; // tokens of a .bin that are looked at
+enum { GX__TEXT_ENDS_LOOK = 1 << 20, GX__TEXT_ENDS_CHUNK = 1 << 12 }; // tokens of a .bin that are examined
 
 static const char gx__text_ends_known[] = "<|endoftext|>";
 
@@ -51,7 +51,7 @@ GxTextEnds gx_text_ends(const GxTokenizer *t)
     char room[8];
     const char *own = t->end >= 0 ? gx_tokenizer_piece(t, t->end, room) : NULL;
     snprintf(e.written[0], GX_TEXT_END_BYTES, "%s", gx__text_ends_known);
-    // a piece of few characters ("\n") is written for other reasons
+    // a short piece ("\n") occurs for other reasons
     if (own && strcmp(own, e.written[0]) && strlen(own) > 2 && strlen(own) < GX_TEXT_END_BYTES)
         snprintf(e.written[1], GX_TEXT_END_BYTES, "%s", own);
     return e;
@@ -61,7 +61,7 @@ void gx_text_ends_count(GxTextEnds *e, const char *text, int64_t bytes, int64_t 
 {
     for (int k = 0; k < 2; k++) {
         const int64_t n = (int64_t)strlen(e->written[k]);
-        const char *p = text, *last = text + gx_min(bytes - n, begins - 1); // where it may begin
+        const char *p = text, *last = text + gx_min(bytes - n, begins - 1); // the last place where it may begin
         if (n == 0) continue;
         while (p <= last && (p = (const char *)memchr(p, e->written[k][0], (size_t)(last - p + 1))) != NULL) {
             const int is_one = !memcmp(p, e->written[k], (size_t)n);
@@ -84,7 +84,7 @@ void gx_text_ends_warn(const GxTextEnds *e, const char *path, const GxLogger *lo
 void gx_text_ends_warn_of_none(const GxTokenizer *t, const char *path, int64_t documents, const GxLogger *log)
 {
     const GxTokenFrame *frame = &t->frame[0];
-    const int is_framed = // a token stands behind each text anyway
+    const int is_framed = // each text is followed by a token anyway
         gx_tokenizer_frame_tokens(t, 1) > 0 && (frame->n == 0 || frame->part[frame->n - 1].id >= 0);
     if (documents < 2 || t->end >= 0 || is_framed) return;
     gx_log(log, GX_LOG_WARNING,
@@ -110,7 +110,7 @@ static int gx__text_ends_a_turn(const char *piece)
     return 0;
 }
 
-// How often the tokens stand among the first *n of the file.
+// Counts the tokens among the first *n of the file.
 static GxStatus gx__text_ends_scan(const GxTokenFile *f, int fd, const char *path, gx__TextEnd *end, int ends,
                                    int64_t *n, GxError *err)
 {
@@ -136,7 +136,7 @@ GxStatus gx_text_ends_warn_of_bin(const GxTokenFile *f, int fd, const char *path
     enum { ENDS = sizeof end / sizeof *end };
     int64_t n;
     int most = 0;
-    if (!own || !log) return GX_OK; // that there is no mark is said with the data
+    if (!own || !log) return GX_OK; // a missing mark is reported with the data
     for (int k = 1; k < ENDS; k++) end[k].id = strcmp(end[k].name, own) ? gx_tokenizer_find(t, end[k].name) : -1;
     GX_TRY(gx__text_ends_scan(f, fd, path, end, ENDS, &n, err));
     for (int k = 1; k < ENDS; k++)

@@ -1,5 +1,5 @@
-// token_file.h: a corpus as tokens in a file: what `tokenize --corpus` writes once and a training reads many times,
-// where it needs them.
+// token_file.h: a corpus as tokens in a file, which `tokenize --corpus` writes once and trainings read many times, at
+// any place.
 //
 //     "GXTOKENS" | u32 version, 3 | u32 bytes of a token, 2 or 4 | i64 tokens | i64 documents | i64 bytes of their
 //     texts | char tokenizer[64], its identity, 0 behind it | u32 1 where there is a mask, else 0 | u32 0 | u64
@@ -8,22 +8,22 @@
 //     token t is learned, 0 where it is only read (a prompt) | zeros up to a multiple of 8 | the table: u64 checksum of
 //     each 65536 bytes between the header and the table
 //
-// Little-endian. Documents follow one another without gaps, and each has a token at least. A checksum is FNV-1a of 64
-// bits. A block is compared with its own when something of it is read for the first time: each is read once more in the
-// life of a program, and none when a file is opened but those that say where documents are. So a byte that was changed,
-// a block of zeros or one of another file is an error of whoever reads it, and never trained on.
+// Little-endian. Documents follow one another without gaps, and each has a token at least. Checksums are 64-bit FNV-1a.
+// A block is checked when any of it is read for the first time, which reads it once more; opening a file checks only
+// the blocks with the table of documents. So a changed byte, a block of zeros or one of another file is an error in
+// reading, and never trained on.
 //
-// Version 4 is of conversations (dataset_chat.h): it has a mask, and instead of the u32 0 behind has_mask the length of
-// a text; behind the mask stand for each document a bit, 1 where it is of the same conversation as the one before |
-// zeros up to a multiple of 8 | the text, JSON of what the conversations were made with (GxTokenChats) | zeros up to a
-// multiple of 8. All of it is in the blocks that have checksums.
+// Version 4 is for conversations (dataset_chat.h): it has a mask, and the u32 0 after has_mask is the length of a text;
+// the mask is followed by a bit for each document, 1 if it belongs to the same conversation as the previous one | zeros
+// up to a multiple of 8 | the text, JSON that describes how the conversations were made (GxTokenChats) | zeros up to a
+// multiple of 8. All of this is in blocks with checksums.
 //
-// Files of version 1 (without a mask) and 2 (with one) end before the table, have zeros from byte 104 to 128, and are
-// read as they are: a wrong size is noticed, other damage is not.
+// Files of versions 1 (without a mask) and 2 (with one) have no table, and zeros from byte 104 to 128. In reading these
+// only a wrong size is noticed, not other damage.
 //
 // Files of llm.c's are read, too (.bin: dataloader.h and dev/data there): 256 i32 {magic 20240520, version 1, tokens}
-// and ids of 2 bytes, or {20240801, 7, tokens} and ids of 4. They say neither which tokenizer their ids are of nor
-// where documents begin: that is where one of its tokens stands.
+// and ids of 2 bytes, or {20240801, 7, tokens} and ids of 4. They name neither the tokenizer nor where documents begin,
+// which is marked by one of its tokens.
 #ifndef GX_TOKEN_FILE_H
 #define GX_TOKEN_FILE_H
 #include "../io/files.h"
@@ -38,59 +38,59 @@ typedef struct {
     int64_t bytes; // of its text
 } GxTokenDocument;
 
-typedef struct {        // of conversations: what was read
+typedef struct {        // counts of what was read, for conversations
     int64_t n, learned; // conversations; tokens that are learned
-    int64_t texts;      // of these, a prompt and its completion that are texts, without a format
+    int64_t texts;      // those among them that are prompts and completions as texts, without a format
     int64_t shortened;  // conversations whose last turns were left out
-    int64_t left_out;   // documents that were
-    int64_t unanswered; // conversations that ended with a turn of the user's, which was
-    int64_t lacks[3];   // conversations whose text lacks something of them: [GX_CHAT_LACKS] of chat.h
+    int64_t left_out;   // documents that were left out
+    int64_t unanswered; // conversations that ended with a user's turn, which was left out
+    int64_t lacks[3];   // conversations in whose text something is missing: [GX_CHAT_LACKS] in chat.h
 } GxDatasetChat;
-typedef struct {         // what conversations were made with, and what was read
+typedef struct {         // how conversations were made, and the counts
     int64_t format_hash; // gx_chat_reading_hash of chat_tokens.h
-    int64_t seq_len;     // no document is longer
+    int64_t seq_len;     // the most tokens of a document
     GxDatasetChat counts;
-    char format[GX_FIELD_TEXT], date[GX_FIELD_TEXT]; // the template's name; its day of today, "": it has none
+    char format[GX_FIELD_TEXT], date[GX_FIELD_TEXT]; // the template's name; the day that it takes for today, "": none
 } GxTokenChats;
 
 typedef struct {
     int width; // bytes of a token
     int64_t tokens, documents, bytes;
     char tokenizer[GX_TOKENIZER_IDENTITY];
-    int vocab;                 // ids below it are expected, others an error where they are read; 0: it is not known
-    GxTokenDocument *document; // [documents + 1]: behind the last one stands {tokens, 0}
-    // llm.c's: documents 0, bytes 0, no tokenizer. A document begins with the token `begins` and ends with `ends`; -1:
-    // there is no such one.
+    int vocab;                 // ids must be below it, which is checked in reading; 0: unknown
+    GxTokenDocument *document; // [documents + 1]: the last entry is {tokens, 0}
+    // 1: llm.c's: documents 0, bytes 0, no tokenizer. A document begins with the token `begins` and ends with `ends`;
+    // -1: no such token.
     int is_bin;
     int32_t begins, ends;
     int has_mask;
     int version;             // of our own format
-    uint64_t hash;           // of the header, in which the checksums of all else are; without checksums 0
-    uint64_t *block;         // the table; NULL: there are no checksums
-    unsigned char *is_whole; // of each block: 1: it was compared with its checksum
-    unsigned char *joins;    // [documents], of conversations: 1: of the same one as the document before; NULL: of texts
+    uint64_t hash;           // of the header, which contains the checksums of everything else; 0 without checksums
+    uint64_t *block;         // the table of checksums; NULL: none
+    unsigned char *is_whole; // per block: 1: its checksum has been verified
+    unsigned char *joins;    // [documents], for conversations: 1: the same one as of the previous document; NULL: texts
     GxTokenChats chats;
     int64_t chats_bytes; // of the text in the file
 } GxTokenFile;
 
-int gx_token_file_is_one(int fd); // 1: it begins as one, of either kind
-// Reads and checks all but the tokens and the mask. fd: of `path`, a regular file of so many bytes. Close it.
+int gx_token_file_is_one(int fd); // 1: it begins like one, of either kind
+// Reads and checks everything but the tokens and the mask. fd: of `path`, a regular file of `bytes` bytes. Close f.
 GxStatus gx_token_file_open(GxTokenFile *f, int fd, const char *path, int64_t bytes, GxError *err);
-void gx_token_file_close(GxTokenFile *f); // also of one that is all zero
-// Tokens [at, at + n). A block that is not what was written is GX_ERR_FORMAT. One reader at a time.
+void gx_token_file_close(GxTokenFile *f); // accepts a struct of zeros
+// Reads tokens [at, at + n). GX_ERR_FORMAT: a block is damaged. Only one thread at a time.
 GxStatus gx_token_file_read(const GxTokenFile *f, int fd, const char *path, int64_t at, int64_t n, int32_t *out,
                             GxError *err);
-// is_learned[n]: 1 where token at + i is, 0 where it is not. Of a file that has a mask.
+// is_learned[i]: 1: token at + i is learned. The file must have a mask.
 GxStatus gx_token_file_read_mask(const GxTokenFile *f, int fd, const char *path, int64_t at, int64_t n,
                                  unsigned char *is_learned, GxError *err);
-// A new file: of `f` all but the width is given, which follows from the ids. mask: as the file has it, (f->tokens + 7)
-// / 8 bytes; NULL: none. Of conversations joins and chats are given, too. It appears when it is whole.
+// Writes a new file, which appears when it is complete. f: all fields but the width, which follows from the ids; for
+// conversations joins and chats, too. mask: as in the file, (f->tokens + 7) / 8 bytes; NULL: none.
 GxStatus gx_token_file_write(const char *path, const GxTokenFile *f, const int32_t *ids, const unsigned char *mask,
                              GxError *err);
 
-// One of several, one behind the other, of the same tokenizer, a piece at a time: what gx_token_file_write would make
-// of all their tokens. Either all are of conversations, whose description is `chats`, or none has a mask, and it is
-// NULL. *all: what it has, without the documents themselves.
+// Joins several files of the same tokenizer, a piece at a time, into the file that gx_token_file_write would make of
+// all their tokens. Either all are of conversations, described by `chats`, or none has a mask, and chats is NULL. *all:
+// the result's description, without the list of documents.
 GxStatus gx_token_file_join(const char *path, const char *const *part, int64_t n, const GxTokenChats *chats,
                             GxTokenFile *all, GxError *err);
 
@@ -104,9 +104,9 @@ GX_END
 #include <unistd.h>
 
 enum {
-    GX__TOKEN_FILE_CHUNK = 1 << 12, // tokens that are converted at a time
+    GX__TOKEN_FILE_CHUNK = 1 << 12, // tokens that are converted at once
     GX__TOKEN_FILE_BLOCK = 1 << 16, // bytes that share a checksum
-    GX__TOKEN_FILE_SUMMED = 120     // bytes of the header that its own checksum is of
+    GX__TOKEN_FILE_SUMMED = 120     // bytes of the header that its own checksum covers
 };
 static const char gx__token_file_magic[9] = "GXTOKENS";
 
@@ -144,12 +144,12 @@ static int64_t gx__token_file_mask(const GxTokenFile *f) // where the mask begin
     return gx__token_file_table(f) + 16 * f->documents;
 }
 
-static int64_t gx__token_file_joins(const GxTokenFile *f) // where the bits of documents begin, if there are some
+static int64_t gx__token_file_joins(const GxTokenFile *f) // where the bits of documents begin, if any
 {
     return gx__token_file_mask(f) + (f->has_mask ? gx_round_up(gx_ceil_div(f->tokens, 8), 8) : 0);
 }
 
-static int64_t gx__token_file_chats(const GxTokenFile *f) // where the text about conversations begins, if there is one
+static int64_t gx__token_file_chats(const GxTokenFile *f) // where the text about conversations begins, if any
 {
     return gx__token_file_joins(f) + gx_round_up(gx_ceil_div(f->documents, 8), 8);
 }
@@ -171,7 +171,7 @@ static int64_t gx__token_file_end(const GxTokenFile *f)
 
 // ---- reading -------------------------------------------------------------------------------------------------------
 
-// at, n: the bytes that were read.
+// at, n: the bytes that have been read.
 static GxStatus gx__token_file_compare(uint64_t found, uint64_t written, const char *path, int64_t at, int64_t n,
                                        GxError *err)
 {
@@ -183,7 +183,7 @@ static GxStatus gx__token_file_compare(uint64_t found, uint64_t written, const c
         path, (long)at, (long)(at + n - 1), (unsigned long)found, (unsigned long)written);
 }
 
-// Compares the blocks that `bytes` of the file from `offset` on are in, each once. data: these bytes.
+// Verifies the blocks that contain the `bytes` bytes of the file from `offset` on, each block once. data: these bytes.
 static GxStatus gx__token_file_check(const GxTokenFile *f, int fd, const char *path, const char *data, int64_t bytes,
                                      int64_t offset, GxError *err)
 {
@@ -280,7 +280,7 @@ static GxStatus gx__token_file_check_documents(const GxTokenFile *f, const char 
 
 // ---- conversations -------------------------------------------------------------------------------------------------
 
-enum { GX__TOKEN_FILE_TEXT = 1 << 16 }; // bytes of the text about them, at most
+enum { GX__TOKEN_FILE_TEXT = 1 << 16 }; // the most bytes of the text about them
 
 #define GX__TOKEN_CHATS(name, field, help)                                                                             \
     {                                                                                                                  \
@@ -441,12 +441,12 @@ GxStatus gx_token_file_read_mask(const GxTokenFile *f, int fd, const char *path,
 
 // ---- writing -------------------------------------------------------------------------------------------------------
 
-// A new file, written from its tokens to its end, then the header.
+// A new file: written from its tokens to its end, then the header.
 typedef struct {
     const GxNewFile *file;
     const GxTokenFile *f;
-    uint64_t *block; // checksums of what is written so far
-    int64_t at;      // bytes behind the header that are
+    uint64_t *block; // checksums of what has been written so far
+    int64_t at;      // the bytes of that, after the header
 } gx__TokenFileOut;
 
 static GxStatus gx__token_file_put(gx__TokenFileOut *o, const void *data, int64_t bytes, GxError *err)
@@ -480,7 +480,7 @@ static GxStatus gx__token_file_put_tokens(gx__TokenFileOut *o, const int32_t *id
     return GX_OK;
 }
 
-// Bits on their way: those of the byte that is not full yet, and how many there have been.
+// Bits that are being written: those of the incomplete byte, and the number of all so far.
 typedef struct {
     unsigned char bits;
     int64_t n;
@@ -508,7 +508,7 @@ static GxStatus gx__token_file_end_bits(gx__TokenFileOut *o, const gx__TokenFile
     return gx__token_file_put_zeros(o, err);
 }
 
-// The text about conversations: free(*text).
+// The text about conversations; free(*text).
 static GxStatus gx__token_file_text(const GxTokenChats *chats, char **text, int64_t *bytes, GxError *err)
 {
     GxJson *json = gx_json_new_object();
@@ -558,7 +558,7 @@ static GxStatus gx__token_file_put_sums(const gx__TokenFileOut *o, GxError *err)
     return gx_file_write_at(file->fd, file->path, header, sizeof header, 0, err);
 }
 
-// put: writes the tokens and all that follows them, but the table. The file appears when it is whole.
+// put: writes the tokens and what follows them, except the table. The file appears when it is complete.
 static GxStatus gx__token_file_make(const char *path, const GxTokenFile *f,
                                     GxStatus (*put)(gx__TokenFileOut *o, const void *user, GxError *err),
                                     const void *user, GxError *err)
@@ -594,7 +594,7 @@ static GxStatus gx__token_file_put_all(gx__TokenFileOut *o, const void *contents
     return gx__token_file_put_text(o, err);
 }
 
-// The version, and for conversations how long the text about them is.
+// Sets the version, and for conversations the length of the text about them.
 static GxStatus gx__token_file_set_version(GxTokenFile *f, int has_chats, GxError *err)
 {
     char *text = NULL;
@@ -625,7 +625,7 @@ typedef struct {
     int64_t n;
     GxTokenFile *all;
     gx__TokenFileOut *out; // NULL: parts are only counted
-    int64_t tokens;        // of the parts before
+    int64_t tokens;        // of the previous parts
     gx__TokenFileBits bits;
 } gx__TokenFileJoin;
 typedef GxStatus gx__TokenFileLook(gx__TokenFileJoin *j, GxTokenFile *f, int fd, const char *path, GxError *err);

@@ -1,12 +1,13 @@
-// train_texts.h: the texts that a vocabulary is made from (wordpiece_train.h, bpe_train.h): what train_llama would read
-// of the same path (corpus.h): a text file, a file of JSON lines, or a folder of both.
+// train_texts.h: reads the texts that a vocabulary is trained on (wordpiece_train.h, bpe_train.h): the same as
+// train_llama reads from a path (corpus.h), a text file, a file of JSON lines, or a folder of both.
 //
 //     const GxTrainText x = {"\n", take, user};
 //     GX_TRY(gx_train_texts_read(&x, "texts/", &log, err));
 //
-// A text file comes in chunks (merge_train.h). Of JSON lines each record's "text" is a text; of conversations and
-// instructions, where the file itself is named, what each turn says is one: what a chat template writes around it are
-// special tokens, which are no part of a vocabulary's training. Several files, or a folder, are one after the other.
+// A text file is read in chunks (merge_train.h). In JSON lines each record's "text" is a text. In a file of
+// conversations or instructions that is named itself, each turn's content is one, without what a chat template writes
+// around it: special tokens are not part of a vocabulary's training. Several files, or those of a folder, are read one
+// after another.
 //
 // Memory: a chunk (1 MB) or a piece of JSON lines (32 MB), or one line that is longer.
 #ifndef GX_TRAIN_TEXTS_H
@@ -16,7 +17,7 @@
 #include "merge_train.h"
 GX_BEGIN
 
-// log NULL: silence. What is no text, or no record, is an error that names file and line.
+// log NULL: silence. Invalid text and invalid records are errors that name file and line.
 GxStatus gx_train_texts_read(const GxTrainText *x, const char *path, const GxLogger *log, GxError *err);
 
 GX_END
@@ -49,7 +50,7 @@ static GxStatus gx__train_texts_record(const GxTrainText *x, const char *line, c
     return gx__train_texts_turns(x, &r, err);
 }
 
-// Lines of conversations.
+// Reads lines of conversations.
 static GxStatus gx__train_texts_lines(void *user, GxTextPlace *place, char *lines, int64_t n, int64_t *records,
                                       int64_t *empty_line, GxError *err)
 {
@@ -58,7 +59,7 @@ static GxStatus gx__train_texts_lines(void *user, GxTextPlace *place, char *line
     const int64_t first = place->line;
     GxBadLines bad = GX_ZERO;
     char *text = lines + (place->line == 1 && !strncmp(lines, "\xEF\xBB\xBF", 3) ? 3 : 0);
-    GX_TRY(gx_text_check(place, lines, n, err)); // which moves it on
+    GX_TRY(gx_text_check(place, lines, n, err)); // also advances place
     for (; *text && gx_bad_lines_goes_on(&bad); at.line++) {
         char *end = text + strcspn(text, "\n"), *next = *end ? end + 1 : end;
         GxError e = GX_ZERO;
@@ -78,7 +79,7 @@ static GxStatus gx__train_texts_lines(void *user, GxTextPlace *place, char *line
     return gx_bad_lines_fail(&bad, first, err);
 }
 
-// A table of them.
+// Reads a table of conversations.
 static GxStatus gx__train_texts_table(void *user, const char *path, int64_t *records, GxError *err)
 {
     GxRecords table;
@@ -109,7 +110,7 @@ static GxStatus gx__train_texts_all(const GxTrainText *x, GxCorpusReader *r, GxE
 
 GxStatus gx_train_texts_read(const GxTrainText *x, const char *path, const GxLogger *log, GxError *err)
 {
-    const GxTokenizer bytes = gx_tokenizer_bytes(); // which nothing is encoded with
+    const GxTokenizer bytes = gx_tokenizer_bytes(); // not used for encoding
     GxCorpusTaker taker = {NULL, NULL, gx__train_texts_take, (void *)(uintptr_t)x};
     GxCorpusReader r;
     if (!gx_corpus_has_documents(path)) {

@@ -1,5 +1,5 @@
-// wordpiece_train.h: a WordPiece vocabulary from text: pairs of pieces that stand beside each other most often become a
-// piece, again and again (byte-pair encoding: Sennrich et al. 2016), as in Hugging Face's WordPieceTrainer.
+// wordpiece_train.h: trains a WordPiece vocabulary on text: repeatedly, the most frequent pair of neighbouring pieces
+// becomes one piece (byte-pair encoding: Sennrich et al. 2016), as in Hugging Face's WordPieceTrainer.
 //
 //     static const char *const files[] = {"a.txt", "b.jsonl"};   // or folders: train_texts.h
 //     GxWordPieceTraining how = gx_wordpiece_training(30000);
@@ -8,17 +8,17 @@
 //     GX_TRY(gx_tokenizer_write(&t, "folder", err));
 //
 // The vocabulary is [PAD], [UNK], [CLS], [SEP], [MASK]; the characters of the text by their code points; those that
-// stand inside of words with ## before them; then what was merged, in that order. Words are those of the normaliser,
-// with their counts. Of pairs that are as frequent the one with the smaller ids comes first.
+// occur inside words, with ## before them; then the merged pieces in their order. Words are those of the normaliser,
+// with their counts. Of equally frequent pairs the one with the smaller ids comes first.
 //
-// The result depends on the texts alone. That of `tokenizers` 0.23 does not: it numbers the ## characters in an order
-// that differs from run to run, and with it how pairs that are as frequent are chosen; which characters stay, where
-// limit_alphabet leaves some of equal count out, differs, too (here: the smaller code points stay). All else is the
-// same, so that a vocabulary is one that `tokenizers` could have made.
+// The result depends on the texts only. That of `tokenizers` 0.23 does not: it numbers the ## characters in an order
+// that differs from run to run, which affects the choice between equally frequent pairs; if limit_alphabet leaves out
+// some of several equally frequent characters, this choice differs, too (here the smaller code points are kept).
+// Everything else is the same, so `tokenizers` could have made the same vocabulary.
 //
-// Words of more than max_word characters, which such a tokenizer does not cut into pieces, are left out (`tokenizers`
-// counts them, in a time that grows with the square of their length). A vocab_size that the characters alone exceed is
-// an error (`tokenizers` writes them all the same). What is not UTF-8 text is an error that names file and line.
+// Words of more than max_word characters, which the tokenizer would not split into pieces, are left out (`tokenizers`
+// counts them, in time quadratic in their length). A vocab_size that the characters alone exceed is an error
+// (`tokenizers` writes them anyway). Text that is not UTF-8 is an error that names file and line.
 //
 // Memory: the distinct words and their pairs (merge_train.h). 10 MB of English take a few seconds.
 #ifndef GX_WORDPIECE_TRAIN_H
@@ -28,13 +28,13 @@
 GX_BEGIN
 
 typedef struct {
-    int64_t vocab_size;     // where merging ends; at least the special tokens and the characters
-    int64_t min_frequency;  // of a pair that is merged
-    int64_t limit_alphabet; // characters that stay, the most frequent ones; 0: all
-    int64_t max_word;       // characters; longer words become [UNK], and train nothing
+    int64_t vocab_size;     // where merging ends; at least the number of special tokens and characters
+    int64_t min_frequency;  // the least frequency of a merged pair
+    int64_t limit_alphabet; // how many characters are kept, the most frequent ones; 0: all
+    int64_t max_word;       // characters; longer words become [UNK], and are not trained on
     GxBertNormalizer normalizer;
-    int64_t *too_long;   // how many words were left out for that; NULL: nobody asks
-    const GxLogger *log; // of what is to be said of the files; NULL: silence
+    int64_t *too_long;   // the number of words that were left out for that; may be NULL
+    const GxLogger *log; // for warnings about the files; NULL: silence
 } GxWordPieceTraining;
 // min_frequency 2, limit_alphabet 1000, max_word 100, lower case
 GxWordPieceTraining gx_wordpiece_training(int64_t vocab_size);
@@ -54,7 +54,7 @@ typedef struct {
     const GxWordPieceTraining *how;
     GxMergeTraining m; // its symbols are characters at first
     GxCharacters c, spare;
-    int64_t letters; // characters that stay
+    int64_t letters; // characters that are kept
     GxWordPiece v;
     GxError *err;
 } gx__Training;
@@ -73,7 +73,7 @@ GxWordPieceTraining gx_wordpiece_training(int64_t vocab_size)
 
 // ---- words ---------------------------------------------------------------------------------------------------------
 
-// A text that ends with white space, which no rule looks across.
+// Counts the words of a text that ends with white space, which no rule looks across.
 static GxStatus gx__train_take(void *user, const char *text, int64_t bytes, GxError *err)
 {
     gx__Training *x = (gx__Training *)user;
@@ -92,7 +92,7 @@ static GxStatus gx__train_take(void *user, const char *text, int64_t bytes, GxEr
 typedef struct {
     uint32_t c;
     int64_t count;
-    int32_t id, inside; // as a word's first piece, and behind ##; -1: not yet
+    int32_t id, inside; // as the first piece of a word, and after ##; -1: not yet
 } gx__TrainLetter;
 
 static int gx__train_by_count(const void *a, const void *b)
@@ -115,7 +115,7 @@ static GxStatus gx__train_add_letter(gx__Training *x, uint32_t c, int is_inside,
     return gx_wordpiece_add(&x->v, *id, piece, bytes, GX_PIECE_MODEL, x->err);
 }
 
-// Words become ids in the place of characters; those of letters that were left out are gone from them.
+// Replaces the characters of words by ids. Characters that are not in the alphabet are removed from them.
 static GxStatus gx__train_spell(gx__Training *x, gx__TrainLetter *const *letter)
 {
     for (int64_t i = 0; i < x->m.words; i++) {
@@ -138,7 +138,7 @@ static GxStatus gx__train_letters(gx__Training *x, gx__TrainLetter *found, int64
     x->letters = n;
     for (int64_t i = 0; i < n; i++) GX_TRY(gx__train_add_letter(x, found[i].c, 0, &found[i].id));
     for (int64_t i = 0; i < n; i++) letter[found[i].c] = &found[i];
-    for (int64_t i = 0; i < x->m.words; i++) // which of them stand inside of words
+    for (int64_t i = 0; i < x->m.words; i++) // marks characters that occur inside words
         for (int32_t k = 1; k < x->m.word[i].n; k++) {
             gx__TrainLetter *l = letter[x->m.symbol[x->m.word[i].at + k]];
             if (l) l->inside = -2;
@@ -173,7 +173,7 @@ static GxStatus gx__train_alphabet(gx__Training *x)
 
 // ---- merging -------------------------------------------------------------------------------------------------------
 
-// The piece of both, which may be there already: made of other two.
+// The piece of both, which may exist already, made from other two.
 static GxStatus gx__train_join(void *user, int32_t a, int32_t b, int32_t *both)
 {
     gx__Training *x = (gx__Training *)user;

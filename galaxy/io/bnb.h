@@ -1,15 +1,15 @@
-// bnb.h: quantised matrices (base/quantized.h) in safetensors files, as the Python package bitsandbytes stores them. Of
-// a matrix X.weight [rows,cols] with n elements the file has
+// bnb.h: quantised matrices (base/quantized.h) in safetensors files, as the Python package bitsandbytes stores them.
+// For a matrix X.weight [rows,cols] with n elements the file has
 //
 //     int8   X.weight                        I8 [rows,cols]
 //            X.SCB                           F32 [rows]
-//            X.weight_format                 U8 []           0: rows behind each other
+//            X.weight_format                 U8 []           0: row by row
 //     NF4    X.weight                        U8 [ceil(n/2),1]
 //            .quant_map                      F32 [16]
 //            .absmax                         F32 [blocks]    doubled: U8
-//            .nested_quant_map               F32 [256]       doubled alone
-//            .nested_absmax                  F32 [groups]    doubled alone
-//            .quant_state.bitsandbytes__nf4  U8: JSON, which alone knows the shape, the type of the values, the offset
+//            .nested_quant_map               F32 [256]       doubled only
+//            .nested_absmax                  F32 [groups]    doubled only
+//            .quant_state.bitsandbytes__nf4  U8: JSON with the shape, the type of the values, the offset
 //
 // where a name that begins with a point follows X.weight.
 //
@@ -20,8 +20,8 @@
 //         GX_TRY(gx_bnb_read(&file, name, &w, err));
 //     }
 //
-// Blocks of 64 with scales in groups of 256 are read, with the values of quantized.h: other sizes, other values and fp4
-// are refused by name. A scale that is not finite is refused, too.
+// Supported are blocks of 64 with scales in groups of 256, and the values of quantized.h; other sizes, other values and
+// fp4 are refused by name, and so are scales that are not finite.
 #ifndef GX_BNB_H
 #define GX_BNB_H
 #include "../base/quantized.h"
@@ -30,32 +30,33 @@
 GX_BEGIN
 
 typedef struct {
-    int is_quantized; // 0: the file has X.weight as any other tensor, or not at all; the rest is not set
+    int is_quantized; // 0: X.weight is an ordinary tensor, or not in the file; the other fields are not set
     GxQuantKind kind;
     int64_t rows, cols;
-    GxDtype dtype; // that the values had: F32, BF16 or F16; of int8 the file does not say: F32
+    GxDtype dtype; // of the values before: F32, BF16 or F16; F32 for int8, for which the file does not say
     float offset;  // of doubled scales
 } GxBnbMatrix;
 
 // name: X.weight
 GxStatus gx_bnb_find(const GxSafetensors *s, const char *name, GxBnbMatrix *m, GxError *err);
-// Its parts into the host's memory; w has the kind and the shape that were found.
+// Reads the parts of a matrix to the host's memory. w must have the kind and the shape that were found.
 GxStatus gx_bnb_read(const GxSafetensors *s, const char *name, const GxQuantized *w, GxError *err);
 
-// The same in pieces: all but the codes; and the codes of elements [first, first + n), where `first` begins a byte.
+// The same in pieces: everything but the codes; and the codes of elements [first, first + n), where `first` must be the
+// first element of a byte.
 GxStatus gx_bnb_read_scales(const GxSafetensors *s, const char *name, const GxQuantized *w, GxError *err);
 GxStatus gx_bnb_read_codes(const GxSafetensors *s, const char *name, const GxQuantized *w, int64_t first, int64_t n,
                            uint8_t *codes, GxError *err);
-// 1: `name` is what belongs to a matrix of the file, X.weight.absmax or X.SCB, and not the matrix itself.
+// 1: `name` is a part of a matrix in the file, such as X.weight.absmax or X.SCB, and not the matrix itself.
 int gx_bnb_is_part(const GxSafetensors *s, const char *name);
-// Of config.json its quantization_config: GX_OK where it is missing or null, or says what is read here; go by the
-// tensors then.
+// Checks the quantization_config of config.json: GX_OK if it is missing or null, or describes what is supported here;
+// the tensors then tell which matrices are quantised.
 GxStatus gx_bnb_check_config(const GxJson *config, const char *path, const GxLogger *log, GxError *err);
 extern const GxJsonKeys gx_bnb_config_keys;
 
 enum { GX_BNB_ENTRIES = 6 };
-// The entries of a matrix for gx_safetensors_create; returns how many, 0: an error. w in host memory: of doubled scales
-// the offset is part of a text, whose length is needed here.
+// The entries of a matrix for gx_safetensors_create. Returns their number; 0: an error. w must be in host memory: with
+// doubled scales the offset is written as text, whose length is needed here.
 int gx_bnb_entries(GxSafetensorsEntry entry[GX_BNB_ENTRIES], const char *name, const GxQuantized *w, GxDtype dtype,
                    GxError *err);
 GxStatus gx_bnb_write(GxSafetensorsWriter *to, const char *name, const GxQuantized *w, GxDtype dtype, GxError *err);
@@ -75,7 +76,7 @@ enum { GX__BNB_STATE = 4096 }; // bytes of the JSON of a matrix
 
 static const struct {
     GxDtype type;
-    const char *name; // of PyTorch
+    const char *name; // in PyTorch
 } gx__bnb_types[] = {{GX_F32, "float32"}, {GX_BF16, "bfloat16"}, {GX_F16, "float16"}};
 
 static int gx__bnb_type_named(const char *name) // -1: no such type
@@ -91,7 +92,7 @@ static const char *gx__bnb_type_name(GxDtype type) // NULL: values of this type 
     return NULL;
 }
 
-// X.SCB and X.weight_format stand beside X.weight, all others behind it.
+// X.SCB and X.weight_format replace the last part of X.weight, all others are appended to it.
 static void gx__bnb_name(char out[GX_SAFETENSORS_NAME], const char *name, const char *part)
 {
     const int beside = !strcmp(part, ".SCB") || !strcmp(part, ".weight_format");
@@ -181,7 +182,7 @@ GxStatus gx_bnb_find(const GxSafetensors *s, const char *name, GxBnbMatrix *m, G
     return GX_OK;
 }
 
-// All bytes of a part, of this type and no more or fewer.
+// Reads all bytes of a part, which must have this type and this size.
 static GxStatus gx__bnb_take(const GxSafetensors *s, const char *name, const char *part, GxDtype type, int64_t bytes,
                              void *to, GxError *err)
 {
@@ -226,7 +227,7 @@ static GxStatus gx__bnb_read_nf4(const GxSafetensors *s, const char *name, const
 }
 static GxStatus gx__bnb_read_int8(const GxSafetensors *s, const char *name, const GxQuantized *w, GxError *err)
 {
-    unsigned char format = 0; // where it is missing, too
+    unsigned char format = 0; // the default if it is missing
     if (gx__bnb_part(s, name, ".weight_format"))
         GX_TRY(gx__bnb_take(s, name, ".weight_format", GX_U8, 1, &format, err));
     if (format != 0)
@@ -243,7 +244,7 @@ GxStatus gx_bnb_read_codes(const GxSafetensors *s, const char *name, const GxQua
     const GxSafetensorsEntry *e = gx_safetensors_find(s, name);
     GX_TRY(gx__bnb_check_codes(e, name, w, err));
     const int64_t from = is_int8 ? first : first / 2, bytes = is_int8 ? n : gx_ceil_div(n, 2),
-                  size = e->bytes / e->elements; // of NF4 any type that makes as many bytes
+                  size = e->bytes / e->elements; // NF4: any type with as many bytes
     if (from % size || bytes % size)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s is of type %s, of which codes [%ld, %ld) are no whole number", name,
                        e->dtype_name, (long)first, (long)(first + n));
@@ -291,7 +292,7 @@ int gx_bnb_is_part(const GxSafetensors *s, const char *name)
     return 0;
 }
 
-// What stands in the tensors themselves is read there.
+// What the tensors themselves say is read from them.
 static const GxJsonKey gx__bnb_config_keys[] = {
     {"quant_method", GX_KEY_READ, NULL},
     {"load_in_4bit", GX_KEY_READ, NULL},
@@ -364,7 +365,7 @@ static GxStatus gx__bnb_state_text(const GxQuantized *w, GxDtype dtype, char **t
     return status;
 }
 
-// shape: second 0: of one dimension; first 0, too: a scalar
+// shape: if the second number is 0, one dimension; if both are, a scalar
 static int gx__bnb_entry(GxSafetensorsEntry *entry, int n, const char *name, const char *part, GxDtype type,
                          int64_t first, int64_t second)
 {

@@ -1,18 +1,18 @@
-// claim.h: the output of a tool, a file or a folder that one process makes: nothing may be there before, and no other
-// process may make it at the same time.
+// claim.h: claims the output of a tool, a file or a folder: it must not exist before, and no other process may make it
+// at the same time.
 //
 //     GxClaim claim;
-//     GX_TRY(gx_claim_folder(&claim, "out/model", err));       // refused: something is there, or another is making it
+//     GX_TRY(gx_claim_folder(&claim, "out/model", err));       // fails if it exists, or another process is making it
 //     GxStatus status = …write files into claim.folder…;
-//     GX_TRY(gx_claim_publish(&claim, status, err));           // or removes what was written, where it has failed
+//     GX_TRY(gx_claim_publish(&claim, status, err));           // or removes what was written, if status is an error
 //
 //     GX_TRY(gx_claim_file(&claim, "out/model.gguf", err));
 //     …a new file (files.h)…
 //     gx_claim_end(&claim);
 //
-// The claim is a lock on a file beside the output, out/model.gx-lock, which names its holder and is removed in the end.
-// It ends with the process: a file that a killed program left is taken over by the next one. On a file system without
-// locks there is none. A run's folder needs no claim, since the run locks the folder itself (run/output.h).
+// A claim is a lock on a file beside the output, out/model.gx-lock, which names its holder and is removed at the end.
+// It ends with the process: the next program takes over a file that a killed one has left. On a file system without
+// locks there is no protection. A run's folder needs no claim, since the run locks the folder itself (run/output.h).
 #ifndef GX_CLAIM_H
 #define GX_CLAIM_H
 #include "folder.h"
@@ -22,16 +22,18 @@ GX_BEGIN
 
 typedef struct {
     int is_held, fd;
-    char path[GX_PATH];                    // of the lock
-    char output[GX_PATH], folder[GX_PATH]; // of a folder: its name, and the temporary one (folder.h) to write into
+    char path[GX_PATH]; // of the lock
+    // for a folder: its path, and that of the temporary one (folder.h) to write into
+    char output[GX_PATH], folder[GX_PATH];
 } GxClaim;
 
-// For --output_file: nothing may have that name, and the folder that it lies in must be there.
+// For --output_file: the path must not exist, its folder must.
 GxStatus gx_claim_file(GxClaim *c, const char *path, GxError *err);
 void gx_claim_end(GxClaim *c);
-// For --output_dir: an empty folder, or nothing. Makes the folders that it lies in.
+// For --output_dir: the path must be an empty folder or not exist. Makes its parent folders.
 GxStatus gx_claim_folder(GxClaim *c, const char *path, GxError *err);
-// status: of what was written; returned if it is an error, else that of publishing. Ends the claim.
+// status: the result of writing, which is returned if it is an error; otherwise publishes, and returns the result of
+// that. Ends the claim.
 GxStatus gx_claim_publish(GxClaim *c, GxStatus status, GxError *err);
 
 GX_END
@@ -55,7 +57,7 @@ static GxStatus gx__claim_need_no_file(const char *path, GxError *err)
     return GX_FAIL(err, GX_ERR_ARGUMENT, "%s already exists; choose another --output_file, or remove it", path);
 }
 
-// "process 1234 on node1", as the holder has written it.
+// The error, which quotes the holder: "process 1234 on node1".
 static GxStatus gx__claim_refuse(const GxClaim *c, const char *output, const char *option, GxError *err)
 {
     char holder[200] = "";
@@ -69,13 +71,13 @@ static GxStatus gx__claim_refuse(const GxClaim *c, const char *output, const cha
 static void gx__claim_write_holder(const GxClaim *c)
 {
     char host[65] = "", line[120];
-    GxError ignored = GX_ZERO; // only the message to others lacks it then
+    GxError ignored = GX_ZERO; // affects only the message that others get
     gethostname(host, sizeof host - 1);
     const int n = snprintf(line, sizeof line, "process %ld on %s\n", (long)getpid(), host);
     if (ftruncate(c->fd, 0) == 0) gx_file_write_at(c->fd, c->path, line, n, 0, &ignored);
 }
 
-// 1: the file that is locked still has its name; the one who held it before may have removed it meanwhile.
+// 1: the locked file still has its name; its previous holder may have removed it meanwhile.
 static int gx__claim_is_named(const GxClaim *c)
 {
     struct stat locked, named;
@@ -106,7 +108,7 @@ static GxStatus gx__claim_lock(GxClaim *c, const char *output, const char *optio
 void gx_claim_end(GxClaim *c)
 {
     if (!c->is_held) return;
-    unlink(c->path); // while it is locked: whoever opened the old file sees that it has lost its name
+    unlink(c->path); // while it is locked: a process that has opened the old file sees that its name is gone
     close(c->fd);
     c->is_held = 0;
 }
@@ -115,7 +117,8 @@ GxStatus gx_claim_file(GxClaim *c, const char *path, GxError *err)
 {
     GX_TRY(gx__claim_need_no_file(path, err));
     GX_TRY(gx__claim_lock(c, path, "--output_file", err));
-    const GxStatus status = gx__claim_need_no_file(path, err); // again: another process may have just finished it
+    // checked again: another process may have just finished it
+    const GxStatus status = gx__claim_need_no_file(path, err);
     if (status != GX_OK) gx_claim_end(c);
     return status;
 }
@@ -129,7 +132,7 @@ GxStatus gx_claim_folder(GxClaim *c, const char *path, GxError *err)
     GX_TRY(gx_folder_make(parent, err));
     GX_TRY(gx__claim_lock(c, path, "--output_dir", err));
     snprintf(c->output, sizeof c->output, "%s", name);
-    GxStatus status = gx_folder_need_empty(path, err); // again, under the lock
+    GxStatus status = gx_folder_need_empty(path, err); // checked again, under the lock
     if (status == GX_OK) status = gx_publish_begin(path, c->folder, err);
     if (status != GX_OK) gx_claim_end(c);
     return status;

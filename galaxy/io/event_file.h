@@ -1,9 +1,9 @@
-// event_file.h: event files, which TensorBoard shows, written without a library: scalars of a step, a text, and where a
-// run that goes on begins again.
+// event_file.h: writes event files for TensorBoard without a library: the scalars of a step, texts, and the step at
+// which a resumed run restarts.
 //
 //     GxEventFile f = GX_ZERO;
 //     GX_TRY(gx_event_file_open(&f, "out/runs", err));  // out/runs/2026-01-31_23-59-59_host/events.out.tfevents.…
-//     GX_TRY(gx_event_start(&f, 101, err));             // earlier files of the folder are void from step 101 on
+//     GX_TRY(gx_event_start(&f, 101, err));             // events of earlier files from step 101 on become void
 //     const GxEventScalar scalars[] = {{"train/loss", 1.5}, {"train/learning_rate", 1e-3}};
 //     GX_TRY(gx_event_scalars(&f, 110, scalars, 2, err));
 //     gx_event_file_close(&f);
@@ -13,9 +13,9 @@
 // and one of file_version 3, summary 5, session_log 7. A Summary has a Value 1 for each scalar (tag 1, simple_value 2),
 // or for a text (tag 1, metadata 9, tensor 8).
 //
-// Each call makes one record and one write, so that TensorBoard sees it at once, and a process that is killed leaves
-// nothing torn but perhaps its last record, before which a reader stops. What cannot be written is taken back and lost:
-// the file ends with the record before, and the next call begins there.
+// Each call makes one record and one write, so that TensorBoard sees it at once. A killed process can leave only its
+// last record incomplete, and readers stop before it. A record that cannot be written is removed and lost: the file
+// ends with the previous one, and the next call continues there.
 //
 // It does not write histograms, images, or graphs, and it does not sync: after a crash of the machine the end may be
 // missing.
@@ -29,27 +29,28 @@ GX_BEGIN
 typedef struct {
     int is_open, fd;
     char path[GX_PATH];
-    int64_t bytes; // whole records
+    int64_t bytes; // of complete records
 } GxEventFile;
 typedef struct {
     const char *tag; // "train/loss"
     double value;    // written as fp32
 } GxEventScalar;
 
-// Makes a new file in the folder of `runs` (which is made, too) where the last one is, or in a new folder that is named
-// after date and host. Its name is behind theirs in order.
+// Makes a new file, in the folder in `runs` that has the newest one, or in a new folder named after date and host
+// (`runs` is made, too). Its name follows the others in alphabetical order.
 GxStatus gx_event_file_open(GxEventFile *f, const char *runs, GxError *err);
-void gx_event_file_close(GxEventFile *f); // also of one that is all zero
-// If a file is not open, the next three do nothing.
-// Each file begins with it: readers take the first one of a folder for the beginning, and only further ones as above.
+void gx_event_file_close(GxEventFile *f); // accepts a struct of zeros
+// If a file is not open, the next three do nothing. Each file must begin with it: in a folder readers take the first
+// one as the beginning, and only later ones as restarts.
 GxStatus gx_event_start(GxEventFile *f, int64_t step, GxError *err);
 GxStatus gx_event_scalars(GxEventFile *f, int64_t step, const GxEventScalar *scalar, int n, GxError *err);
 GxStatus gx_event_text(GxEventFile *f, int64_t step, const char *tag, const char *text, int64_t bytes, GxError *err);
-// Removes the files that this header made in the folders of `runs`, and those that are then empty. Other files stay.
+// Removes the files that this header has made in the folders of `runs`, and folders that are then empty. Other files
+// are kept.
 GxStatus gx_event_files_remove(const char *runs, GxError *err);
 
 uint32_t gx_crc32c(const void *data, int64_t bytes);
-uint32_t gx_crc32c_mask(uint32_t crc); // so that a sum over data with sums in them is no sum of theirs
+uint32_t gx_crc32c_mask(uint32_t crc); // so that checksums of data that contain checksums remain useful
 
 GX_END
 #endif
@@ -67,10 +68,10 @@ GX_END
 #include "folder.h"
 
 #define GX__EVENT_PREFIX "events.out.tfevents."
-#define GX__EVENT_SUFFIX ".galaxy" // tells them from those of other programs
+#define GX__EVENT_SUFFIX ".galaxy" // distinguishes them from files of other programs
 enum { GX__EVENT_HOST = 80 };
 
-// ---- the sum -------------------------------------------------------------------------------------------------------
+// ---- the checksum --------------------------------------------------------------------------------------------------
 
 uint32_t gx_crc32c(const void *data, int64_t bytes)
 {
@@ -87,7 +88,7 @@ uint32_t gx_crc32c_mask(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282E
 
 // ---- protocol buffers ----------------------------------------------------------------------------------------------
 
-typedef struct { // grows; without memory it stays what it was, and is_whole becomes 0
+typedef struct { // grows; if memory runs out, it is unchanged, and is_whole becomes 0
     unsigned char *at;
     int64_t n, room;
     int is_missing;
@@ -167,7 +168,7 @@ static void gx__event_string(gx__EventBytes *b, int field, const char *text)
     gx__event_bytes(b, field, text, (int64_t)strlen(text));
 }
 
-static void gx__event_message(gx__EventBytes *b, int field, gx__EventBytes *inner) // and frees it
+static void gx__event_message(gx__EventBytes *b, int field, gx__EventBytes *inner) // and frees `inner`
 {
     b->is_missing |= inner->is_missing;
     gx__event_bytes(b, field, inner->at, inner->n);
@@ -189,12 +190,13 @@ static GxStatus gx__event_write(GxEventFile *f, const gx__EventBytes *event, GxE
                           ? GX_FAIL(err, GX_ERR_MEMORY, "no memory for a record of %s", f->path)
                           : gx_file_write_at(f->fd, f->path, record.at, record.n, f->bytes, err);
     if (status == GX_OK) f->bytes += record.n;
-    else if (ftruncate(f->fd, (off_t)f->bytes) != 0) status = gx_error_code(err); // a reader stops before what is torn
+    // readers stop before an incomplete record
+    else if (ftruncate(f->fd, (off_t)f->bytes) != 0) status = gx_error_code(err);
     free(record.at);
     return status;
 }
 
-// An Event of this moment whose `field` is this message, which is freed.
+// Writes an Event with the current time, whose `field` is this message. Frees the message.
 static GxStatus gx__event_add(GxEventFile *f, int64_t step, int field, gx__EventBytes *message, GxError *err)
 {
     gx__EventBytes event = GX_ZERO;
@@ -256,7 +258,7 @@ static int gx__event_is_ours(const GxFolderEntry *e)
            gx_text_stem(e->name, GX__EVENT_SUFFIX) > 0;
 }
 
-// *newest: the time in the name of the newest of our files in the folder; -1: there is none.
+// *newest: the time in the name of our newest file in the folder; -1: none.
 static GxStatus gx__event_newest_file(const char *folder, int64_t *newest, GxError *err)
 {
     GxFolder list;
@@ -269,7 +271,7 @@ static GxStatus gx__event_newest_file(const char *folder, int64_t *newest, GxErr
     return GX_OK;
 }
 
-// The folder in `runs` that has the newest of our files; "": none has any.
+// The folder in `runs` with our newest file; "": none.
 static GxStatus gx__event_newest_folder(const char *runs, char folder[GX_PATH], int64_t *newest, GxError *err)
 {
     GxFolder list;
@@ -309,7 +311,7 @@ static GxStatus gx__event_new_folder(const char *runs, time_t now, const char *h
     return gx_folder_make(folder, err);
 }
 
-// TensorBoard reads the files of a folder in the order of their names, so that the time in it goes up.
+// TensorBoard reads the files of a folder in the order of their names, so the time in the name must increase.
 GxStatus gx_event_file_open(GxEventFile *f, const char *runs, GxError *err)
 {
     char folder[GX_PATH], host[GX__EVENT_HOST], name[GX__EVENT_HOST + 120];

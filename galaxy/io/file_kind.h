@@ -1,14 +1,13 @@
-// file_kind.h: what a file is that was given as a text, as records or as prompts, by its first bytes and by the end of
-// its name. What is something else (compressed, a table of another program, a model, a picture) is refused by what it
-// is, with what to do: it would be trained as the bytes that it happens to have.
+// file_kind.h: recognises, by its first bytes and the end of its name, what a file is that was given as a text, as
+// records or as prompts. Files of other kinds (compressed, a table of another program, a model, a picture) are refused
+// with their kind and advice; otherwise a model would be trained on their raw bytes.
 //
 //     GX_TRY(gx_file_check_kind("texts.txt", GX_FILE_AS_TEXT, err));
-//     gx_file_warn_of_kind("texts.txt", 1, log);          // what is read, though it may not be what was meant
+//     gx_file_warn_of_kind("texts.txt", 1, log);          // can be read, but may not be what was meant
 //
-// Every reader of texts and records asks here, where it opens a file. A name decides as well as bytes do: a .gz that
-// was unpacked under its old name is refused, too. Bytes that a text could begin with count where the file also has
-// others that no text has. What it is not is a check that the text is UTF-8 (files.h), or the records what they should
-// be.
+// Every reader of texts and records calls this when it opens a file. The name is enough to refuse a file: a .gz that
+// was unpacked under its old name is refused, too. First bytes that a text could also begin with count only if the file
+// also has bytes that no text has. This does not check that a text is UTF-8 (files.h), or that records are valid.
 #ifndef GX_FILE_KIND_H
 #define GX_FILE_KIND_H
 #include "../base/log.h"
@@ -16,29 +15,29 @@ GX_BEGIN
 
 typedef enum {
     GX_FILE_AS_CORPUS, // a text, or a file of tokens
-    GX_FILE_AS_TEXT,   // a text that is learned from: no table, no records of JSON
+    GX_FILE_AS_TEXT,   // a text to train on: not a table, not JSON records
     GX_FILE_AS_LINES,  // JSON lines
     GX_FILE_AS_TABLE,  // .csv, .tsv or JSON lines
-    GX_FILE_AS_IT_IS   // a text that is taken as it stands, such as a prompt: a table is one, too
+    GX_FILE_AS_IT_IS   // a text that is taken literally, such as a prompt; it may be a table
 } GxFileUse;
 
-enum { GX_FILE_HEAD = 512 }; // bytes by which a file is known
+enum { GX_FILE_HEAD = 512 }; // the bytes by which a file is recognised
 
-// What is learned from, for messages: GX_FILE_AS_CORPUS, and the members that records have.
+// What can be trained on, for messages: GX_FILE_AS_CORPUS, and the members of records.
 #define GX_FILE_CORPORA                                                                                                \
     ".txt, or another text file; .jsonl, .csv or .tsv, whose records have text, prompt and completion, or "            \
     "instruction and output, in .jsonl also messages or conversations; a folder of .txt and .jsonl files; or a file "  \
     "of tokens"
 
-// GX_ERR_UNSUPPORTED where the file is something else than its use asks for. What is no regular file, or cannot be
-// read, passes: who reads it says why.
+// GX_ERR_UNSUPPORTED if the file is not what its use requires. A path that is not a regular file, or cannot be read,
+// passes: its reader reports the error.
 GxStatus gx_file_check_kind(const char *path, GxFileUse use, GxError *err);
-// The same of its first n bytes, of which GX_FILE_HEAD are enough: of a pipe.
+// The same for a pipe, by its first n bytes, of which GX_FILE_HEAD are enough.
 GxStatus gx_file_check_head(const char *path, const char *head, int64_t n, GxFileUse use, GxError *err);
-// 1: its name ends as that of a file of some other kind.
+// 1: the name ends like that of a file of another kind.
 int gx_file_is_other(const char *name);
-// For what is read as a text: warns where it looks like records of JSON; and, if bytes are tokens (where they are not,
-// these are errors of who reads it), where it has bytes of value 0, or is no UTF-8.
+// For a file that is read as a text: warns if it looks like JSON records, and, if bytes are tokens, if it contains
+// bytes of value 0 or is not UTF-8 (other tokenizers' readers report these as errors).
 void gx_file_warn_of_kind(const char *path, int is_bytes, const GxLogger *log);
 
 GX_END
@@ -52,24 +51,24 @@ GX_END
 #include <unistd.h>
 #include "files.h"
 
-// Where a kind is read after all.
+// Uses for which a kind is accepted.
 enum { GX__FILE_TOKENS = 1 << GX_FILE_AS_CORPUS, GX__FILE_TABLE = 1 << GX_FILE_AS_TABLE };
 enum { GX__FILE_PLAIN = 1 << GX_FILE_AS_IT_IS };
-enum { GX__FILE_PACKED = 1 << 8 }; // of no use: other files are in it
+enum { GX__FILE_PACKED = 1 << 8 }; // for no use: it contains other files
 
 #define GX__FILE_JSON_LINES(read)                                                                                      \
     "write it as JSON lines, in Python: pandas." read "(FILE).to_json(NEW.jsonl, orient=\"records\", lines=True)"
 static const char gx__file_only_text[] = "only text is read";
 static const char gx__file_page[] = "extract the text from it, or put it into a JSON record to learn its tags, too";
 
-// The first row that fits says it. bytes: what stands at `at`; words: 1: a text could begin so, too; taken: where it is
-// read after all, and GX__FILE_PACKED.
+// The first row that matches decides. bytes: the bytes at `at`; words: 1: a text could begin like this, too; taken:
+// uses for which it is accepted, and GX__FILE_PACKED.
 static const struct {
     const char *what, *endings, *bytes;
     int n, at, words, taken;
     const char *to_do;
 } gx__file_kinds[] = {
-    // names that say more than the bytes
+    // names that are more specific than the bytes
     {"a NumPy archive", "npz", NULL, 0, 0, 0, 0, "write its texts as a .txt or .jsonl"},
     {"a word processor document", "docx|odt|rtf|doc|epub", NULL, 0, 0, 0, 0, "save its text as UTF-8"},
     {"a spreadsheet", "xlsx|xls|ods", NULL, 0, 0, 0, 0, GX__FILE_JSON_LINES("read_excel")},
@@ -101,7 +100,7 @@ static const struct {
     {"a TFRecord file", "tfrecord|tfrecords", NULL, 0, 0, 0, 0, "write it as JSON lines"},
     {"a table", "csv|tsv", NULL, 0, 0, 0, GX__FILE_TABLE | GX__FILE_PLAIN,
      "write its texts into a .txt file, or as JSON lines: {\"text\": \"...\"} in each line"},
-    // what Python and others keep
+    // data of Python and others
     {"a NumPy array", "npy", "\x93NUMPY", 6, 0, 0, 0, "files of tokens are made by ./tokenize --corpus"},
     {"a Python pickle", "pkl|pickle|joblib", "\x80\x02", 2, 0, 0, 0, "write its texts as JSON lines"},
     {"a Python pickle", NULL, "\x80\x03", 2, 0, 0, 0, "write its texts as JSON lines"},
@@ -115,7 +114,7 @@ static const struct {
      "--train_data of train_llama takes it"},
     {"the weights of a model", "safetensors", "\0\0\0{\"", 5, 5, 0, 0, gx__file_only_text},
     {"a GGUF model", "gguf", "GGUF", 4, 0, 1, 0, gx__file_only_text},
-    // what is no text
+    // not texts
     {"a PDF", "pdf", "%PDF-", 5, 0, 0, 0, "extract its text with pdftotext"},
     {"an office document", NULL, "\xD0\xCF\x11\xE0", 4, 0, 0, 0, "save its text as UTF-8"},
     {"a picture", "png|jpg|jpeg|gif|webp|bmp|tif|tiff", "\x89PNG", 4, 0, 0, 0, gx__file_only_text},
@@ -144,7 +143,7 @@ enum { GX__FILE_KINDS = sizeof gx__file_kinds / sizeof *gx__file_kinds };
 
 // ---- by name -------------------------------------------------------------------------------------------------------
 
-static const char *gx__file_ending(const char *path) // behind its last dot; "": there is none
+static const char *gx__file_ending(const char *path) // after its last dot; "": none
 {
     const char *name = gx_path_name(path), *dot = strrchr(name, '.');
     return dot && dot > name ? dot + 1 : "";
@@ -169,7 +168,7 @@ int gx_file_is_other(const char *name) { return gx__file_kind_by_name(name) >= 0
 
 // ---- by bytes ------------------------------------------------------------------------------------------------------
 
-static int gx__file_is_control(unsigned char c) // which no text has
+static int gx__file_is_control(unsigned char c) // which texts do not have
 {
     return c < 32 && !strchr("\b\t\n\v\f\r\x1B", c ? c : 1);
 }
@@ -194,7 +193,7 @@ static int gx__file_kind_by_bytes(const char *head, int64_t n)
 
 // ---- refusing ------------------------------------------------------------------------------------------------------
 
-// is_doubtful: its name says so, and its bytes do not.
+// is_doubtful: its name matches, its bytes do not.
 static GxStatus gx__file_refuse(const char *path, int kind, const char *by, int is_doubtful, GxFileUse use,
                                 GxError *err)
 {
@@ -205,13 +204,14 @@ static GxStatus gx__file_refuse(const char *path, int kind, const char *by, int 
                    gx__file_kinds[kind].to_do, is_doubtful ? ", else rename it" : "");
 }
 
-static int64_t gx__file_spaces(const char *head, int64_t n, int64_t at) // where the next character is
+// where the next character that is not white space is
+static int64_t gx__file_spaces(const char *head, int64_t n, int64_t at)
 {
     while (at < n && head[at] && strchr(" \n\r\t", head[at])) at++;
     return at;
 }
 
-// JSON under a name that says so: as a text its brackets would be learned, and an array of records is no lines of them.
+// Refuses JSON by its name: read as a text, its brackets would be learned, and an array of records is not JSON lines.
 static GxStatus gx__file_refuse_json(const char *path, const char *head, int64_t n, GxFileUse use, GxError *err)
 {
     const char *ending = gx__file_ending(path);
@@ -239,7 +239,7 @@ static GxStatus gx__file_refuse_json(const char *path, const char *head, int64_t
     return GX_OK;
 }
 
-// Tokens under a name of theirs: what has no header would be learned as bytes.
+// Refuses files of tokens by their name: without a header they would be learned as bytes.
 static GxStatus gx__file_refuse_tokens(const char *path, int kind, GxError *err)
 {
     if (kind >= 0 || !gx__file_is_among(gx__file_ending(path), "bin|tokens")) return GX_OK;
@@ -263,7 +263,7 @@ GxStatus gx_file_check_head(const char *path, const char *head, int64_t n, GxFil
     return gx__file_refuse_tokens(path, bytes, err);
 }
 
-// How many bytes there are in head[most]; -1: it is no regular file, or cannot be read.
+// Reads the first bytes to head[most]. Returns their number; -1: it is not a regular file, or cannot be read.
 static int64_t gx__file_head(const char *path, char *head, int64_t most)
 {
     int fd;
@@ -285,7 +285,7 @@ GxStatus gx_file_check_kind(const char *path, GxFileUse use, GxError *err)
 
 // ---- warning -------------------------------------------------------------------------------------------------------
 
-// A line that begins with {" and ends with }, and another one that begins so.
+// 1: a line begins with {" and ends with }, and the next one also begins with {".
 static int gx__file_is_json_lines(const char *head, int64_t n)
 {
     const char *end = n > 2 && !memcmp(head, "{\"", 2) ? (const char *)memchr(head, '\n', (size_t)n) : NULL;
@@ -294,7 +294,7 @@ static int gx__file_is_json_lines(const char *head, int64_t n)
     return *last == '}' && (end + 1 == head + n || end[1] == '{');
 }
 
-// The first byte that is none of UTF-8; n: all are. A character may be cut at the end.
+// The first byte that is not UTF-8; n: there is none. The last character may be truncated.
 static int64_t gx__file_first_other(const char *head, int64_t n)
 {
     int64_t at = 0;

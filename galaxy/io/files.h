@@ -1,19 +1,18 @@
-// files.h: a few words for files and folders: whole files in and out, new files that are never half there, folders,
-// hashes.
+// files.h: files and folders: reading and writing whole files, new files that never exist incomplete, folders, hashes.
 //
-// A file gets its name only when it is whole: it is written under a temporary name beside it, synced, then renamed,
-// then the folder is synced; any name that the system takes for the file itself will do. Whatever happens in between
-// (disk full, a signal, a power cut), the name holds the old contents or the new, never a part. Only regular files are
-// read (a named pipe would hang), and only regular files and folders are removed: links are never followed there.
-// What is written is a regular file, too: a device, a pipe or a link that leads nowhere is left alone, and an error. A
-// link to a regular file stays one, and the file that it leads to is the one that is written.
+// A file gets its name only when it is complete: it is written under a temporary name beside it, synced, then renamed,
+// then the folder is synced; every name that the system accepts is possible. Whatever happens in between (disk full, a
+// signal, a power cut), the name has the old contents or the new, never a part. Only regular files are read (a named
+// pipe would hang), and only regular files and folders are removed: links are not followed in removal. Only regular
+// files are written: for a device, a pipe or a broken link, writing is an error and changes nothing. A link to a
+// regular file remains, and the file that it leads to is written.
 //
 //     char *text; int64_t bytes;
 //     GX_TRY(gx_file_read("notes.txt", 1 << 20, &text, &bytes, err));   // text[bytes] == 0
 //     GX_TRY(gx_file_write("copy.txt", text, bytes, err));
 //     free(text);
 //
-// Paths hold at most GX_PATH - 1 bytes, which is what the system takes. POSIX only.
+// Paths have at most GX_PATH - 1 bytes, the system's limit. POSIX only.
 #ifndef GX_FILES_H
 #define GX_FILES_H
 #include "../base/status.h"
@@ -23,45 +22,45 @@ enum { GX_FILE_NAME = 256 };
 
 // Paths.
 GxStatus gx_path_join(char *out, const char *folder, const char *name, GxError *err); // out[GX_PATH]
-// "out/checkpoint-2//": as many of its first bytes as are not slashes at its end; "/" keeps its own. It may be cut
-// there.
+// The bytes of a path without the slashes at its end, as in "out/checkpoint-2//"; "/" keeps its own. The path may be
+// cut there.
 int gx_path_length(const char *path);
-void gx_path_parent(char *out, const char *path); // out[GX_PATH]: the folder that it lies in: "out", of "model" "."
-const char *gx_path_name(const char *path);       // behind its last slash: "model" of "out/model"
+void gx_path_parent(char *out, const char *path); // out[GX_PATH]: its folder: "out" for "out/model", "." for "model"
+const char *gx_path_name(const char *path);       // after its last slash: "model" of "out/model"
 int gx_path_is_file(const char *path);            // a regular file, or a link to one
 int gx_path_is_folder(const char *path);          // a folder, or a link to one
 int gx_path_is_broken(const char *path);          // a link to nothing
 int gx_path_is_plain(const char *name);           // one part of a path: not empty, no '/', not "." or ".."
-// The folder has such a file, or a link to one.
+// 1: the folder has a regular file of this name, or a link to one.
 int gx_folder_has(const char *folder, const char *name);
-// 1: it ends so (".txt"), in whatever case.
+// 1: the path ends with `end` (".txt"), ignoring case.
 int gx_path_has_end(const char *path, const char *end);
 // What is at the path, for a message: "a file", "a folder", "a pipe", "a broken link", …; "nothing". Links are
 // followed.
 const char *gx_path_kind(const char *path);
 
-// Files that exist. Offsets and sizes in bytes; a short read or write is an error.
-// For reading; a regular file; the caller closes fd.
+// Files that exist. Offsets and sizes in bytes; a short read or write is an error. Opens a regular file for reading;
+// the caller closes fd.
 GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes, GxError *err);
-// *fd of such a file becomes that of a copy, which has no name and is gone when it is closed; in /tmp, as tmpfile has
-// it.
+// Replaces *fd of such a file by that of a copy, a file without a name that disappears when it is closed; in /tmp, as
+// by tmpfile.
 GxStatus gx_file_copy_apart(const char *path, int *fd, int64_t bytes, GxError *err);
 GxStatus gx_file_read_at(int fd, const char *path, void *out, int64_t bytes, int64_t offset, GxError *err);
 GxStatus gx_file_write_at(int fd, const char *path, const void *data, int64_t bytes, int64_t offset, GxError *err);
-// Larger than cap: an error; free(*text)
+// A file larger than cap is an error; free(*text)
 GxStatus gx_file_read(const char *path, int64_t cap, char **text, int64_t *bytes, GxError *err);
 GxStatus gx_file_sync(const char *path, GxError *err); // a file or a folder, to the disk
 
-// Refuses a path that no file may be written to: where something else is than a regular file or nothing, and where this
-// program's standard output goes. gx_file_create begins with it; so does whatever opens a file for writing by itself.
+// Refuses a path that must not be written to: it exists and is not a regular file, or it is the file that this
+// program's standard output goes to. gx_file_create calls it; other code that opens a file for writing must, too.
 GxStatus gx_file_check_output(const char *path, GxError *err);
 
-// A new file: create, gx_file_write_at(file.fd, file.path, …), then commit or abandon. After a failed commit nothing is
-// left of it.
+// A new file: create, gx_file_write_at(file.fd, file.path, …), then commit or abandon. A failed commit leaves nothing
+// behind.
 typedef struct {
-    int is_open, fd, folder; // folder: that the file lies in, open
+    int is_open, fd, folder; // folder: the file's folder, open
     char path[GX_PATH];
-    char name[GX_FILE_NAME], temporary[GX_FILE_NAME]; // its name in that folder, and the one until it is committed
+    char name[GX_FILE_NAME], temporary[GX_FILE_NAME]; // its name in that folder, and its name until it is committed
 } GxNewFile;
 GxStatus gx_file_create(GxNewFile *file, const char *path, GxError *err);
 GxStatus gx_file_commit(GxNewFile *file, GxError *err);
@@ -70,9 +69,10 @@ GxStatus gx_file_write(const char *path, const void *data, int64_t bytes, GxErro
 
 GxStatus gx_file_hash(const char *path, uint64_t *hash, int64_t *bytes, GxError *err);
 
-// Text in UTF-8 without a byte of value 0: else an error that names line and byte. text[bytes], which ends with a whole
-// character, is what comes next of the file; text[bytes] itself is readable, and 0 or the next character's first byte.
-typedef struct { // how far the file has been looked at: {path, 1, 0} at its beginning
+// Checks that a text is UTF-8 without bytes of value 0; the error names line and byte. text[bytes] is the next part of
+// the file, and ends with a whole character; the byte after it is readable, and is 0 or the first byte of the next
+// character.
+typedef struct { // how far the file has been checked; {path, 1, 0} at its beginning
     const char *path;
     int64_t line, byte;
 } GxTextPlace;
@@ -90,12 +90,12 @@ typedef struct {
 } GxFolder;
 GxStatus gx_folder_list(GxFolder *folder, const char *path, GxError *err);
 void gx_folder_close(GxFolder *folder);
-GxStatus gx_folder_make(const char *path, GxError *err); // with its parents; one that exists is fine
+GxStatus gx_folder_make(const char *path, GxError *err); // with its parents; may exist already
 // A new folder under TMPDIR, or else /tmp, whose name begins with `name`. path[GX_PATH]
 GxStatus gx_folder_make_temporary(char *path, const char *name, GxError *err);
-// A tree of files and folders; holds it anything else, nothing is removed
+// Removes a tree of files and folders; if it contains anything else, nothing is removed
 GxStatus gx_folder_remove(const char *path, GxError *err);
-// Fails where gx_folder_remove would not remove a folder: something in it is neither a file nor a folder.
+// Fails if gx_folder_remove would not remove the folder, since something in it is neither a file nor a folder.
 GxStatus gx_folder_check_removal(const char *path, GxError *err);
 
 GX_END
@@ -175,7 +175,7 @@ const char *gx_path_kind(const char *path)
     return gx_path_is_broken(path) ? "a broken link" : "nothing";
 }
 
-// A few lines that stand for a large file until it is fetched.
+// 1: a pointer of Git LFS: a few lines in place of a large file that has not been fetched.
 static int gx__files_is_lfs_pointer(int fd, int64_t bytes)
 {
     static const char begin[] = "version https://git-lfs.github.com/spec/";
@@ -186,7 +186,7 @@ static int gx__files_is_lfs_pointer(int fd, int64_t bytes)
 GxStatus gx_file_open(const char *path, int *fd, int64_t *bytes, GxError *err)
 {
     struct stat st;
-    // O_NONBLOCK: a pipe must not hold us up before fstat tells what it is.
+    // O_NONBLOCK: opening a pipe must not block before fstat tells what it is.
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0) return GX_FAIL(err, GX_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     int failed = fstat(*fd, &st) != 0;
@@ -283,7 +283,7 @@ GxStatus gx_file_read(const char *path, int64_t cap, char **text, int64_t *bytes
 
 static GxStatus gx__files_sync_and_close(int fd, const char *path, GxError *err)
 {
-    int failed = fsync(fd) != 0 && errno != EINVAL; // EINVAL: a file system that cannot sync folders
+    int failed = fsync(fd) != 0 && errno != EINVAL; // EINVAL: the file system cannot sync folders
     int reason = errno;
     close(fd);
     if (failed) return GX_FAIL(err, GX_ERR_IO, "cannot sync %s: %s", path, strerror(reason));
@@ -326,20 +326,20 @@ GxStatus gx_file_check_output(const char *path, GxError *err)
                        "%s is %s, which cannot be written to; expected a regular file, or no file of that name: choose "
                        "another name or folder",
                        path, kind);
-    for (int fd = 1; fd <= 2; fd++) // what is printed from now on would be lost with the old file
+    for (int fd = 1; fd <= 2; fd++) // later output would be lost with the old file
         if (fstat(fd, &own) == 0 && own.st_dev == st.st_dev && own.st_ino == st.st_ino)
             return GX_FAIL(err, GX_ERR_IO, "%s is where this program's standard %s goes; choose another name", path,
                            fd == 1 ? "output" : "error");
     return GX_OK;
 }
 
-// "model.safetensors.tmp-1234-0"; of a name that is too long for that, its beginning.
+// "model.safetensors.tmp-1234-0"; a name that is too long is truncated.
 static void gx__files_temporary_name(char out[GX_FILE_NAME], const char *name, int attempt)
 {
     char suffix[40];
     const int room = GX_FILE_NAME - 1 - snprintf(suffix, sizeof suffix, ".tmp-%ld-%d", (long)getpid(), attempt);
     int n = (int)gx_min((int64_t)strlen(name), room);
-    while (n > 0 && ((unsigned char)name[n] & 0xC0) == 0x80) n--; // a character of UTF-8 stays whole
+    while (n > 0 && ((unsigned char)name[n] & 0xC0) == 0x80) n--; // does not split a UTF-8 character
     snprintf(out, GX_FILE_NAME, "%.*s%s", n, name, suffix);
 }
 
@@ -348,8 +348,8 @@ static int gx__files_create_temporary(GxNewFile *file)
 {
     struct stat st;
     if (fstatat(file->folder, file->name, &st, AT_SYMLINK_NOFOLLOW) != 0 && errno != ENOENT)
-        return errno;                                 // what cannot be a name is refused now, not when all is written
-    for (int attempt = 0; attempt < 100; attempt++) { // names that a killed program left behind are stepped over
+        return errno;                                 // an invalid name is refused now, not when everything is written
+    for (int attempt = 0; attempt < 100; attempt++) { // skips names that a killed program has left behind
         gx__files_temporary_name(file->temporary, file->name, attempt);
         file->fd = openat(file->folder, file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (file->fd >= 0) return 0;
@@ -358,7 +358,7 @@ static int gx__files_create_temporary(GxNewFile *file)
     return errno;
 }
 
-// The folder and the name of the file that is written, which a link leads to; 0, or errno.
+// Finds the folder and the name of the file to write, following a link; 0, or errno.
 static int gx__files_open_folder(GxNewFile *file)
 {
     struct stat st;
@@ -405,7 +405,7 @@ GxStatus gx_file_commit(GxNewFile *file, GxError *err)
         gx_file_abandon(file);
         return GX_FAIL(err, GX_ERR_IO, "cannot finish %s: %s", file->path, strerror(reason));
     }
-    close(file->fd); // synced: nothing is left that could fail
+    close(file->fd); // cannot fail: everything is synced
     file->is_open = 0;
     return gx__files_sync_and_close(file->folder, file->path, err);
 }
@@ -513,7 +513,7 @@ GxStatus gx_folder_make(const char *path, GxError *err)
         if (*p && *p != '/') continue;
         int last = *p == 0;
         *p = 0;
-        const int why = mkdir(part, 0777) == 0 ? 0 : errno; // looking for the folder sets another one
+        const int why = mkdir(part, 0777) == 0 ? 0 : errno; // checking for the folder changes errno
         if (why && !gx_path_is_folder(part))
             return GX_FAIL(err, GX_ERR_IO, "cannot make the folder %s: %s%s", part,
                            why == EEXIST ? gx_path_kind(part) : strerror(why),
@@ -526,7 +526,7 @@ GxStatus gx_folder_make(const char *path, GxError *err)
 
 enum { GX__FILES_TREE_DEPTH = 16 };
 
-// First called with remove = 0: only looks whether everything in the tree is a file or a folder.
+// remove 0: only checks that everything in the tree is a file or a folder, which is done first.
 static GxStatus gx__files_tree_remove(const char *path, int remove, int depth, GxError *err)
 {
     GxFolder folder;

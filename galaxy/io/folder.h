@@ -1,21 +1,21 @@
-// folder.h: publishes a folder as a whole (a checkpoint, a model): either all its files are there, with the contents
-// that were written, or a reader can tell that they are not.
+// folder.h: publishes a folder as a whole (a checkpoint, a model): either it has all its files, with the contents that
+// were written, or a reader can tell that it is incomplete.
 //
 // The files are written into a temporary folder beside the final one. gx_publish_finish syncs and hashes them, writes
 // manifest.json last ({"files": [{"name", "bytes", "fnv1a64"}]}), syncs the folder and renames it. A folder of that
-// name that was published before steps aside under a third name first and is removed last: at every moment one of the
-// two is whole, and gx_publish_recover gives it its name back. gx_publish_remove takes the same way: a folder of the
-// final name is whole or not there, however a removal ended. A folder that is neither empty nor has a manifest is never
-// replaced or removed: it is somebody's own. Names that end in GX_NEW_SUFFIX or GX_OLD_SUFFIX are the library's.
+// name that was published before is renamed first and removed last: at every moment one of the two is complete, and
+// gx_publish_recover gives it its name back. gx_publish_remove works alike: a folder with the final name is complete or
+// does not exist, however a removal ended. A folder that is neither empty nor has a manifest was not made by this
+// library, and is never replaced or removed. Names that end in GX_NEW_SUFFIX or GX_OLD_SUFFIX are reserved.
 //
 //     char folder[GX_PATH];
-//     GX_TRY(gx_publish_begin("out/step-100", folder, err));     // an empty folder; what a killed run left is gone
-//     …write plain files into `folder`, perhaps folders with plain files, but none inside these…
+//     GX_TRY(gx_publish_begin("out/step-100", folder, err));     // an empty folder, without what a killed run left
+//     …write files into `folder`, and folders with files, but no deeper…
 //     GX_TRY(gx_publish_finish("out/step-100", err));
-//     GX_TRY(gx_folder_verify("out/step-100", 1, err));          // before reading: 0: names and sizes, 1: contents too
+//     GX_TRY(gx_folder_verify("out/step-100", 1, err));          // before reading; 0: names and sizes, 1: contents
 //
-// Who lists folders skips names that end in these suffixes. One writer per name: a run locks its folder
-// (run/output.h), a tool claims its output (claim.h).
+// Code that lists folders must skip names with these suffixes. There must be one writer per name: a run locks its
+// folder (run/output.h), a tool claims its output (claim.h).
 #ifndef GX_FOLDER_H
 #define GX_FOLDER_H
 #include "json.h"
@@ -29,13 +29,13 @@ GxStatus gx_publish_begin(const char *final_path, char *temporary, GxError *err)
 GxStatus gx_publish_finish(const char *final_path, GxError *err);
 GxStatus gx_publish_recover(const char *final_path, GxError *err); // after a crash; gx_publish_begin calls it
 GxStatus gx_publish_remove(const char *final_path, GxError *err);
-GxStatus gx_folder_move(const char *from, const char *to, GxError *err); // a name that is free; synced
-// For --output_dir of a program that writes a folder: it is not there yet, or empty.
+GxStatus gx_folder_move(const char *from, const char *to, GxError *err); // to a name that does not exist; synced
+// For --output_dir of a program that writes a folder: it must be empty or not exist.
 GxStatus gx_folder_need_empty(const char *path, GxError *err);
-int gx_folder_is_ours(const char *path); // published, or empty: only such a folder may be replaced
-// GX_ERR_FORMAT: torn; the message says which file.
+int gx_folder_is_ours(const char *path); // 1: published or empty: only such a folder may be replaced
+// GX_ERR_FORMAT: incomplete or damaged; the message names the file.
 GxStatus gx_folder_verify(const char *path, int contents, GxError *err);
-int gx_folder_names(const char *path, const char *name); // 1: its manifest names this file, which may not be there
+int gx_folder_names(const char *path, const char *name); // 1: its manifest names this file, whether it exists or not
 
 GX_END
 #endif
@@ -85,7 +85,7 @@ int gx_folder_is_ours(const char *path)
 {
     struct stat st;
     GxFolder folder;
-    GxError ignored = GX_ZERO; // what cannot be listed is not ours
+    GxError ignored = GX_ZERO; // a folder that cannot be listed is not ours
     if (lstat(path, &st) != 0 || !S_ISDIR(st.st_mode) || gx_folder_list(&folder, path, &ignored) != GX_OK) return 0;
     int ours = folder.n == 0;
     for (int i = 0; i < folder.n; i++) ours |= !strcmp(folder.entry[i].name, GX_MANIFEST);
@@ -108,7 +108,7 @@ static int gx__folder_is_whole(const char *path)
     return gx_folder_verify(path, 0, &torn) == GX_OK;
 }
 
-// The name goes to a new folder that was finished, else to an older one that is still whole: its replacement or removal
+// Gives the name to a new folder that was finished, or else to the older one, which is still complete since its removal
 // had not begun.
 GxStatus gx_publish_recover(const char *final_path, GxError *err)
 {
@@ -134,7 +134,7 @@ GxStatus gx_publish_begin(const char *final_path, char *temporary, GxError *err)
     return gx_folder_make(temporary, err);
 }
 
-// name: in the folder; with a '/' in it, of a file in a folder there.
+// name: of a file in the folder, or, with a '/', of one in a folder inside it.
 static GxStatus gx__folder_manifest_add(GxJson *files, const char *folder, const char *name, GxError *err)
 {
     char path[GX_PATH], hex[17];
@@ -153,7 +153,7 @@ static GxStatus gx__folder_manifest_add(GxJson *files, const char *folder, const
     return status;
 }
 
-// All files of the folder, or (inner not "") of one inside it.
+// Adds all files of the folder, or, if inner is not "", of the folder `inner` inside it.
 static GxStatus gx__folder_manifest_list(GxJson *files, const char *folder, const char *inner, GxError *err)
 {
     GxFolder list;
@@ -202,7 +202,7 @@ GxStatus gx_publish_remove(const char *final_path, GxError *err)
     char final_name[GX_PATH], old[GX_PATH];
     GX_TRY(gx__folder_beside(final_name, final_path, "", err));
     GX_TRY(gx__folder_beside(old, final_path, GX_OLD_SUFFIX, err));
-    GX_TRY(gx_folder_check_removal(final_name, err)); // what cannot be removed keeps its name
+    GX_TRY(gx_folder_check_removal(final_name, err)); // a folder that cannot be removed keeps its name
     GX_TRY(gx__folder_step_aside(final_name, old, err));
     return gx_folder_remove(old, err);
 }
@@ -272,7 +272,7 @@ GxStatus gx_folder_verify(const char *path, int contents, GxError *err)
     GX_TRY(gx_path_join(manifest, path, GX_MANIFEST, err));
     if (!gx__folder_path_exists(manifest))
         return GX_FAIL(err, GX_ERR_FORMAT, "%s has no %s: it was never finished, or lost it", path, GX_MANIFEST);
-    // Other members are passed over: what is known of a file, its bytes and their hash, says all about it.
+    // Other members are ignored: the size of a file and its hash describe it completely.
     GX_TRY(gx_json_read(&root, manifest, GX__FOLDER_MANIFEST_CAP, err));
     GxStatus status = gx_json_get_array(root, "files", 1, &files, manifest, err);
     for (int64_t i = 0; status == GX_OK && i < gx_json_size(files); i++)
@@ -301,8 +301,9 @@ GxStatus gx_folder_need_empty(const char *path, GxError *err)
     GxFolder folder = GX_ZERO;
     struct stat st;
     char name[GX_PATH];
-    snprintf(name, sizeof name, "%.*s", gx_path_length(path), path); // with a slash behind it lstat would follow a link
-    if (lstat(name, &st) != 0) return GX_OK; // what else stands in the way is seen when it is written
+    // with a slash at its end, lstat would follow a link
+    snprintf(name, sizeof name, "%.*s", gx_path_length(path), path);
+    if (lstat(name, &st) != 0) return GX_OK; // other obstacles are found in writing
     if (!S_ISDIR(st.st_mode))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s is %s%s; expected an empty folder, or no folder of that name: choose another --output_dir",

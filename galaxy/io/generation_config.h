@@ -1,8 +1,9 @@
-// generation_config.h: how a model's text is to be drawn, as its Hugging Face folder says it: generation_config.json,
-// key by key; what it does not have stays as it is. transformers draws where do_sample is true, and takes the likeliest
-// token where it is not: then its temperature, top_k, top_p and min_p are not looked at.
+// generation_config.h: reads how text is to be sampled from a model, from generation_config.json in its Hugging Face
+// folder; keys that are missing keep their defaults. transformers samples if do_sample is true, and otherwise takes the
+// most likely token and ignores temperature, top_k, top_p and min_p.
 //
-// Tokens that end a text (eos_token_id: one, or several) are those of this file; where there is none, of config.json.
+// The tokens that end a text (eos_token_id: one or several) are those of this file, or of config.json if there is no
+// such file.
 #ifndef GX_GENERATION_CONFIG_H
 #define GX_GENERATION_CONFIG_H
 #include "json_fields.h"
@@ -11,19 +12,19 @@ GX_BEGIN
 
 enum { GX_STOP_TOKENS = 32 };
 typedef struct {
-    int has_file, samples; // generation_config.json is there; do_sample
+    int has_file, samples; // generation_config.json exists; do_sample
     double temperature, top_p, min_p, repetition_penalty;
-    int64_t top_k, max_new_tokens; // max_new_tokens 0: it does not say
+    int64_t top_k, max_new_tokens; // max_new_tokens 0: not given
     int32_t stop[GX_STOP_TOKENS];  // eos_token_id
     int n_stop;
 } GxGenerationConfig;
 
-// Where nothing is said: transformers' own defaults: temperature 1, top_k 50, top_p 1, min_p 0, no penalty. What the
-// file asks for and is not built is said to `log`; max_length is overruled where has_length: the caller says how long.
+// Defaults are transformers' own: temperature 1, top_k 50, top_p 1, min_p 0, no penalty. Settings that are not
+// supported are warnings in `log`. has_length: the caller gives the length, which overrides max_length.
 GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, int has_length, const GxLogger *log,
                                    GxError *err);
-// Of a config.json or a generation_config.json: bos_token_id and eos_token_id that are no numbers of tokens are an
-// error, and a warning those outside of a vocabulary of `vocab` tokens; 0: it is not known.
+// Checks bos_token_id and eos_token_id of a config.json or generation_config.json: values that are not token ids are
+// errors, ids outside a vocabulary of `vocab` tokens (0: unknown) are warnings.
 GxStatus gx_generation_check_ids(const GxJson *json, int64_t vocab, const char *path, const GxLogger *log,
                                  GxError *err);
 
@@ -51,7 +52,7 @@ static const GxField gx__generation_config_fields[] = {
     {"max_new_tokens", GX_FIELD_INT, GX__GENERATION_AT(max_new_tokens), NULL, "", "1..16777216"},
 };
 
-// Every key of transformers' GenerationConfig, and what is known from older ones.
+// Every key of transformers' GenerationConfig, and of older versions.
 #define GX__GENERATION_SPEED "it changes how fast text is made, and not which"
 #define GX__GENERATION_MORE  "it adds to what transformers' generate() returns beside the text"
 #define GX__GENERATION_BEAMS "it belongs to beam search, which num_beams asks for"
@@ -132,15 +133,14 @@ static const GxJsonKey gx__generation_keys[] = {
 };
 const GxJsonKeys gx_generation_keys = {GX_KEYS(gx__generation_keys)};
 
-// Of a config.json without generation_config.json: transformers 4 took from it what transformers 5 does not look at.
+// For a config.json without generation_config.json: transformers 4 read settings from it that transformers 5 ignores.
 static void gx__generation_config_name_others(const GxJson *json, const char *path, const GxLogger *log)
 {
-    static const GxJsonKey usuals[] = {{"temperature=1.0", GX_KEY_NAMED, NULL}, // what transformers 4 writes unasked
-                                       {"top_k=50", GX_KEY_NAMED, NULL},
-                                       {"top_p=1.0", GX_KEY_NAMED, NULL},
-                                       {"repetition_penalty=1.0", GX_KEY_NAMED, NULL},
-                                       {"length_penalty=1.0", GX_KEY_NAMED, NULL},
-                                       {"max_length=20", GX_KEY_NAMED, NULL}};
+    // defaults that transformers 4 writes
+    static const GxJsonKey usuals[] = {
+        {"temperature=1.0", GX_KEY_NAMED, NULL},    {"top_k=50", GX_KEY_NAMED, NULL},
+        {"top_p=1.0", GX_KEY_NAMED, NULL},          {"repetition_penalty=1.0", GX_KEY_NAMED, NULL},
+        {"length_penalty=1.0", GX_KEY_NAMED, NULL}, {"max_length=20", GX_KEY_NAMED, NULL}};
     char names[200] = "";
     for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
         const GxJsonKey *row = gx_json_find_key(GX_KEYS(gx__generation_keys), m.key);
@@ -220,7 +220,8 @@ GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, in
     if (status == GX_OK && !c->has_file) gx__generation_config_name_others(json, path, log);
     if (status == GX_OK && c->has_file) {
         status = gx_json_get_fields(json, GX_FIELDS(gx__generation_config_fields), 0, c, path, err);
-        if (has_length || c->max_new_tokens) gx_json_remove(json, "max_length"); // it wins in transformers, too
+        // max_new_tokens has precedence in transformers, too
+        if (has_length || c->max_new_tokens) gx_json_remove(json, "max_length");
         if (status == GX_OK) status = gx_json_check_keys(json, GX_KEYS(gx__generation_keys), path, log, err);
     }
     gx_json_free(json);

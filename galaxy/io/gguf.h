@@ -4,15 +4,15 @@
 //     "GGUF" | u32 version | u64 tensors | u64 keys | the keys: name, type, value | the tensors: name, dimensions,
 //     type, offset | zeros up to the alignment | data
 //
-// The reader trusts nothing: it refuses, with the file, what was found and what was expected, names that are empty, too
-// long or there twice; lengths and counts beyond the file; types that nobody knows; sizes that overflow or do not fall
-// into whole blocks; tensors that do not follow each other; parts of a model that was split; files for other
-// processors. Zeros may be anything, and there may be more behind the last tensor: others read that, too. Keys are kept
-// in memory, at most GX_GGUF_HEADER bytes; data is read in any range and order, as floats whatever its type is
+// The reader trusts nothing. It refuses names that are empty, too long or duplicate; lengths and counts beyond the end
+// of the file; unknown types; sizes that overflow or are not whole blocks; tensors that do not follow each other; parts
+// of a split model; files of the other byte order. Errors name the file, what was found and what was expected. Padding
+// need not be zero, and the file may continue after the last tensor, as other readers also allow. Keys are kept in
+// memory, at most GX_GGUF_HEADER bytes; data is read in any range and order, as floats whatever its type
 // (gguf_blocks.h), so that a tensor need not fit into memory.
 //
-// Shapes are as in safetensors: [rows, columns], the last dimension's elements lie together. (The file has them the
-// other way round.)
+// Shapes are as in safetensors: [rows, columns], with the elements of the last dimension contiguous. (The file stores
+// dimensions in the opposite order.)
 //
 //     GxGguf g;
 //     GX_TRY(gx_gguf_open(&g, "model.gguf", err));
@@ -40,14 +40,14 @@
 GX_BEGIN
 
 enum {
-    GX_GGUF_NAME = 64, // of a tensor, with the terminating 0
+    GX_GGUF_NAME = 64, // of a tensor's name, with the terminating 0
     GX_GGUF_DIMS = 4,
-    GX_GGUF_KEY = 65536,     // bytes of a key's name, at most
+    GX_GGUF_KEY = 65536,     // the most bytes of a key's name
     GX_GGUF_COUNT = 1 << 18, // tensors; keys
     GX_GGUF_HEADER = 1 << 28 // bytes of keys and tensors' names
 };
 
-typedef enum { // of values, as files number them
+typedef enum { // the types of values, with their numbers in files
     GX_GGUF_UINT8 = 0,
     GX_GGUF_INT8,
     GX_GGUF_UINT16,
@@ -65,20 +65,20 @@ typedef enum { // of values, as files number them
 } GxGgufKind;
 
 typedef struct {
-    int64_t at, bytes; // in GxGguf.text; a 0 stands behind it
+    int64_t at, bytes; // in GxGguf.text, with a terminating 0
 } GxGgufText;
 typedef struct {
     GxGgufText name;
-    GxGgufKind kind; // of an array: of its items
+    GxGgufKind kind; // for an array: of its items
     int is_array;
-    int64_t count;    // items; 1 where it is no array
-    int64_t at;       // of numbers: where they begin in GxGguf.text, as the file has them
-    GxGgufText *item; // [count] of strings
+    int64_t count;    // items; 1 if it is not an array
+    int64_t at;       // numbers: where they begin in GxGguf.text, as in the file
+    GxGgufText *item; // [count] strings
 } GxGgufKey;
 
 typedef struct {
     char name[GX_GGUF_NAME];
-    int name_bytes; // others allow a 0 in a name
+    int name_bytes; // without the 0: other programs allow a 0 in a name
     int type;       // GX_GGUF_F32, …
     int ndim;
     int64_t shape[GX_GGUF_DIMS];
@@ -104,13 +104,13 @@ void gx_gguf_close(GxGguf *g);
 const GxGgufTensor *gx_gguf_find(const GxGguf *g, const char *name); // NULL: none
 const GxGgufKey *gx_gguf_key(const GxGguf *g, const char *name);     // NULL: none
 
-// Elements [first, first + count) of a tensor as floats; and bytes of it as they are.
+// Elements [first, first + count) of a tensor as floats; and its bytes as they are.
 GxStatus gx_gguf_read(const GxGguf *g, const GxGgufTensor *t, int64_t first, int64_t count, float *out, GxError *err);
 GxStatus gx_gguf_read_raw(const GxGguf *g, const GxGgufTensor *t, int64_t first, int64_t bytes, void *out,
                           GxError *err);
 
-// Values. Absent: *out stays as it is, an error only if `required`. Another type: an error that names file and key.
-// Integers of any size that fit; doubles are fp32 or fp64; strings and arrays are lent.
+// Values. Absent: *out is unchanged; an error only if `required`. Another type: an error that names file and key.
+// Integers may have any size and must fit; doubles are fp32 or fp64; strings and arrays are borrowed.
 GxStatus gx_gguf_get_int(const GxGguf *g, const char *name, int required, int64_t *out, GxError *err);
 GxStatus gx_gguf_get_double(const GxGguf *g, const char *name, int required, double *out, GxError *err);
 GxStatus gx_gguf_get_bool(const GxGguf *g, const char *name, int required, int *out, GxError *err);
@@ -118,10 +118,10 @@ GxStatus gx_gguf_get_string(const GxGguf *g, const char *name, int required, con
 // kind: GX_GGUF_STRING, GX_GGUF_FLOAT32, or GX_GGUF_INT32, which stands for integers of all sizes
 GxStatus gx_gguf_get_array(const GxGguf *g, const char *name, int required, GxGgufKind kind, const GxGgufKey **out,
                            GxError *err);
-// Item i of an array of that kind.
-int64_t gx_gguf_int_at(const GxGguf *g, const GxGgufKey *k, int64_t i); // UINT64 beyond 63 bits: INT64_MAX
+// Item i of an array of this kind.
+int64_t gx_gguf_int_at(const GxGguf *g, const GxGgufKey *k, int64_t i); // INT64_MAX for a UINT64 beyond 63 bits
 double gx_gguf_double_at(const GxGguf *g, const GxGgufKey *k, int64_t i);
-const char *gx_gguf_string_at(const GxGguf *g, const GxGgufKey *k, int64_t i, int64_t *bytes); // bytes NULL: unwanted
+const char *gx_gguf_string_at(const GxGguf *g, const GxGgufKey *k, int64_t i, int64_t *bytes); // bytes may be NULL
 
 typedef struct { // bytes that grow
     char *p;
@@ -131,11 +131,11 @@ typedef struct {
     GxNewFile file;
     GxGgufBytes keys, infos;
     int64_t n_keys;
-    GxGgufTensor *tensor; // in the order of the file; offset: from the first byte of the data
+    GxGgufTensor *tensor; // in the order of the file; offsets from the first byte of the data
     int tensors, capacity;
     int64_t data_begin, data_end; // data_begin 0: the header is not written yet
     int current;                  // the tensor that is being written
-    int64_t written;              // elements of it
+    int64_t written;              // its elements so far
 } GxGgufWriter;
 
 GxStatus gx_gguf_create(GxGgufWriter *w, const char *path, GxError *err);
@@ -147,11 +147,11 @@ GxStatus gx_gguf_set_strings(GxGgufWriter *w, const char *name, const char *cons
 GxStatus gx_gguf_set_ints(GxGgufWriter *w, const char *name, const int32_t *value, int64_t n, GxError *err);
 GxStatus gx_gguf_set_floats(GxGgufWriter *w, const char *name, const float *value, int64_t n, GxError *err);
 GxStatus gx_gguf_add(GxGgufWriter *w, const char *name, int type, int ndim, const int64_t *shape, GxError *err);
-// The next values of a tensor, in whole blocks
+// Writes the next values of a tensor, in whole blocks
 GxStatus gx_gguf_write(GxGgufWriter *w, const char *name, const float *values, int64_t count, GxError *err);
-// A tensor that is not whole: an error, and no file. Closes the writer.
+// Closes the writer. An incomplete tensor is an error, and no file is made.
 GxStatus gx_gguf_finish(GxGgufWriter *w, GxError *err);
-void gx_gguf_abort(GxGgufWriter *w); // nothing stays; fine after finish, too
+void gx_gguf_abort(GxGgufWriter *w); // leaves nothing behind; does nothing after finish
 
 GX_END
 #endif
@@ -167,12 +167,12 @@ enum { GX__GGUF_WINDOW = 1 << 16, GX__GGUF_ALIGNMENT = 32, GX__GGUF_CHUNK = 1 <<
 static const char gx__gguf_magic[4] = {'G', 'G', 'U', 'F'};
 static const struct {
     const char *name;
-    int bytes; // 0: they differ
+    int bytes; // 0: not fixed
 } gx__gguf_kinds[GX_GGUF_KINDS] = {{"uint8", 1},  {"int8", 1},    {"uint16", 2}, {"int16", 2},    {"uint32", 4},
                                    {"int32", 4},  {"float32", 4}, {"bool", 1},   {"a string", 0}, {"an array", 0},
                                    {"uint64", 8}, {"int64", 8},   {"float64", 8}};
 
-// ---- reading: bytes of the header in their order -------------------------------------------------------------------
+// ---- reading: the bytes of the header in order ---------------------------------------------------------------------
 
 typedef struct {
     GxGguf *g;
@@ -184,7 +184,7 @@ typedef struct {
 
 static int64_t gx__gguf_left(const gx__GgufReading *r) { return r->g->bytes - r->at; }
 
-// The next bytes; `what` is what they should be.
+// Reads the next bytes; `what` describes them in messages.
 static GxStatus gx__gguf_take(gx__GgufReading *r, void *out, int64_t n, const char *what)
 {
     char *to = (char *)out;
@@ -216,7 +216,7 @@ static GxStatus gx__gguf_take_u64(gx__GgufReading *r, uint64_t *out, const char 
     return gx__gguf_take(r, out, 8, what);
 }
 
-// The next n bytes into g->text; a 0 behind them. *at: where they are there.
+// Reads the next n bytes to g->text, with a terminating 0. *at: their position there.
 static GxStatus gx__gguf_keep(gx__GgufReading *r, int64_t n, int64_t *at, const char *what)
 {
     GxGguf *g = r->g;
@@ -263,7 +263,7 @@ static GxStatus gx__gguf_take_kind(gx__GgufReading *r, GxGgufKind *kind, const c
     return GX_OK;
 }
 
-// The items of an array, or the one value. Each string takes at least its length.
+// Reads the items of an array, or the single value. Each string takes at least the bytes of its length.
 static GxStatus gx__gguf_take_items(gx__GgufReading *r, GxGgufKey *k, uint64_t count, const char *what)
 {
     const int bytes = gx__gguf_kinds[k->kind].bytes, least = bytes ? bytes : 8;
@@ -309,7 +309,7 @@ static int gx__gguf_compare(const char *a, int64_t a_n, const char *b, int64_t b
     return order ? order : a_n < b_n ? -1 : a_n > b_n;
 }
 
-// A heap sort, since names lie in g->text and qsort hands on no context.
+// A heap sort, since names are in g->text, and qsort passes no context.
 static int gx__gguf_key_before(const GxGguf *g, const GxGgufKey *a, const GxGgufKey *b)
 {
     return gx__gguf_compare(g->text + a->name.at, a->name.bytes, g->text + b->name.at, b->name.bytes) < 0;
@@ -333,7 +333,7 @@ static void gx__gguf_sort_keys(GxGguf *g)
     }
 }
 
-// Room for `count` of what takes at least `least` bytes of the file each.
+// Allocates room for `count` items that take at least `least` bytes of the file each.
 static GxStatus gx__gguf_reserve(gx__GgufReading *r, uint64_t count, int least, size_t size, void **room,
                                  const char *what)
 {
@@ -414,7 +414,7 @@ static GxStatus gx__gguf_take_shape(gx__GgufReading *r, GxGgufTensor *t)
     return GX_OK;
 }
 
-// Elements and bytes; 0: they overflow. A zero among the dimensions hides no overflow of the others.
+// Computes elements and bytes; 0: they overflow. A dimension of 0 does not hide an overflow of the others.
 static int gx__gguf_measure(GxGgufTensor *t, const GxGgufType *type)
 {
     int64_t product = 1;
@@ -451,7 +451,8 @@ static GxStatus gx__gguf_take_tensor(gx__GgufReading *r, GxGgufTensor *t)
     return GX_OK;
 }
 
-// They follow each other, each at the next multiple of the alignment; the file may end with the last one's bytes.
+// Tensors must follow each other, each at the next multiple of the alignment; the file may end with the last one's
+// bytes.
 static GxStatus gx__gguf_place_tensors(gx__GgufReading *r)
 {
     GxGguf *g = r->g;
@@ -551,7 +552,7 @@ void gx_gguf_close(GxGguf *g)
     g->fd = -1;
 }
 
-// ---- what is there -------------------------------------------------------------------------------------------------
+// ---- values --------------------------------------------------------------------------------------------------------
 
 const GxGgufTensor *gx_gguf_find(const GxGguf *g, const char *name)
 {
@@ -611,7 +612,7 @@ static int gx__gguf_is_int(GxGgufKind kind)
     return kind <= GX_GGUF_INT32 || kind == GX_GGUF_UINT64 || kind == GX_GGUF_INT64;
 }
 
-// *k: the key, NULL if there is none. fits: whether its kind is what is asked for.
+// *k: the key, NULL if there is none. fits: tells whether its kind is acceptable.
 static GxStatus gx__gguf_get(const GxGguf *g, const char *name, int required, int is_array, int (*fits)(GxGgufKind),
                              const char *expected, const GxGgufKey **k, GxError *err)
 {
@@ -705,7 +706,7 @@ GxStatus gx_gguf_read(const GxGguf *g, const GxGgufTensor *t, int64_t first, int
         gx_gguf_decode(t->type, raw, 0, values, &why);
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: tensor %s: %s", g->path, t->name, why.message);
     }
-    while (count > 0) { // whole blocks around what is asked for
+    while (count > 0) { // decodes whole blocks around the range
         const int64_t before = first % type->elements, n = gx_min(count, GX__GGUF_CHUNK - before),
                       blocks = (before + n + type->elements - 1) / type->elements;
         GX_TRY(gx_gguf_read_raw(g, t, first / type->elements * type->bytes, blocks * type->bytes, raw, err));
@@ -745,7 +746,7 @@ GxStatus gx_gguf_create(GxGgufWriter *w, const char *path, GxError *err)
     return gx_file_create(&w->file, path, err);
 }
 
-// The beginning of a key; its value follows.
+// Writes the beginning of a key; its value follows.
 static GxStatus gx__gguf_new_key(GxGgufWriter *w, const char *name, GxGgufKind kind, int64_t array, GxError *err)
 {
     if (!w->file.is_open || w->data_begin)
@@ -889,7 +890,7 @@ static GxStatus gx__gguf_write_header(GxGgufWriter *w, GxError *err)
     return gx_error_code(err);
 }
 
-// Of a tensor whose last value was written: zeros up to where the next one begins.
+// After the last value of a tensor: zeros up to the beginning of the next one.
 static GxStatus gx__gguf_pad(GxGgufWriter *w, GxError *err)
 {
     static const char zeros[GX__GGUF_ALIGNMENT] = GX_ZERO;
@@ -909,7 +910,7 @@ GxStatus gx_gguf_write(GxGgufWriter *w, const char *name, const float *values, i
     if (!w->file.is_open)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %.100s is written into a GGUF file that is not open", name);
     if (!w->data_begin) GX_TRY(gx__gguf_write_header(w, err));
-    GX_TRY(gx__gguf_pad(w, err)); // tensors without elements
+    GX_TRY(gx__gguf_pad(w, err)); // skips tensors without elements
     const GxGgufTensor *t = w->current < w->tensors ? &w->tensor[w->current] : NULL;
     if (!t || strcmp(t->name, name))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: tensor %.100s is written where %s is expected", w->file.path, name,

@@ -1,5 +1,5 @@
-// gguf_blocks.h: the element types of GGUF files: their names and sizes, and how some of them become floats and floats
-// become them. Types with blocks hold 32 or 256 neighbours of a row together, with scales that they share.
+// gguf_blocks.h: the element types of GGUF files: their names and sizes, and conversions to floats and, for some, from
+// floats. A block holds 32 or 256 neighbours of a row, which share scales.
 //
 //     type   bytes of a block     a value
 //     F32, F16, BF16              itself
@@ -9,10 +9,10 @@
 //     Q4_K   144 of 256           (d s) q - (e m)     s, m: 6 bits, of each 32 values
 //     Q6_K   210 of 256           (d s) (q - 32)      q: 6 bits; s: 8 bits with sign, of each 16 values
 //
-// Products and sums are fp32, in the order that the brackets say, which gives the bits that the package `gguf` and
-// llama.cpp give. Floats become F32, F16, BF16 and Q8_0, rounded to nearest: F16 and BF16 ties to even, Q8_0's q away
-// from zero, its d = max|x| / 127 in fp32, and in fp16 only when it is stored. What would become infinite is refused,
-// and so is a NaN in a block, which would spoil its neighbours.
+// Products and sums are fp32, in the order of the brackets, which gives the same bits as the package `gguf` and
+// llama.cpp. Floats can be converted to F32, F16, BF16 and Q8_0, rounded to nearest: ties to even for F16 and BF16,
+// away from zero for Q8_0's q, whose d = max|x| / 127 is fp32 and rounded to fp16 only when it is stored. Values that
+// would become infinite are refused, and so is a NaN in a block, which would spoil its neighbours.
 //
 //     float x[256];
 //     GX_TRY(gx_gguf_decode(GX_GGUF_Q4_K, block, 1, x, err));
@@ -24,7 +24,7 @@
 #include "../base/status.h"
 GX_BEGIN
 
-enum { // those that are decoded here
+enum { // the types that can be decoded here
     GX_GGUF_F32 = 0,
     GX_GGUF_F16 = 1,
     GX_GGUF_Q4_0 = 2,
@@ -38,14 +38,14 @@ enum { // those that are decoded here
 typedef struct {
     int type; // its number in files
     const char *name;
-    int elements, bytes; // of a block; elements 1: there are no blocks
+    int elements, bytes; // of a block; elements 1: no blocks
 } GxGgufType;
 
-const GxGgufType *gx_gguf_type(int64_t type); // NULL: no such type is known
-int gx_gguf_decodes(int type);                // 1: gx_gguf_decode takes it
+const GxGgufType *gx_gguf_type(int64_t type); // NULL: unknown
+int gx_gguf_decodes(int type);                // 1: gx_gguf_decode supports it
 int gx_gguf_encodes(int type);                // 1: gx_gguf_encode does
 
-// Blocks to floats and back; x[blocks * elements]. `data` is blocks * bytes long, and need not be aligned.
+// Convert blocks to floats and back; x[blocks * elements]. `data` has blocks * bytes bytes, and need not be aligned.
 GxStatus gx_gguf_decode(int type, const void *data, int64_t blocks, float *x, GxError *err);
 GxStatus gx_gguf_encode(int type, const float *x, int64_t blocks, void *data, GxError *err);
 
@@ -184,7 +184,7 @@ static GxStatus gx__gguf_to_q8_0(const float *x, unsigned char *b, GxError *err)
     const uint16_t bits = gx_to_f16(d);
     if (!isfinite(gx_from_f16(bits))) return gx__gguf_infinite(most, "Q8_0", err);
     memcpy(b, &bits, 2);
-    for (int j = 0; j < 32; j++) // where 1/d is infinite, d is stored as 0
+    for (int j = 0; j < 32; j++) // if 1/d is infinite, d is stored as 0
         b[2 + j] = (unsigned char)(signed char)(isfinite(inverse) ? roundf(x[j] * inverse) : 0);
     return GX_OK;
 }

@@ -1,15 +1,15 @@
-// json.h: JSON in and out. The only file that knows the JSON library (jansson, under GX_WITH_JANSSON); without it the
-// same functions exist and say GX_ERR_UNSUPPORTED.
+// json.h: reads and writes JSON. The only file that uses the JSON library (jansson, under GX_WITH_JANSSON); without it
+// the same functions exist and return GX_ERR_UNSUPPORTED.
 //
 // Strict (RFC 8259, UTF-8), and stricter: no name twice in one object, no U+0000, no integer beyond 64 bits, no number
-// beyond double, nesting at most GX_JSON_DEPTH, at most GX_JSON_VALUES values. Errors say file, line and column.
-// gx_json_parse_with and _read_with let one rule go, by name, for files that are written otherwise.
-// Members keep their order. Integers are exact; doubles are written with as few digits as read back to the same bits.
+// beyond double, nesting at most GX_JSON_DEPTH, at most GX_JSON_VALUES values. Errors give file, line and column.
+// gx_json_parse_with and _read_with relax single rules for files that need it. Members keep their order. Integers are
+// exact; doubles are written with as few digits as read back to the same bits.
 //
-// Ownership: gx_json_parse, _read, _copy and _new_… give a value that you own: gx_json_free it, or give it to
-// gx_json_set or _append, which take it over, even when they fail. gx_json_get, _at and _next lend: the value lives as
-// long as its document. While building, check once: errors stay in err, and a missing value (no memory, text that is
-// not UTF-8, a NaN) is an error where it is put.
+// Ownership: gx_json_parse, _read, _copy and _new_… return a value that the caller owns: free it by gx_json_free, or
+// pass it to gx_json_set or _append, which take ownership even if they fail. Values from gx_json_get, _at and _next are
+// borrowed: they live as long as their document. While building, check once at the end: errors stay in err, and
+// inserting a missing value (no memory, text that is not UTF-8, a NaN) is an error.
 //
 //     GxJson *config;
 //     GX_TRY(gx_json_read(&config, "config.json", 1 << 20, err));
@@ -23,7 +23,8 @@
 #include "files.h"
 GX_BEGIN
 
-enum { GX_JSON_DEPTH = 64, GX_JSON_VALUES = 8000000 }; // the values bound the memory that a hostile file can ask for
+// the limit of values bounds the memory that a hostile file can request
+enum { GX_JSON_DEPTH = 64, GX_JSON_VALUES = 8000000 };
 
 typedef struct GxJson GxJson;
 typedef enum {
@@ -37,36 +38,36 @@ typedef enum {
     GX_JSON_OBJECT
 } GxJsonType;
 
-// In. `where` is how errors name the text: a path.
+// Reading. where: names the text in messages, such as a path.
 GxStatus gx_json_parse(GxJson **out, const char *text, int64_t bytes, const char *where, GxError *err);
 GxStatus gx_json_read(GxJson **out, const char *path, int64_t cap, GxError *err);
-// The same, but for what `allowed` lets through:
-//     GX_JSON_BIG_INTEGERS   an integer beyond 64 bits is the nearest double (GX_JSON_REAL); one beyond double stays an
+// The same, with exceptions, `allowed`:
+//     GX_JSON_BIG_INTEGERS   an integer beyond 64 bits becomes the nearest double (GX_JSON_REAL); beyond double it is
 //                            error
-//     GX_JSON_NULS           U+0000 in a text or a name stands as GX_JSON_NUL, and the root, an object, gets a member
-//                            of that name as a note: gx_json_spell_nuls then makes zeros of them, and what writes the
-//                            document \u0000. A document that has both characters is an error
+//     GX_JSON_NULS           U+0000 in a text or a name becomes GX_JSON_NUL, and the root, an object, gets a member
+//                            of that name as a mark: gx_json_spell_nuls then turns them into bytes of 0, and writing
+//                            gives \u0000 again. A document with both characters is an error
 enum { GX_JSON_BIG_INTEGERS = 1, GX_JSON_NULS = 2 };
-#define GX_JSON_NUL "\xF4\x8F\xBF\xBF" // U+10FFFF, which is no character
+#define GX_JSON_NUL "\xF4\x8F\xBF\xBF" // U+10FFFF, which is not a character
 GxStatus gx_json_parse_with(GxJson **out, const char *text, int64_t bytes, const char *where, unsigned allowed,
                             GxError *err);
 GxStatus gx_json_read_with(GxJson **out, const char *path, int64_t cap, unsigned allowed, GxError *err);
-// The same of a file whose root is an object; another one is an error (GX_ERR_FORMAT). *out: NULL after an error.
+// The same for a file whose root must be an object; any other is an error (GX_ERR_FORMAT). *out: NULL after an error.
 GxStatus gx_json_read_object(GxJson **out, const char *path, int64_t cap, unsigned allowed, GxError *err);
-// Makes a document that is built here, with GX_JSON_NUL for U+0000, one that is written as such: the root gets the
-// note.
+// Marks a document that was built with GX_JSON_NUL for U+0000, so that it is written with \u0000.
 GxStatus gx_json_note_nuls(GxJson *root, GxError *err);
-// A text of that document, in place: a byte 0 for each U+0000. Returns how many bytes it has then.
+// Converts a text of such a document in place: a byte 0 for each U+0000. Returns its bytes afterwards.
 int64_t gx_json_spell_nuls(const GxJson *root, char *text);
 GxJson *gx_json_copy(const GxJson *value); // deep; NULL: no memory
 void gx_json_free(GxJson *value);
 
-// Looking. All of them take NULL and wrong types, and then answer NONE, NULL, 0 or "".
+// Access. All of these accept NULL and wrong types, for which they return NONE, NULL, 0 or "".
 GxJsonType gx_json_type(const GxJson *value);
 const char *gx_json_type_name(const GxJson *value); // "an object", for messages
 enum { GX_JSON_FOUND = 32 };
-const char *gx_json_found(const GxJson *value, char text[GX_JSON_FOUND]); // "-1" of an integer, else the type's name
-int64_t gx_json_size(const GxJson *value);                                // members of an object, elements of an array
+// "-1" for an integer, otherwise the type's name
+const char *gx_json_found(const GxJson *value, char text[GX_JSON_FOUND]);
+int64_t gx_json_size(const GxJson *value); // members of an object, elements of an array
 GxJson *gx_json_get(const GxJson *object, const char *key);
 GxJson *gx_json_at(const GxJson *array, int64_t i);
 int64_t gx_json_int(const GxJson *value);
@@ -82,8 +83,8 @@ typedef struct {
 } GxJsonMember;
 int gx_json_next(const GxJson *object, GxJsonMember *member);
 
-// Typed members. Absent or null: *out stays as it is, an error only if `required`. Another type: an error that names
-// `where` and the key. Strings, arrays and objects are lent.
+// Typed members. Absent or null: *out is unchanged; an error only if `required`. Another type: an error that names
+// `where` and the key. Strings, arrays and objects are borrowed.
 GxStatus gx_json_get_int(const GxJson *object, const char *key, int required, int64_t *out, const char *where,
                          GxError *err);
 GxStatus gx_json_get_double(const GxJson *object, const char *key, int required, double *out, const char *where,
@@ -97,7 +98,7 @@ GxStatus gx_json_get_array(const GxJson *object, const char *key, int required, 
 GxStatus gx_json_get_object(const GxJson *object, const char *key, int required, GxJson **out, const char *where,
                             GxError *err);
 
-// Building. A key that is there keeps its place and gets the new value.
+// Building. An existing key keeps its place and gets the new value.
 GxJson *gx_json_new_object(void);
 GxJson *gx_json_new_array(void);
 GxJson *gx_json_new_null(void);
@@ -109,10 +110,10 @@ GxStatus gx_json_set(GxJson *object, const char *key, GxJson *value, GxError *er
 GxStatus gx_json_append(GxJson *array, GxJson *value, GxError *err);
 void gx_json_remove(GxJson *object, const char *key);
 
-// Out. indent 0: one line without spaces; else a member per line, lists of plain values on one. free(*text);
-// text[bytes] == 0.
+// Writing. indent 0: one line without spaces; otherwise one member per line, with lists of simple values on one line.
+// free(*text); text[bytes] == 0.
 GxStatus gx_json_dump(const GxJson *value, int indent, char **text, int64_t *bytes, GxError *err);
-// Indent 2, a newline at the end, never half there.
+// Writes a file, which never exists incomplete: indent 2, a newline at the end.
 GxStatus gx_json_write(const GxJson *value, const char *path, GxError *err);
 void gx_format_double(char *out, double value); // out[32]; the fewest digits that read back to the same bits
 
@@ -133,7 +134,7 @@ GX_END
 static json_t *gx__json_in(const GxJson *value)
 {
     return (json_t *)(void *)(uintptr_t)value;
-} // away with const: jansson counts references
+} // removes const: jansson counts references
 static GxJson *gx__json_out(json_t *value) { return (GxJson *)(void *)value; }
 
 static int gx__json_set(GxJson *object, const char *key, GxJson *value)
@@ -143,14 +144,13 @@ static int gx__json_set(GxJson *object, const char *key, GxJson *value)
 
 static int gx__json_is_nul(const char *text, int64_t n) { return n >= 6 && !memcmp(text, "\\u0000", 6); }
 
-// Depth and number of values are checked before the library sees the text: it recurses and allocates as the text tells
-// it to.
+// Checks depth and number of values before the library gets the text, since its recursion and memory depend on them.
 static GxStatus gx__json_check(const char *text, int64_t bytes, const char *where, unsigned allowed, GxError *err)
 {
     int64_t depth = 0, values = 1, line = 1, line_start = 0;
     for (int64_t i = 0, in_string = 0; i < bytes; i++) {
         char c = text[i];
-        if (c == 0) // which the library passes over behind a number
+        if (c == 0) // which the library ignores after a number
             return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld:%ld: a byte of value 0", where, (long)line,
                            (long)(i - line_start + 1));
         if (c == '\n') line++, line_start = i + 1;
@@ -172,7 +172,7 @@ static GxStatus gx__json_check(const char *text, int64_t bytes, const char *wher
     return GX_OK;
 }
 
-// The bytes of the integer that text[n] begins with, if 64 bits do not hold it; else 0.
+// The bytes of the integer that text[n] begins with if it exceeds 64 bits; otherwise 0.
 static int64_t gx__json_big_integer(const char *text, int64_t n)
 {
     static const char *const first_beyond[] = {"9223372036854775808", "9223372036854775809"};
@@ -184,14 +184,14 @@ static int64_t gx__json_big_integer(const char *text, int64_t n)
     return end;
 }
 
-// free(*changed): text with an exponent, e0, behind each integer beyond 64 bits. NULL: it has none.
+// *changed: the text with an exponent, e0, after each integer beyond 64 bits; free it. NULL: there are none.
 static GxStatus gx__json_spell_integers(const char *text, int64_t n, char **changed, int64_t *bytes, GxError *err)
 {
     int64_t at = 0, found = 0;
     *changed = NULL;
     for (int writes = 0; writes < 2; writes++, at = 0) {
         for (int64_t i = 0, in_string = 0, taken; i < n; i += taken) {
-            const int64_t big = in_string || (i > 0 && strchr("+-.eE0123456789", text[i - 1])) // inside of a number
+            const int64_t big = in_string || (i > 0 && strchr("+-.eE0123456789", text[i - 1])) // inside a number
                                     ? 0
                                     : gx__json_big_integer(text + i, n - i);
             taken = big ? big : in_string && text[i] == '\\' && i + 1 < n ? 2 : 1;
@@ -208,7 +208,7 @@ static GxStatus gx__json_spell_integers(const char *text, int64_t n, char **chan
     return GX_OK;
 }
 
-// Where GX_JSON_NUL stands in text[n] as it is or escaped; -1: nowhere.
+// The position of GX_JSON_NUL, literal or escaped, in text[n]; -1: none.
 static int64_t gx__json_find_nul(const char *text, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -221,7 +221,7 @@ static int64_t gx__json_find_nul(const char *text, int64_t n)
     return -1;
 }
 
-// free(*changed): text with GX_JSON_NUL for each \u0000. NULL: it has none.
+// *changed: the text with GX_JSON_NUL for each \u0000; free it. NULL: there are none.
 static GxStatus gx__json_hide_nuls(const char *text, int64_t n, char **changed, int64_t *bytes, const char *where,
                                    GxError *err)
 {
@@ -392,7 +392,7 @@ GxStatus gx_json_append(GxJson *array, GxJson *value, GxError *err)
     return gx__json_refused("an element of a list", err);
 }
 
-// ---- what does not -------------------------------------------------------------------------------------------------
+// ---- what does not need it -----------------------------------------------------------------------------------------
 
 GxStatus gx_json_parse(GxJson **out, const char *text, int64_t bytes, const char *where, GxError *err)
 {
@@ -459,8 +459,8 @@ const char *gx_json_found(const GxJson *value, char text[GX_JSON_FOUND])
     return text;
 }
 
-// The member if it is of this type (an integer is a number, too); *out NULL if it is absent or null and need not be
-// there.
+// *out: the member, which must have this type (an integer is a number, too); NULL if it is absent or null and not
+// required.
 static GxStatus gx__json_member(const GxJson *object, const char *key, GxJsonType type, int required, GxJson **out,
                                 const char *where, GxError *err)
 {
@@ -549,7 +549,7 @@ void gx_format_double(char *out, double value)
         if (!strchr("+-0123456789e", *p)) *p = '.'; // some locales have a comma
         is_real |= *p == '.' || *p == 'e';
     }
-    if (!is_real) strcat(out, ".0"); // or it would read back as an integer
+    if (!is_real) strcat(out, ".0"); // otherwise it would read back as an integer
 }
 
 typedef struct {
@@ -607,7 +607,7 @@ static void gx__json_put_object(GxJsonText *t, const GxJson *object, int level)
     int n = 0;
     gx__json_put(t, "{");
     for (GxJsonMember m = GX_ZERO; gx_json_next(object, &m);) {
-        if (t->has_nuls && level == 0 && !strcmp(m.key, GX_JSON_NUL)) continue; // the reader's note
+        if (t->has_nuls && level == 0 && !strcmp(m.key, GX_JSON_NUL)) continue; // the reader's mark
         if (n++) gx__json_put(t, ",");
         gx__json_new_line(t, level + 1);
         gx__json_put_string(t, m.key);
@@ -670,7 +670,7 @@ GxStatus gx_json_write(const GxJson *value, const char *path, GxError *err)
     char *text;
     int64_t bytes;
     GX_TRY(gx_json_dump(value, 2, &text, &bytes, err));
-    text[bytes] = '\n'; // in the place of the terminating 0
+    text[bytes] = '\n'; // replaces the terminating 0
     GxStatus status = gx_file_write(path, text, bytes + 1, err);
     free(text);
     return status;

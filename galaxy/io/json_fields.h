@@ -1,6 +1,6 @@
-// json_fields.h: structs into JSON objects and back, by their tables of fields (base/fields.h).
+// json_fields.h: converts structs to JSON objects and back, by their tables of fields (base/fields.h).
 //
-//     GX_TRY(gx_json_get_fields(json, GX_FIELDS(fields), 1, &config, "config.json", err));   // all must be there
+//     GX_TRY(gx_json_get_fields(json, GX_FIELDS(fields), 1, &config, "config.json", err));   // all are required
 //     GX_TRY(gx_json_set_fields(json, GX_FIELDS(fields), &config, err));
 //
 // A value of another type, or outside of its range, is an error that names the file, the key, the value and what was
@@ -12,15 +12,16 @@
 GX_BEGIN
 
 int gx_field_from_json(const GxField *f, const GxJson *json, GxFieldValue *v); // 1: it is a value of the field's type
-GxJson *gx_field_to_json(const GxField *f, const void *source, GxError *err);  // a new one, of the struct's field
+// a new value from the field of the struct
+GxJson *gx_field_to_json(const GxField *f, const void *source, GxError *err);
 
-// The field of that struct (NULL: the value is only looked at) from a value. `key` is how errors name it behind
-// `where`, a path; `code` is what they are.
+// Sets the field of a struct from a value (target NULL: only checks the value). Errors have this code, and name
+// `where`, a path, and `key`.
 GxStatus gx_json_take_field(const GxJson *value, const GxField *f, void *target, const char *where, GxStatus code,
                             GxError *err);
 
-// Members of an object, of the names in the table. Absent or null: the field stays as it is, an error only if
-// `required`. Other members of the object are left alone.
+// Sets all fields from the members of an object with their names. Absent or null: the field is unchanged; an error only
+// if `required`. Other members of the object are ignored.
 GxStatus gx_json_get_fields(const GxJson *object, const GxField *f, int n, int required, void *target,
                             const char *where, GxError *err);
 GxStatus gx_json_set_fields(GxJson *object, const GxField *f, int n, const void *source, GxError *err);
@@ -34,7 +35,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-// ["a", 2] as "a,2". A name with a comma in it cannot be said so.
+// ["a", 2] as "a,2". A name with a comma is not possible.
 static int gx__json_fields_join(const GxJson *list, char *text, size_t size)
 {
     size_t at = 0;
@@ -50,7 +51,7 @@ static int gx__json_fields_join(const GxJson *list, char *text, size_t size)
     return at < size;
 }
 
-// ["a", "b"], each behind a mark.
+// ["a", "b"], each after a mark.
 static int gx__json_fields_texts(const GxField *f, const GxJson *list, GxFieldValue *v)
 {
     GxField alone = *f;
@@ -88,7 +89,7 @@ int gx_field_from_json(const GxField *f, const GxJson *json, GxFieldValue *v)
     memset(v, 0, sizeof *v);
     if (f->type == GX_FIELD_TEXTS && type == GX_JSON_ARRAY) return gx__json_fields_texts(f, json, v);
     if (f->type == GX_FIELD_NAMES && type == GX_JSON_ARRAY) return gx__json_fields_join(json, v->s, sizeof v->s);
-    if (f->type == GX_FIELD_HASH && type == GX_JSON_INT) { // as it was written earlier
+    if (f->type == GX_FIELD_HASH && type == GX_JSON_INT) { // the format of earlier versions
         v->i = gx_json_int(json);
         return 1;
     }
@@ -145,7 +146,7 @@ static GxStatus gx__json_fields_refuse(const GxJson *value, const GxField *f, co
     int64_t bytes;
     snprintf(who, sizeof who, "%s: %s", where, f->name);
     GX_TRY(gx_json_dump(value, 0, &text, &bytes, err));
-    gx_field_refuse(f, who, "", text, code, err); // JSON brings its own quotation marks
+    gx_field_refuse(f, who, "", text, code, err); // JSON has quotation marks already
     free(text);
     return code;
 }

@@ -1,17 +1,17 @@
-// json_keys.h: says which members of a JSON file are not honoured. Every reader of a file that others write has a table
-// of the keys that such files have; what is in the file and would change the result, and is not built, is an error or a
-// warning that names it. What nobody knows is named, too: nothing in a file is left out silently.
+// json_keys.h: reports which members of a JSON file are not supported. Every reader of a file that other programs write
+// has a table of the keys of such files. A member that would change the result and is not supported is an error or a
+// warning that names it. Unknown members are named, too: nothing in a file is ignored silently.
 //
 //     static const GxJsonKey keys[] = {
-//         {"hidden_size", GX_KEY_READ, NULL},                                  // the reader asks for it
+//         {"hidden_size", GX_KEY_READ, NULL},                                  // the reader uses it
 //         {"use_cache", GX_KEY_HARMLESS, "how transformers generates, not what"},
 //         {"logit_scale", GX_KEY_REFUSED, "logits would be scaled"},           // null, false, 0, "", [], {} are fine
-//         {"pretraining_tp=1", GX_KEY_REFUSED, "matrices would be cut"},       // null and 1 are fine, and nothing else
-//         {"num_beams=1", GX_KEY_NAMED, "no beams are searched"},              // as REFUSED, but a warning
+//         {"pretraining_tp=1", GX_KEY_REFUSED, "matrices would be cut"},       // only null and 1 are fine
+//         {"num_beams=1", GX_KEY_NAMED, "no beams are searched"},              // like REFUSED, but a warning
 //     };
 //     GX_TRY(gx_json_check_keys(json, keys, sizeof keys / sizeof *keys, path, log, err));
 //
-// It does not look into members: an object in a file has a table of its own. Values of keys that are read are checked
+// Members are not checked recursively: an object in a file has its own table. Values of keys that are read are checked
 // by their reader (json_fields.h).
 #ifndef GX_JSON_KEYS_H
 #define GX_JSON_KEYS_H
@@ -20,36 +20,34 @@
 GX_BEGIN
 
 typedef enum {
-    GX_KEY_READ,     // its reader takes it
-    GX_KEY_HARMLESS, // not read, and `why` that changes nothing
-    GX_KEY_REFUSED,  // a value that asks for something is an error
+    GX_KEY_READ,     // used by the reader
+    GX_KEY_HARMLESS, // not read; `why` says why that changes nothing
+    GX_KEY_REFUSED,  // a value that requests something is an error
     GX_KEY_NAMED     // … is a warning
 } GxJsonKeyKind;
-// name: "KEY", or "KEY=VALUE" with the value, as JSON, that asks for nothing, or several, "KEY=VALUE|VALUE" (numbers
-// compare as numbers; null does not ask for anything either). Without one, null, false, 0, "", [] and {} ask for
-// nothing. "*END", the last row: all keys that end so.
-// why: what the value would change, the rest of a message: "/x/config.json: logit_scale is 0.5, which is not supported:
-// WHY".
+// name: "KEY", or "KEY=VALUE" or "KEY=VALUE|VALUE" with the values, as JSON, that request nothing (numbers compare as
+// numbers; null requests nothing either). Without values, null, false, 0, "", [] and {} request nothing. "*END", in the
+// last row: all keys with this ending. why: what the value would change, as the end of a message: "/x/config.json:
+// logit_scale is 0.5, which is not built: WHY".
 typedef struct {
     const char *name;
     GxJsonKeyKind kind;
-    const char *why; // NULL: of GX_KEY_READ
+    const char *why; // NULL for GX_KEY_READ
 } GxJsonKey;
-typedef struct { // all that are known of a file, or of an object in it
+typedef struct { // all known keys of a file, or of an object in it
     const GxJsonKey *key;
     int n;
 } GxJsonKeys;
 
-// Errors: GX_ERR_UNSUPPORTED for the first member that is refused. Warnings: one line for each member that is named,
-// and one for all whose key is in no row. `where`: the file. `log` is where they are said: NULL is an error
-// (GX_ERR_ARGUMENT), since nobody would know; a rank that leaves it to rank 0 passes gx_silent. What is no object has
-// no keys.
+// Errors: GX_ERR_UNSUPPORTED for the first refused member. Warnings: one line for each GX_KEY_NAMED member, and one for
+// all unknown keys. where: the file. log: gets the warnings. NULL is an error (GX_ERR_ARGUMENT), since warnings would
+// be lost; ranks that leave them to rank 0 pass gx_silent. A value that is not an object has no keys.
 GxStatus gx_json_check_keys(const GxJson *object, const GxJsonKey *key, int n, const char *where, const GxLogger *log,
                             GxError *err);
 // The row of a key; NULL: there is none.
 const GxJsonKey *gx_json_find_key(const GxJsonKey *key, int n, const char *name);
-int gx_json_asks(const GxJsonKey *key, const GxJson *value); // for something, by what the row says
-// Is it the value whose JSON is text[0] to text[n - 1]? Numbers compare as numbers.
+int gx_json_asks(const GxJsonKey *key, const GxJson *value); // 1: the value requests something, by the row
+// 1: the value equals the JSON text[n]. Numbers compare as numbers.
 int gx_json_is(const GxJson *value, const char *text, size_t n);
 
 #define GX_KEYS(rows) (rows), (int)(sizeof(rows) / sizeof *(rows)) // arguments, or the members of a GxJsonKeys
@@ -63,7 +61,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-enum { GX__JSON_KEYS_TOLD = 8 }; // unknown keys that a warning names
+enum { GX__JSON_KEYS_TOLD = 8 }; // the most unknown keys that a warning names
 
 const GxJsonKey *gx_json_find_key(const GxJsonKey *key, int n, const char *name)
 {
@@ -146,7 +144,7 @@ GxStatus gx_json_check_keys(const GxJson *object, const GxJsonKey *key, int n, c
     if (!log) return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: there is no logger to name what is not read", where);
     for (GxJsonMember m = GX_ZERO; gx_json_type(object) == GX_JSON_OBJECT && gx_json_next(object, &m);) {
         const GxJsonKey *row = gx_json_find_key(key, n, m.key);
-        if (!strcmp(m.key, GX_JSON_NUL)) continue; // the reader's note (json.h)
+        if (!strcmp(m.key, GX_JSON_NUL)) continue; // the reader's mark (json.h)
         if (row) GX_TRY(gx__json_keys_check(row, &m, where, log, err));
         else gx__json_keys_add(names, sizeof names, m.key, unknown++);
     }

@@ -1,16 +1,17 @@
-// model_folder.h: the names of files in a folder with a model or with an adapter of one, as transformers and peft give
-// them, and where the model's configuration is.
+// model_folder.h: the names of files in a folder with a model or an adapter, as given by transformers and peft, and
+// where the model's configuration is.
 #ifndef GX_MODEL_FOLDER_H
 #define GX_MODEL_FOLDER_H
 #include "../base/status.h"
 GX_BEGIN
 
 #define GX_ADAPTER_FILE "adapter_model.safetensors"
-#define GX_PEFT_PREFIX  "base_model.model." // of the names of its tensors
-// What config.json of the whole model is in an adapter's folder, which transformers would else take for a model's.
+#define GX_PEFT_PREFIX  "base_model.model." // of the names of an adapter's tensors
+// The name of the model's config.json in an adapter's folder, which transformers would otherwise take for a model's
+// folder.
 #define GX_PEFT_MODEL_CONFIG "model_config.json"
 
-// The folder's config.json, or where there is none GX_PEFT_MODEL_CONFIG. path[GX_PATH].
+// The path of the folder's config.json, or, if there is none, of GX_PEFT_MODEL_CONFIG. path[GX_PATH].
 GxStatus gx_model_config_path(char *path, const char *folder, GxError *err);
 
 GX_END

@@ -3,14 +3,14 @@
 //     GX_TRY(gx_npy_check("vectors.npy", "--embed_output", err));         // before anything is computed
 //     GX_TRY(gx_npy_write("vectors.npy", x, rows, cols, err));
 //
-// The file has its name only when it is whole. Nothing that is there is replaced. Machines are little-endian, as those
-// are that write safetensors.
+// The file gets its name only when it is complete. An existing file is never replaced. Little-endian hosts only, as for
+// safetensors.
 #ifndef GX_NPY_H
 #define GX_NPY_H
 #include "files.h"
 GX_BEGIN
 
-// Refuses a name that cannot be written to; `who` is the option that it comes from.
+// Refuses a path that cannot be written to; `who` is the option that gave it.
 GxStatus gx_npy_check(const char *path, const char *who, GxError *err);
 GxStatus gx_npy_write(const char *path, const float *x, int64_t rows, int64_t cols, GxError *err); // x [rows][cols]
 
@@ -29,12 +29,12 @@ GxStatus gx_npy_check(const char *path, const char *who, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s %s: its name must end with .npy", who, path);
     if (gx_path_is_file(path) || gx_path_is_folder(path) || gx_path_is_broken(path))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s %s already exists; remove it, or choose another name", who, path);
-    GX_TRY(gx_file_create(&file, path, err)); // whether that is possible
+    GX_TRY(gx_file_create(&file, path, err)); // tests whether that is possible
     gx_file_abandon(&file);
     return GX_OK;
 }
 
-// Magic, version, the header's length in two bytes, then a dictionary, filled up with spaces to a multiple of 64.
+// Magic, version, the header's length in two bytes, then a dictionary, padded with spaces to a multiple of 64 bytes.
 static int64_t gx__npy_header(char header[128], int64_t rows, int64_t cols)
 {
     enum { BYTES = 128, BEGIN = 10 };

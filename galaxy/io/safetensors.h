@@ -1,16 +1,15 @@
-// safetensors.h: reads and writes safetensors files (huggingface.co/docs/safetensors), the format in which weights
-// travel.
+// safetensors.h: reads and writes safetensors files (huggingface.co/docs/safetensors), the common format of weights.
 //
 //     u64 little-endian N | N bytes of JSON | data
 //     the JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]}, …, "__metadata__": {…}}
 //
 // The reader trusts nothing. It takes a file, or a folder with model.safetensors or model.safetensors.index.json
-// (shards), and refuses with file, tensor and reason: headers that do not fit, are too large or not one strict JSON
-// object; shapes and offsets that are not exact non-negative integers; tensors that do not cover the data from its
-// first byte to its last without hole or overlap; products that overflow; indexes whose names leave the folder or
-// differ from the shards' contents. Links are followed, as those of Hugging Face's cache
-// (snapshots/REVISION/model.safetensors leads to ../../blobs/HASH): who can put a link into the folder can put weights
-// there, too. Data is read by pread in any range and order, so that a tensor need not fit into
+// (shards), and refuses: headers that do not fit, are too large or not one strict JSON object; shapes and offsets that
+// are not exact non-negative integers; tensors that do not cover the data from its first byte to its last without gap
+// or overlap; products that overflow; indexes whose names leave the folder or differ from the shards' contents. Errors
+// give file, tensor and reason. Links are followed, since Hugging Face's cache has them
+// (snapshots/REVISION/model.safetensors leads to ../../blobs/HASH), and anybody who can put a link into the folder
+// could put weights there, too. Data is read by pread in any range and order, so that a tensor need not fit into
 // memory; alignment in the file is not assumed.
 //
 //     GxSafetensors s;
@@ -19,8 +18,9 @@
 //     if (e && e->elements == n) status = gx_safetensors_read(&s, e, 0, n, weights, err);    // as floats
 //     gx_safetensors_close(&s);
 //
-// The writer puts tensors by falling dtype size, then name, without gaps, and "format": "pt" into the metadata. Parts
-// come in any order; the file gets its name in gx_safetensors_finish, if every byte was written, and then it is synced.
+// The writer orders tensors by descending dtype size, then by name, without gaps, and adds "format": "pt" to the
+// metadata. Parts may be written in any order; the file gets its name in gx_safetensors_finish, if every byte was
+// written, and is then synced.
 //
 //     GxSafetensorsWriter w;
 //     GX_TRY(gx_safetensors_create(&w, path, entries, n, NULL, 0, err));                     // their names and shapes
@@ -45,7 +45,7 @@ enum {
 
 typedef struct {
     char name[GX_SAFETENSORS_NAME];
-    int dtype;           // a GxDtype; -1: one that only gx_safetensors_read_raw takes, see dtype_name
+    int dtype;           // a GxDtype; -1: another one, dtype_name, for gx_safetensors_read_raw only
     char dtype_name[12]; // as in the file
     int dtype_size;      // bytes
     int ndim;            // 0: a scalar
@@ -72,7 +72,7 @@ typedef struct {
 
 // A file or a folder; on failure nothing stays open
 GxStatus gx_safetensors_open(GxSafetensors *s, const char *path, GxError *err);
-// A file, as it is now: what is read later comes from a copy of it, whatever becomes of the file.
+// Opens a copy of a file: later changes of the file have no effect.
 GxStatus gx_safetensors_open_copy(GxSafetensors *s, const char *path, GxError *err);
 void gx_safetensors_close(GxSafetensors *s);
 const GxSafetensorsEntry *gx_safetensors_find(const GxSafetensors *s, const char *name); // NULL: none
@@ -96,21 +96,21 @@ typedef struct {
     int n;
     GxNewFile file;
     int64_t data_begin, data_end; // bytes of the file
-    GxSafetensorsSpan *span;      // what was written so far: sorted, disjoint, not adjacent
+    GxSafetensorsSpan *span;      // what has been written so far: sorted, disjoint, not adjacent
     int spans, spans_capacity;
 } GxSafetensorsWriter;
 
-// Of `entries` name, dtype, ndim and shape are read. `metadata` joins "format": "pt". _write takes data in the tensor's
-// own dtype.
+// Of `entries`, name, dtype, ndim and shape are used. `metadata` is added to "format": "pt". _write takes data in the
+// tensor's own dtype.
 GxStatus gx_safetensors_create(GxSafetensorsWriter *w, const char *path, const GxSafetensorsEntry *entries, int n,
                                const GxSafetensorsPair *metadata, int pairs, GxError *err);
 GxStatus gx_safetensors_write(GxSafetensorsWriter *w, const char *name, int64_t first, const void *data, int64_t count,
                               GxError *err);
 GxStatus gx_safetensors_write_floats(GxSafetensorsWriter *w, const char *name, int64_t first, const float *data,
                                      int64_t count, GxError *err);
-// A tensor that is not whole: an error, and no file
+// An incomplete tensor is an error, and no file is made
 GxStatus gx_safetensors_finish(GxSafetensorsWriter *w, GxError *err);
-void gx_safetensors_abort(GxSafetensorsWriter *w); // nothing stays; fine after finish, too
+void gx_safetensors_abort(GxSafetensorsWriter *w); // leaves nothing behind; does nothing after finish
 
 GX_END
 #endif
@@ -175,7 +175,8 @@ static int gx__st_by_offset(const void *a, const void *b)
 {
     const GxSafetensorsEntry *x = (const GxSafetensorsEntry *)a, *y = (const GxSafetensorsEntry *)b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
-    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; // empty tensors stand before the one that begins there
+    // empty tensors come before the one that begins at the same offset
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
 static int gx__st_by_size(const void *a, const void *b)
@@ -201,7 +202,7 @@ static GxSafetensorsEntry *gx__st_find(GxSafetensorsEntry *entry, int n, const c
     return NULL;
 }
 
-// Elements and bytes from shape and dtype; 0: they overflow. A zero among the dimensions hides no overflow of the
+// Computes elements and bytes from shape and dtype; 0: they overflow. A dimension of 0 does not hide an overflow of the
 // others.
 static int gx__st_measure(GxSafetensorsEntry *e)
 {
@@ -308,7 +309,7 @@ static GxStatus gx__st_reserve(GxSafetensors *s, int64_t more, const char *path,
     return GX_OK;
 }
 
-// The tensors of one file, from s->entry[first] on: they cover [data, end of file) without hole or overlap.
+// The tensors of one file, from s->entry[first] on, must cover [data, end of file) without gap or overlap.
 static GxStatus gx__st_check_cover(const GxSafetensors *s, int first, const GxSafetensorsFile *file, int64_t data,
                                    GxError *err)
 {
@@ -413,7 +414,7 @@ static GxStatus gx__st_check_link(const char *path, GxError *err)
                    path);
 }
 
-// What a name in an index may say is a file of this folder; where a link of that name leads is up to who made it.
+// A name in an index must be that of a file in this folder; it may be a link to anywhere.
 static GxStatus gx__st_load_shard(GxSafetensors *s, const char *folder, const char *index, const char *name,
                                   GxError *err)
 {
@@ -435,7 +436,7 @@ static GxStatus gx__st_check_index(const GxSafetensors *s, const GxJson *map, co
         if (!e || strcmp(s->file[e->file].name, name))
             return GX__ST_FAIL(err, index, m.key, "it is not in %.100s, where the index says it is", name);
     }
-    for (int i = 0; i < s->n; i++) // every tensor is in the map, once
+    for (int i = 0; i < s->n; i++) // every tensor must be in the map once
         if (!gx_json_get(map, s->entry[i].name))
             return GX__ST_FAIL(err, s->file[s->entry[i].file].path, s->entry[i].name, "it is not in %s", index);
     return GX_OK;
@@ -475,7 +476,7 @@ static GxStatus gx__st_open_folder(GxSafetensors *s, const char *folder, GxError
     GX_TRY(gx_path_join(single, folder, "model.safetensors", err));
     GX_TRY(gx_path_join(index, folder, "model.safetensors.index.json", err));
     GX_TRY(gx__st_check_link(single, err));
-    if (gx_path_is_file(single)) { // beats the index, as it does for other readers
+    if (gx_path_is_file(single)) { // has precedence over the index, as in other readers
         GX_TRY(gx__st_load(s, single, "model.safetensors", err));
         return gx__st_check_names(s, err);
     }
@@ -484,7 +485,7 @@ static GxStatus gx__st_open_folder(GxSafetensors *s, const char *folder, GxError
             err, GX_ERR_IO,
             "%s holds neither model.safetensors nor model.safetensors.index.json; name a folder or a file with weights",
             folder);
-    // Beside weight_map nothing is looked at: each tensor of the files must be in it, and the other way round.
+    // Only weight_map is used: it must have each tensor of the files, and no others.
     GX_TRY(gx_json_read(&root, index, GX__ST_INDEX_CAP, err));
     GxStatus status = gx__st_read_index(s, root, folder, index, err);
     gx_json_free(root);
@@ -581,7 +582,8 @@ static GxStatus gx__st_check_new(GxSafetensorsEntry *e, const char *path, GxErro
     return GX_OK;
 }
 
-// Checks all entries, puts them into the order of the file and gives them offsets from the first byte of the data.
+// Checks all entries, sorts them into the order of the file, and computes their offsets from the first byte of the
+// data.
 static GxStatus gx__st_layout(GxSafetensorsWriter *w, const char *path, GxError *err)
 {
     w->data_end = 0;
@@ -673,7 +675,7 @@ GxStatus gx_safetensors_create(GxSafetensorsWriter *w, const char *path, const G
     return GX_OK;
 }
 
-// Joins [begin, end) with what was written before.
+// Adds [begin, end) to what has been written.
 static GxStatus gx__st_note_span(GxSafetensorsWriter *w, int64_t begin, int64_t end, GxError *err)
 {
     int first = 0, last;
@@ -744,7 +746,7 @@ GxStatus gx_safetensors_write_floats(GxSafetensorsWriter *w, const char *name, i
     return GX_OK;
 }
 
-// Names the first tensor that misses bytes.
+// The error for the first tensor with missing bytes.
 static GxStatus gx__st_check_whole(const GxSafetensorsWriter *w, GxError *err)
 {
     int64_t gap = w->spans && w->span[0].begin == w->data_begin ? w->span[0].end : w->data_begin;

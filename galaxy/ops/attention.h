@@ -250,7 +250,7 @@ void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, cons
 void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse,
                            const void *q, const void *k, const void *v, const GxAttention *a)
 {
-    const int64_t turned = gx_runs_rows(&a->q_runs) * a->H + gx_runs_rows(&a->k_runs) * a->K;
+    const int64_t rotated = gx_runs_rows(&a->q_runs) * a->H + gx_runs_rows(&a->k_runs) * a->K;
     if (!gx__attention_check(g, "attention_backward", a) || !gx__attention_rotation_check(g, "attention_backward", a))
         return;
     if (a->pages) {
@@ -261,7 +261,7 @@ void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const voi
     void *scratch = gx_scratch(g, GX_MEM_WORKSPACE, g->device->attention_scratch(g, a, 1));
     if (gx_op_begin(g, "attention_backward", gx__attention_dims(a), 2 * gx__attention_bytes(a),
                     10.0 * a->head_dim * a->H * a->B * gx_attention_pairs(a) +
-                        (a->cosine ? 3.0 * turned * a->B * a->head_dim : 0)))
+                        (a->cosine ? 3.0 * rotated * a->B * a->head_dim : 0)))
         g->device->attention_backward(g, dq, dk, dv, d_o, o, lse, q, k, v, a, scratch);
     gx_arena_release(g->arena, mark);
 }

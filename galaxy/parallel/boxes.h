@@ -1,27 +1,28 @@
-// boxes.h: whole tensors from the boxes that the ranks of a group hold, and back: for files, which know nothing of how
-// a run is split.
+// boxes.h: puts a whole tensor together from the boxes that the ranks of a group have, and splits it again: for files,
+// which do not depend on how a run is split.
 //
-// A tensor goes by runs of rows of its dimension 0 that fit into scratch, so nobody ever holds all of it. Each element
-// comes from its owner: where parts overlap, the lowest member.
+// A tensor is moved by as many rows of its dimension 0 as fit into scratch, so no rank ever holds all of it. Each
+// element comes from its owner: where parts overlap, the lowest member.
 #ifndef GX_BOXES_H
 #define GX_BOXES_H
 #include "../base/tensors.h"
 #include "../comm/comm.h"
 GX_BEGIN
 
-// Rows of dimension 0 that are moved at once, elements in one, and the bytes of scratch that the functions below need
-// for the largest of a table's cut tensors (0: none is cut).
+// The rows of dimension 0 that are moved at once, the elements in one row, and the bytes of scratch that the functions
+// below need for the largest split tensor of a table (0: none is split).
 int64_t gx_box_rows(const GxTensor *t);
 int64_t gx_box_row(const GxTensor *t);
 int64_t gx_boxes_scratch(const GxTable *table);
 
-// On member 0 of the tensor's group: rows [first, first + rows) into scratch, as they lie in the whole tensor; returns
-// it. The others send theirs (and get nothing to read). values: in the device's memory; scratch: gx_boxes_scratch bytes
-// of the host's. Cut tensors have one or two dimensions.
+// Gathers rows [first, first + rows) on member 0 of the tensor's group, into scratch, as they lie in the whole tensor;
+// returns them. The other members send theirs, and get nothing to read. values: in the device's memory; scratch:
+// gx_boxes_scratch bytes of the host's. Split tensors have one or two dimensions.
 const float *gx_box_gather(GxContext *g, const GxTensor *t, const float *values, int64_t first, int64_t rows,
                            void *scratch);
 
-// Rows [first, first + rows) of the whole, which lie at the beginning of scratch, into this rank's box.
+// Copies this rank's part of rows [first, first + rows) of the whole tensor, which lie at the beginning of scratch, to
+// its box.
 void gx_box_take(GxContext *g, const GxTensor *t, float *values, int64_t first, int64_t rows, void *scratch);
 
 GX_END
@@ -41,10 +42,10 @@ int64_t gx_boxes_scratch(const GxTable *table)
     int64_t most = 0;
     for (int i = 0; i < table->n; i++)
         if (table->row[i].parts) most = gx_max(most, gx_box_rows(&table->row[i]) * gx_box_row(&table->row[i]));
-    return 2 * 4 * most; // the rows, and what arrives of one member or is a rank's own
+    return 2 * 4 * most; // the rows, and one member's part of them
 }
 
-// What a member hands over of rows [first, first + rows): rows of dimension 0 and the columns in each.
+// What a member contributes to rows [first, first + rows): rows of dimension 0 and the columns in each.
 typedef struct {
     GxRange rows, cols;
 } GxBoxPiece;
@@ -76,7 +77,8 @@ const float *gx_box_gather(GxContext *g, const GxTensor *t, const float *values,
     const GxBoxPiece mine = gx__box_piece(t, me, first, rows);
     const int64_t width = t->split_dim == 0 ? gx_box_row(t) : t->end[1] - t->begin[1]; // of a row of the box
     const float *own = values + (mine.rows.begin - t->begin[0]) *
-                                    width; // in dimension 1 nothing overlaps: the box's rows are the piece's
+                                    // parts in dimension 1 do not overlap, so the piece has whole rows of the box
+                                    width;
     if (gx_on_device(g, own)) {
         gx_to_host(g, arrived, own, 4 * gx__box_piece_count(&mine));
         own = arrived;

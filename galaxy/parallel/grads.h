@@ -1,5 +1,5 @@
-// grads.h: gradients of a whole model across ranks, by the tensor table: the sums that its rows ask for, and the global
-// norm.
+// grads.h: the gradients of a whole model across ranks, by the tensor table: the sums that its rows require, and the
+// global norm.
 #ifndef GX_GRADS_H
 #define GX_GRADS_H
 #include "../comm/comm.h"
@@ -7,16 +7,16 @@
 #include "shards.h"
 GX_BEGIN
 
-// Sums the gradients of units [first, first + units): first over the tp group those whose table rows ask for it, then
+// Sums the gradients of units [first, first + units): first over the tp group those whose table rows require it, then
 // all of them over GX_AXIS_LOSS, neighbours in one collective. (A unit that every rank of tp has and sums over tp has
-// one sum, over both: gx_shards_is_alike.) Where the parts of a cut tensor overlap, the members that share a piece sum
-// it among themselves: each sends its own to all the others, and takes scratch for its part once per sharer
-// (GX_MEM_COMM).
+// one sum, over both: gx_shards_is_alike.) Where the parts of a split tensor overlap, the members that share a piece
+// sum it among themselves: each sends its own to all the others, and takes scratch for its part once per member that
+// shares it (GX_MEM_COMM).
 void gx_grads_reduce(GxContext *g, GxStore *s, int first, int units);
 
-// The same in two: what was started may be waited for after other work, in which the gradients of these units are not
-// touched. Only the last sum is under way then; what comes before it is complete when gx_grads_start returns.
-enum { GX_GRADS_TICKETS = 8 }; // collectives of a sum that can be under way; any more run at once
+// The same in two calls, with other work between them that does not touch the gradients of these units. Only the last
+// sum is in flight then; earlier ones are complete when gx_grads_start returns.
+enum { GX_GRADS_TICKETS = 8 }; // collectives that can be in flight; further ones are blocking
 typedef struct {
     GxTicket ticket[GX_GRADS_TICKETS];
     int tickets;
@@ -24,48 +24,50 @@ typedef struct {
 void gx_grads_start(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum);
 void gx_grads_wait(GxContext *g, GxGradsSum *sum);
 
-// Of tensors of the unit that the stage `peer` of the pipeline has, too: both ranks add the two gradients up, the lower
-// stage's first, so that both have the same bits. Before all other sums of the unit, which both stages then do alike.
-// (NCCL's sums over three ranks or more may differ in the last bits of the two.)
+// For tensors of the unit that the pipeline stage `peer` has, too: both ranks add the two gradients, the lower stage's
+// first, so that both get the same bits. Called before all other sums of the unit, which are then the same on both
+// stages. (NCCL's sums over three or more ranks may differ between the two in the last bits.)
 void gx_grads_tie(GxContext *g, GxStore *s, int unit, int peer);
 
-// The same sums of a unit whose gradients are sharded: over tp of the whole, then each rank that shares the unit gets
-// the sum of its part; gx_grads_reduce_shard adds up those of dp_replicate behind the window's last one. adds: to what
-// is in the shard already, of micro-batches before. The whole gradients are then of no use, and the next contribution
-// to one is written. The bits are those of gx_grads_reduce, if dp_replicate is 1 and the window is scattered once.
+// The same sums for a unit whose gradients are sharded: the whole gradients are summed over tp, then each rank that
+// shares the unit gets the sum of its part. After the last one of a window, gx_grads_reduce_shard sums over
+// dp_replicate. adds: adds to what the shard already has from earlier micro-batches. The whole gradients are invalid
+// afterwards, so the next contribution to one is written. The bits are those of gx_grads_reduce if dp_replicate is 1
+// and the window is scattered once.
 void gx_grads_scatter(GxContext *g, GxStore *s, int unit, int adds);
 void gx_grads_reduce_shard(GxContext *g, GxStore *s, int unit);
 
-// Which elements of the gradients this rank counts in the global norm: of each tensor those that no lower rank counts.
-// The list is made once, and lies in the device's memory, so that a unit's gradients, or all, are one operation.
+// Which elements of the gradients this rank counts in the global norm: those of each tensor that no lower rank counts.
+// The list is made once, and lies in the device's memory, so that the gradients of a unit, or of all units, take one
+// operation.
 typedef struct {
     GxSumPart *part, *host_copy; // [rows of the table], unit by unit; the host copy in the host's memory
-    GxSumParts *unit;            // [units]: which of them are a unit's
+    GxSumParts *unit;            // [units]: the parts of each unit
     int units;
-    // Where gradients are sharded: the sums of all blocks, in the order in which they are added, of which this rank
-    // fills in its own; and where each unit's begin, and this rank's of it.
+    // If gradients are sharded: the sums of all blocks, in the order in which they are added. This rank fills in its
+    // own. The other two say where those of each unit begin, and where this rank's do.
     double *blocks;
     int64_t n_blocks, *unit_blocks, *my_blocks; // [units + 1], [units]
 } GxGradsParts;
 
 GxStatus gx_grads_parts_open(GxGradsParts *p, const GxTable *table, GxError *err);
 void gx_grads_parts_allocate(GxContext *g, GxGradsParts *p,
-                             const GxStore *s); // behind gx_store_allocate, from the same arena
+                             const GxStore *s); // after gx_store_allocate, from the same arena
 void gx_grads_parts_close(GxGradsParts *p);
 
-// Adds to step->sum_squares those of the gradients of units [first, first + units): tensor by tensor in the table's
-// order, each logical element once: an alias not at all, what several ranks hold by the lowest of them. The bits are
-// those of one unit after the other. In a pipeline each stage continues from the sum of the one before: its rank takes
-// it over from that one's, and hands it on to the next one's; so the bits are those of one rank. Ranks that share units
-// put the blocks' sums together before they are added, so the bits are those of whole gradients. The ranks of a tp
-// group then add theirs up, and all ranks have the sum.
-void gx_grads_begin(GxContext *g, const GxGradsParts *p); // a window, whose step->sum_squares is 0
+// Adds the squares of the gradients of units [first, first + units) to step->sum_squares: tensor by tensor in the
+// table's order, each logical element once. Aliases are not counted, and what several ranks hold is counted by the
+// lowest of them. The bits are those of one unit after the other. In a pipeline each stage receives the sum of the
+// stage before, continues from it and sends it on, so the bits are those of one rank. Ranks that share units combine
+// the blocks' sums before they are added, so the bits are those of whole gradients. Then the ranks of a tp group add
+// their sums, and all ranks get the result.
+void gx_grads_begin(GxContext *g, const GxGradsParts *p); // begins a window: step->sum_squares becomes 0
 void gx_grads_receive_squares(GxContext *g, int from);    // of the pipeline
 void gx_grads_send_squares(GxContext *g, int to);
 void gx_grads_sum_squares(GxContext *g, GxStore *s, const GxGradsParts *p, int first, int units);
-// Of units whose shards have been squared: puts the blocks together, and adds them up.
+// For units whose shards have been squared: combines the blocks' sums of all ranks, and adds them.
 void gx_grads_add_shards(GxContext *g, const GxStore *s, const GxGradsParts *p, int first, int units);
-void gx_grads_agree(GxContext *g, int last); // last: the rank of the pipeline that has the sum of all stages
+void gx_grads_agree(GxContext *g, int last); // last: the rank of the pipeline that has the sum over all stages
 
 GX_END
 #endif
@@ -79,7 +81,7 @@ GX_END
 
 // ---- sums over axes -----------------------------------------------------------------------------------------------
 
-// What no micro-batch has touched in this window has a gradient of 0.
+// A tensor that no micro-batch has contributed to in this window has a gradient of 0.
 static void gx__grads_zero_unwritten(GxContext *g, GxStore *s, int row)
 {
     float *grads = gx_store_grads(s, row);
@@ -94,7 +96,7 @@ static int gx__grads_is_in(const GxStore *s, int row, int first, int units)
     return t->unit >= first && t->unit < first + units && !gx_store_is_alias(s, row) && gx_store_grads(s, row);
 }
 
-// Of n neighbours; sum NULL: at once.
+// Sums n consecutive elements. sum NULL: blocking.
 static void gx__grads_all_reduce(GxContext *g, int axes, float *grads, int64_t n, GxGradsSum *sum)
 {
     if (gx_group_size(g, axes) == 1) return;
@@ -103,7 +105,7 @@ static void gx__grads_all_reduce(GxContext *g, int axes, float *grads, int64_t n
     else gx_all_reduce(g, axes, GX_SUM, grads, n, GX_F32);
 }
 
-// The axes of a row's first sum, or of its last one; 0: there is none. is_alike: its unit is (gx_shards_is_alike).
+// The axes of a row's first or last sum; 0: there is none. is_alike: gx_shards_is_alike of its unit.
 static int gx__grads_axes(const GxTensor *t, int is_alike, int is_last)
 {
     const int sums = t->sums_over_tp;
@@ -111,13 +113,13 @@ static int gx__grads_axes(const GxTensor *t, int is_alike, int is_last)
     return sums && !is_alike ? GX_AXIS_TP : 0;
 }
 
-// Neighbours with the same axes, with the gaps between them, are one collective.
+// Consecutive rows with the same axes are summed in one collective, including the gaps between them.
 static void gx__grads_sum(GxContext *g, const GxStore *s, int first, int units, int is_last, GxGradsSum *sum)
 {
-    float *of_first = s->unit[first].grads; // where more than one unit is summed, all lie in one buffer
+    float *of_first = s->unit[first].grads; // if several units are summed, all lie in one buffer
     const int64_t at = s->unit[first].trained.all.begin;
     int64_t begin = 0, end = 0;
-    int axes = 0;                // of the neighbours [begin, end)
+    int axes = 0;                // of the consecutive rows in [begin, end)
     int unit = -1, is_alike = 0; // of the row
     for (int i = 0; i < s->table->n; i++) {
         if (!gx__grads_is_in(s, i, first, units)) continue;
@@ -131,7 +133,7 @@ static void gx__grads_sum(GxContext *g, const GxStore *s, int first, int units, 
     if (axes) gx__grads_all_reduce(g, axes, of_first + begin, end - begin, sum);
 }
 
-// ---- sums over those who share -------------------------------------------------------------------------------------
+// ---- sums over members that share a piece --------------------------------------------------------------------------
 
 static GxRange gx__grads_common(GxRange a, GxRange b)
 {
@@ -139,7 +141,7 @@ static GxRange gx__grads_common(GxRange a, GxRange b)
     return r;
 }
 
-// Members first to last share something with member `me`: parts go up, so they are neighbours.
+// Members `first` to `last` share something with member `me`. Parts ascend, so these members are consecutive.
 static void gx__grads_sharers(const GxTensor *t, int me, int *first, int *last)
 {
     *first = *last = me;
@@ -147,7 +149,7 @@ static void gx__grads_sharers(const GxTensor *t, int me, int *first, int *last)
     while (*last + 1 < t->n_parts && gx_range_count(gx__grads_common(t->parts[*last + 1], t->parts[me]))) ++*last;
 }
 
-// The end of the piece of `mine` from i on that the same members have.
+// The end of the piece of `mine` that begins at i and that the same members share.
 static int64_t gx__grads_piece_end(const GxTensor *t, int first, int last, GxRange mine, int64_t i)
 {
     int64_t end = mine.end;
@@ -158,7 +160,7 @@ static int64_t gx__grads_piece_end(const GxTensor *t, int first, int last, GxRan
     return end;
 }
 
-// Sums what lies in `from` [sharers][my part] over the members of each piece, in their order, as an all-reduce would.
+// Sums `from`, [members that share][my part], over the members of each piece, in their order, as an all-reduce would.
 static void gx__grads_sum_pieces(GxContext *g, const GxTensor *t, int first, int last, GxRange mine, int64_t row,
                                  float *grad, const float *from)
 {
@@ -175,7 +177,7 @@ static void gx__grads_sum_pieces(GxContext *g, const GxTensor *t, int first, int
     }
 }
 
-// A K,V head that several members use: each has the part of its gradient that its own query heads make.
+// A K,V head that several members use: each has the part of its gradient that comes from its own query heads.
 static void gx__grads_reduce_overlaps(GxContext *g, const GxTensor *t, float *grad)
 {
     const int me = gx_group_index(g, t->split_axes);
@@ -208,7 +210,7 @@ static void gx__grads_share(GxContext *g, GxStore *s, int first, int units)
             gx__grads_reduce_overlaps(g, &s->table->row[i], gx_store_grads(s, i));
 }
 
-// The first sums: over tp. sum NULL: all at once.
+// The first sums: over tp. sum NULL: all are blocking.
 static void gx__grads_start_tp(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum)
 {
     for (int i = 0; i < s->table->n; i++)
@@ -242,7 +244,7 @@ void gx_grads_wait(GxContext *g, GxGradsSum *sum)
 
 // ---- sums over two stages ------------------------------------------------------------------------------------------
 
-// grad = the lower stage's + the higher one's, piece by piece.
+// grad = the lower stage's + the higher stage's, piece by piece.
 static void gx__grads_tie(GxContext *g, float *grad, int64_t count, int peer)
 {
     const int is_lower = gx_group_index(g, GX_AXIS_PP) < peer;
@@ -298,7 +300,7 @@ void gx_grads_reduce_shard(GxContext *g, GxStore *s, int unit)
 
 // ---- the global norm -----------------------------------------------------------------------------------------------
 
-// This rank's elements of a tensor that no lower one counts: where in its box they begin, and how many.
+// The number of this rank's elements of a tensor that no lower rank counts. *first: where they begin in its box.
 static int64_t gx__grads_counted(const GxContext *g, const GxTensor *t, int64_t *first)
 {
     *first = 0;
@@ -333,19 +335,19 @@ void gx_grads_parts_close(GxGradsParts *p)
     memset(p, 0, sizeof *p);
 }
 
-// Where the gradients begin of which this rank sums up squares: whole ones, or its parts.
+// The gradients whose squares this rank sums: whole ones, or its shards.
 static float *gx__grads_base(const GxStore *s) { return s->grads ? s->grads : s->my_grads; }
 
-// The part of a tensor's gradient that is this rank's, and that no lower rank counts: its place in the buffer of
-// gradients, or of shards. *blocks: how many blocks of the tensor are counted; *front: those that other ranks of the
-// unit have in front of this one's.
+// This rank's part of a tensor's gradient that no lower rank counts, by its place in the buffer of gradients or shards.
+// *blocks: how many blocks of the tensor are counted; *front: how many of them precede this rank's, on other ranks of
+// the unit.
 static GxSumPart gx__grads_part(const GxContext *g, const GxStore *s, int row, int64_t *blocks, int64_t *front)
 {
     const GxTensor *t = &s->table->row[row];
     const GxRange mine = gx_store_my_trained(s, row);
     GxSumPart part = {0, 0, 0};
     int64_t first;
-    // all ranks of tp fill in the blocks of a unit that they share, and the first adds them up
+    // all ranks of tp fill in the blocks of a unit that they share, and the first one adds them
     const int is_shared = (gx_shards_axes(s, t->unit) & GX_AXIS_TP) != 0;
     const int64_t n = is_shared ? gx_tensor_count(t) : gx__grads_counted(g, t, &first);
     if (is_shared) first = 0;
@@ -427,8 +429,8 @@ void gx_grads_send_squares(GxContext *g, int to)
     gx_send(g, GX_AXIS_PP, to, &g->step->sum_squares, 1, GX_F64);
 }
 
-// The blocks of units that the same ranks share are put together, as all but one have 0 in each; this rank then adds up
-// those that it counts.
+// The blocks of units that the same ranks share are combined by a sum, since all ranks but one have 0 in each block;
+// this rank then adds those that it counts.
 void gx_grads_add_shards(GxContext *g, const GxStore *s, const GxGradsParts *p, int first, int units)
 {
     gx_at(g, -1, "norm");

@@ -1,5 +1,6 @@
-// layout.h: which collective stands at which door of a (core, CON) pair, derived from the layouts of the rows: once,
-// here, for every mode and every family.
+// layout.h: derives from the layouts of the rows which collective each door of a (core, CON) pair needs: once, for
+// every mode and every family. A door is the place in a core where a collective may stand: its entry, its exit, or
+// inside.
 //
 // Attention, MLP, embedding and head are cores; CON (connection: bias, dropout, residual add, norm) joins a core to the
 // stream. A mode is one method each for ATT, CON, MLP and the ends (embedding and head) inside the tp group. Rows
@@ -11,15 +12,15 @@
 //     a core or CON by SP (slices of T)                          SEQ    SEQ
 //     any block that is not split                                FULL   FULL
 //
-// The stream between pairs is in CON's layout; what a core needs stands at its entry, what its sum needs at its exit.
-// So these two doors are all there is, besides what happens inside: attention by SP gathers K and V, a head by TP
-// agrees on the loss over its parts of the vocabulary.
+// The stream between pairs is in CON's layout; the collective that brings it into the core's layout stands at the
+// core's entry, the one that sums the core's output at its exit. Two cores also communicate inside: attention by SP
+// gathers K and V, and a head by TP combines the loss over the parts of the vocabulary.
 //
 //     GxMethods galaxy = gx_methods(GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_TP);    // ATT, CON, MLP; the ends follow
 //     gx_core_entry(galaxy.att, galaxy.con).move.forward;                         // GX_MOVE_ALL_GATHER
 //
-// gx_demands writes them out for a whole micro-batch, in order: what a recording of a step must contain, and what it
-// must send.
+// gx_demands lists them for a whole micro-batch, in order: the collectives that a recording of a step must contain, and
+// their bytes.
 #ifndef GX_LAYOUT_H
 #define GX_LAYOUT_H
 #include "../base/mesh.h"
@@ -36,7 +37,7 @@ typedef enum {
     GX_CORE_VECTORS,
     GX_CORE_KINDS
 } GxCoreKind;
-typedef enum { GX_ENTRY = 0, GX_EXIT, GX_INSIDE } GxDoor; // of a core: where a collective stands
+typedef enum { GX_ENTRY = 0, GX_EXIT, GX_INSIDE } GxDoor; // where a collective stands in a core
 typedef enum {
     GX_MOVE_NONE = 0,
     GX_MOVE_ALL_REDUCE,
@@ -55,7 +56,7 @@ typedef struct {
     GxTransition move;
 } GxMove;
 
-// The ends: not split where nothing is, by SP where CON is and no core is by TP, else by TP.
+// The ends: not split if nothing is; by SP if CON is by SP and no core by TP; otherwise by TP.
 GxMethods gx_methods(GxMethod att, GxMethod con, GxMethod mlp);
 // Valid are ATT, MLP in {TP, SP, None} with CON in {SP, None}, 18 triples, each with any method for the ends.
 GxStatus gx_methods_check(GxMethods m, GxError *err);
@@ -74,40 +75,45 @@ static inline GxMethod gx_methods_of(GxMethods m, GxCoreKind core)
 GxLayout gx_block_takes(GxMethod method);
 GxLayout gx_block_gives(GxMethod method);
 
-// What brings rows from one layout into another at the entry of a block, and what brings their gradient back. `into` is
-// the method of the block that is entered: FULL rows need their gradient summed under TP (each rank's is a summand) and
-// nothing where all ranks compute the same. Nothing leads into PARTIAL: it only arises.
+// The collective that converts rows from one layout to another at the entry of a block, and the one that converts their
+// gradient back. into: the method of the block that is entered: the gradient of FULL rows must be summed under TP (each
+// rank's is a summand), and needs nothing where all ranks compute the same. Nothing is converted to PARTIAL, which only
+// results from a block.
 GxTransition gx_layout_transition(GxLayout from, GxLayout to, GxMethod into);
 GxMove gx_core_entry(GxMethod core, GxMethod con); // from the stream into a core
 GxMove gx_core_exit(GxMethod core, GxMethod con);  // from a core into CON
 
-// Forward and backward of a move in half-collectives: one is an all-gather or reduce-scatter of [T*B, C], an all-reduce
-// is two. Those of a layer (ATT, CON, MLP, CON); kv_width: K*h / C.
+// The forward and backward collectives of a move, and those of a layer (ATT, CON, MLP, CON), counted in halves: an
+// all-gather or reduce-scatter of [T*B, C] is one half, an all-reduce two. kv_width: K*h / C.
 double gx_move_halves(GxMove move);
 double gx_layer_halves(GxMethods m, double kv_width);
 
-// All that is communicated over tp in one micro-batch, forward and backward, in order, of fp32. A head by TP agrees on
-// the maximum and on two sums of each row, chunk by chunk of its rows.
+// Everything that is communicated over tp in one micro-batch, forward and backward, in order, in fp32. A head by TP
+// combines the maximum and two sums of each row, one chunk of rows at a time.
 typedef struct {
     int layers;
     int64_t rows, width;     // T*B of the micro-batch; C
-    int64_t head_rows;       // of them those that the head works on: all, or those that its target picks
+    int64_t head_rows;       // the rows that the head computes: all, or those that the target selects
     int64_t kv_width, chunk; // K*h; rows of the head at once, at least 1
 } GxDemandShape;
 typedef struct {
     int unit; // 0: the embedding; 1 to layers; layers + 1: the head
     const char *site;
-    GxMoveKind kind;     // ALL_REDUCE, ALL_GATHER or REDUCE_SCATTER: the others communicate nothing
-    int64_t rows, width; // of the whole, wherever its rows lie
+    GxMoveKind kind;     // ALL_REDUCE, ALL_GATHER or REDUCE_SCATTER; the other moves communicate nothing
+    int64_t rows, width; // of the whole, however its rows are split
 } GxDemand;
-int gx_demands(GxMethods m, const GxDemandShape *shape, GxDemand *list, int capacity); // how many; writes what fits
-int64_t gx_demand_bytes(const GxDemand *demand, int ranks); // that the group's ranks send together
+// returns their number; writes those that fit
+int gx_demands(GxMethods m, const GxDemandShape *shape, GxDemand *list, int capacity);
+int64_t gx_demand_bytes(const GxDemand *demand, int ranks); // that all ranks of the group send together
 
-// How a weight meets its rows. The rule for its gradient is per place of use: a tied weight asks twice.
+// How a rank uses a weight. The rule for its gradient holds for each place of use: a tied weight has two.
 typedef enum {
     GX_USE_WHOLE = 0, // all of it, on all rows of the layout: norms, biases, adapters, an unsplit matrix
-    GX_USE_SPLIT, // the rank holds its own part of it: column- and row-parallel matrices, their LoRA factor cut alike
-    GX_USE_OWN_SHARE // all of it, on this rank's heads or columns or summand only: q_norm, k_norm, LoRA's uncut factor
+    // the rank holds its own part of it: column- and row-parallel matrices, and the factor of their LoRA that is split
+    // like them
+    GX_USE_SPLIT,
+    // all of it, on this rank's heads, columns or summand only: q_norm, k_norm, LoRA's factor that is not split
+    GX_USE_OWN_SHARE
 } GxUse;
 int gx_grad_sums_over_tp(GxLayout rows, GxUse use); // besides GX_AXIS_LOSS, over which every gradient is summed
 
@@ -202,7 +208,7 @@ double gx_layer_halves(GxMethods m, double kv_width)
 {
     return gx_move_halves(gx_core_entry(m.att, m.con)) + gx_move_halves(gx_core_exit(m.att, m.con)) +
            gx_move_halves(gx_core_entry(m.mlp, m.con)) + gx_move_halves(gx_core_exit(m.mlp, m.con)) +
-           (m.att == GX_METHOD_SP ? 2 * 2 * kv_width : 0); // K and V, gathered and their gradients scattered
+           (m.att == GX_METHOD_SP ? 2 * 2 * kv_width : 0); // K and V are gathered, their gradients reduce-scattered
 }
 
 typedef struct {
@@ -221,8 +227,8 @@ static void gx__layout_demand(GxDemands *d, int unit, GxCoreKind core, GxDoor do
     d->n++;
 }
 
-// What happens inside a core. Attention by SP: each rank's gradient of all of K and V is a summand, as into a block by
-// TP.
+// The collectives inside a core. In attention by SP each rank's gradient of all of K and V is a summand, as at the
+// entry of a block by TP.
 static void gx__layout_demand_inside(GxDemands *d, int unit, GxCoreKind core, int backward)
 {
     const GxDemandShape *s = d->shape;
@@ -240,7 +246,7 @@ static void gx__layout_demand_pair(GxDemands *d, int unit, GxCoreKind core, int 
 {
     const GxDemandShape *s = d->shape;
     const GxMethod method = gx_methods_of(d->methods, core);
-    const int64_t rows = core == GX_CORE_HEAD ? s->head_rows : s->rows; // of what enters
+    const int64_t rows = core == GX_CORE_HEAD ? s->head_rows : s->rows; // of the core's input
     const GxMove entry = gx_core_entry(method, d->methods.con), exit = gx_core_exit(method, d->methods.con);
     if (core != GX_CORE_EMBED && !backward) // the embedding takes no rows, the head gives none
         gx__layout_demand(d, unit, core, GX_ENTRY, entry.move.forward, rows, s->width);
@@ -268,8 +274,8 @@ int gx_demands(GxMethods m, const GxDemandShape *shape, GxDemand *list, int capa
     return d.n;
 }
 
-// A gather brings every rank what the others have, a scatter every rank the others' summands of what it keeps: n - 1 of
-// everything, however it is split.
+// A gather brings every rank what the others have, a scatter brings every rank the others' summands of its part: n - 1
+// times the whole, however it is split.
 int64_t gx_demand_bytes(const GxDemand *demand, int ranks)
 {
     return gx__layout_halves(demand->kind) * (ranks - 1) * demand->rows * demand->width * 4;
@@ -277,7 +283,7 @@ int64_t gx_demand_bytes(const GxDemand *demand, int ranks)
 
 int gx_grad_sums_over_tp(GxLayout rows, GxUse use)
 {
-    if (use == GX_USE_SPLIT) return 0; // nobody else has this part
+    if (use == GX_USE_SPLIT) return 0; // no other rank has this part
     return use == GX_USE_OWN_SHARE || rows != GX_LAYOUT_FULL;
 }
 

@@ -1,18 +1,18 @@
-// parallel/shards.h: which rank has which part of a unit's weights, gradients and optimizer state, and how whole
-// weights come of the parts (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054; FSDP: Zhao et al. 2023,
+// parallel/shards.h: which rank has which part of a unit's weights, gradients and optimizer state, and how the parts
+// are gathered into whole weights (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054; FSDP: Zhao et al. 2023,
 // arXiv:2304.11277).
 //
-// The elements of a unit are cut into as many ranges as there are ranks that share them: those of dp_shard and cp; and
-// of tp, too, where every rank of tp has the unit whole and its gradients are summed over tp. A range is a range of all
-// that the unit has, frozen tensors included. It costs a rank the bytes of weights, if these are sharded, and of
-// gradients, masters and moments for what is trained; each rank has its share of that cost, by a list or even. What is
-// trained is cut between two blocks of the norm alone (GX_SQUARES_BLOCK elements from a tensor's first one that this
-// rank counts), so that a block's sum of squares, and with it the norm, has the bits that it has unsharded. The bytes
-// of quantised matrices are cut anywhere.
+// The elements of a unit are cut into one range for each rank that shares the unit: the ranks of dp_shard and cp, and
+// those of tp, too, if every rank of tp has the whole unit and its gradients are summed over tp. The ranges cover all
+// tensors of the unit, frozen ones included. A range costs its rank the bytes of the weights, if these are sharded, and
+// of gradients, masters and moments of what is trained. The ranks' shares of this cost are even, or given by a list.
+// What is trained is cut only between two blocks of the norm (GX_SQUARES_BLOCK elements, counted from the first one of
+// a tensor that this rank counts), so that a block's sum of squares, and with it the norm, has the same bits as
+// unsharded. The bytes of quantised matrices are cut at any multiple of GX_ALIGN.
 //
 //     GX_TRY(gx_store_open(&s, &table, gx_units_all(), GX_BF16, &g->error));
 //     GX_TRY(gx_shards_open(g, &s, GX_SHARDS_WEIGHTS, NULL));      // before gx_store_allocate
-//     gx_shards_gather(g, &s, unit, buffer);                       // gx_store_weight has them whole
+//     gx_shards_gather(g, &s, unit, buffer);                       // from now on gx_store_weight returns whole ones
 //     gx_shards_free(&s, unit);
 #ifndef GX_SHARDS_H
 #define GX_SHARDS_H
@@ -21,32 +21,33 @@
 #include "../comm/comm.h"
 GX_BEGIN
 
-// On all ranks; the context has its mesh. list: the shares of the ranks of dp_shard, whole numbers above 0 in any unit;
-// NULL, or empty: even. Nothing changes where `sharded` is GX_SHARDS_NOTHING or no rank shares anything.
+// To be called on all ranks; the context must have its mesh. list: the shares of the ranks of dp_shard, integers above
+// 0 on any scale; NULL or empty: even. Nothing changes if `sharded` is GX_SHARDS_NOTHING or no ranks share anything.
 GxStatus gx_shards_open(GxContext *g, GxStore *s, GxSharded sharded, const GxPartList *list);
 
-// 1: every rank of tp has all of the unit, and sums what is trained of it over tp. Two units that have a tensor in
-// common on two stages are alike together, or not at all: so its gradients are summed in one order on both.
+// 1: the unit is the same on all ranks of tp: each has all of it, and what is trained is summed over tp. If two units
+// on different stages have a tensor in common, both must meet this, so that its gradients are summed in one order on
+// both.
 int gx_shards_is_alike(const GxStore *s, int unit);
 // The axes whose ranks share the unit; 0: it is not sharded.
 int gx_shards_axes(const GxStore *s, int unit);
 
 typedef enum { GX_SHARD_WEIGHTS = 0, GX_SHARD_TRAINED, GX_SHARD_QUANTIZED } GxShardOf;
-// The ranks' ranges of the unit, counted from its first element (byte).
+// The ranks' ranges of the unit, counted from its first element (quantised: byte).
 GxSplit gx_shards_split(const GxStore *s, int unit, GxShardOf of);
-// The same of the unit's elements [begin, begin + n), counted from the first of these.
+// The same for the unit's elements [begin, begin + n), counted from `begin`.
 GxSplit gx_shards_split_part(const GxStore *s, int unit, GxShardOf of, int64_t begin, int64_t n);
 
-// Bytes of a buffer for all weights of a unit, quantised ones included; for all of its gradients.
+// Bytes of a buffer for all weights of a unit, quantised ones included, and for all of its gradients.
 int64_t gx_shards_weights_bytes(const GxStore *s, int unit);
 int64_t gx_shards_grads_bytes(const GxStore *s, int unit);
 
-// Makes the unit's weights whole on all ranks that share it: in `into` (gx_shards_weights_bytes), or, where weights are
-// not sharded, in place, what is trained of them: each rank has updated its part. Until gx_shards_free.
+// Gathers the unit's weights on all ranks that share it. Sharded weights: into `into` (gx_shards_weights_bytes), until
+// gx_shards_free. Otherwise in place, and only those that are trained, of which each rank has updated its part.
 void gx_shards_gather(GxContext *g, const GxStore *s, int unit, void *into);
 void gx_shards_free(const GxStore *s, int unit);
-// Where gradients are sharded: whole ones are written to this buffer (gx_shards_grads_bytes) from now on. NULL:
-// nowhere.
+// For sharded gradients: the buffer (gx_shards_grads_bytes) that the unit's whole gradients are written to from now on.
+// NULL: none.
 void gx_shards_put_grads(const GxStore *s, int unit, void *buffer);
 
 GX_END
@@ -62,7 +63,7 @@ enum { GX__SHARDS_OF = 3, GX__SHARDS_TRAINED_BYTES = 16 }; // a gradient, a mast
 
 typedef struct {
     int ranks;           // at most: of dp_shard, cp and tp
-    int *axes, *members; // [units]: who shares it; how many these are
+    int *axes, *members; // [units]: the axes whose ranks share the unit, and the number of these ranks
     int64_t *cut;        // [units][GX__SHARDS_OF][ranks + 1]
 } gx__Shards;
 
@@ -114,7 +115,7 @@ GxSplit gx_shards_split_part(const GxStore *s, int unit, GxShardOf of, int64_t b
 
 // ---- cuts ----------------------------------------------------------------------------------------------------------
 
-// Where a unit is cut: so many elements of its weights, and of what it trains, are in front.
+// A place where a unit is cut: the numbers of its weights, and of its trained elements, before it.
 typedef struct {
     int64_t weights, trained;
 } gx__ShardsCut;
@@ -131,7 +132,7 @@ static int gx__shards_has(const GxStore *s, int row, int unit)
     return t->unit == unit && !gx_store_is_alias(s, row) && s->place[row].weight >= 0;
 }
 
-// The cut of a row nearest to element i of its box.
+// The place nearest to element i of a row's box at which the row may be cut.
 static int64_t gx__shards_snap(const GxStore *s, int row, int64_t i)
 {
     const GxTensor *t = &s->table->row[row];
@@ -139,7 +140,7 @@ static int64_t gx__shards_snap(const GxStore *s, int row, int64_t i)
     int64_t begin = 0, block = GX_ALIGN;
     if (gx_store_trains(s, row)) {
         block = GX_SQUARES_BLOCK;
-        for (int r = 0; t->parts && r < t->n_parts; r++) // what a lower rank has, too, is not counted here
+        for (int r = 0; t->parts && r < t->n_parts; r++) // elements that a lower rank has, too, are not counted here
             if (t->parts[r].begin == t->begin[t->split_dim] && t->parts[r].end == t->end[t->split_dim]) {
                 const GxRange owned = gx_tensor_owned(t, r);
                 begin = (owned.begin - t->parts[r].begin) * (count / gx_range_count(t->parts[r]));
@@ -151,7 +152,7 @@ static int64_t gx__shards_snap(const GxStore *s, int row, int64_t i)
     return i - lower < upper - i ? lower : upper;
 }
 
-// The place at which the part of the unit in front costs about `cost`.
+// The place at which the part of the unit before it costs about `cost`.
 static gx__ShardsCut gx__shards_find(const GxStore *s, int unit, int64_t cost)
 {
     const GxStoreUnit *u = &s->unit[unit];
@@ -177,10 +178,10 @@ static int64_t gx__shards_unit_cost(const GxStore *s, int unit)
     return cost;
 }
 
-// a * b / c of numbers whose product may be too large
+// a * b / c, where a * b may overflow
 static int64_t gx__shards_part(int64_t a, int64_t b, int64_t c) { return (int64_t)((double)a * (double)b / (double)c); }
 
-// Cuts unit number `unit` among `ranks`, the first k of which have front[k] of front[ranks].
+// Cuts a unit among `ranks` ranks, the first k of which have the fraction front[k] / front[ranks].
 static void gx__shards_cut_unit(GxStore *s, int unit, const int64_t *front, int ranks)
 {
     const GxStoreUnit *u = &s->unit[unit];
@@ -196,7 +197,7 @@ static void gx__shards_cut_unit(GxStore *s, int unit, const int64_t *front, int 
     quantized[ranks] = bytes;
 }
 
-// Rank `me` has its part; buffers have room for it behind *n, at addresses that are aligned as in the whole.
+// Gives rank `me` its part: room in the buffer after *n, at an address that is aligned as in the whole.
 static void gx__shards_keep(GxStorePart *p, const int64_t *cut, int me, int64_t *n)
 {
     p->mine.begin = p->all.begin + cut[me], p->mine.end = p->all.begin + cut[me + 1];
@@ -220,7 +221,8 @@ static GxStatus gx__shards_check_list(GxContext *g, const GxPartList *list)
     return GX_OK;
 }
 
-// The shares in front of each rank that shares a unit: of dp_shard by the list, of cp and tp in equal parts of that.
+// The sum of the shares before each rank that shares a unit: the list's shares for dp_shard, each split evenly over cp
+// and tp.
 static int gx__shards_fronts(const GxContext *g, const GxPartList *list, int axes, int64_t *front)
 {
     const int shards = gx_group_size(g, GX_AXIS_DP_SHARD), inner = gx_group_size(g, axes & ~GX_AXIS_DP_SHARD);
@@ -242,7 +244,7 @@ static GxStatus gx__shards_take(GxStore *s, int ranks, GxError *err)
     return GX_OK;
 }
 
-// So many ranks share a unit, at most.
+// The largest number of ranks that share a unit.
 static int gx__shards_most(const GxContext *g, const GxStore *s)
 {
     int is_alike = 0;
@@ -279,7 +281,7 @@ GxStatus gx_shards_open(GxContext *g, GxStore *s, GxSharded sharded, const GxPar
 
 // ---- whole weights, whole gradients --------------------------------------------------------------------------------
 
-// Quantised bytes lie behind the weights.
+// Where the quantised bytes begin, after the weights.
 static int64_t gx__shards_quantized_at(const GxStore *s, int unit)
 {
     return gx_round_up(gx_range_count(s->unit[unit].weights.all) * gx_dtype_size(s->dtype), GX_ALIGN);
@@ -292,7 +294,7 @@ int64_t gx_shards_weights_bytes(const GxStore *s, int unit)
 
 int64_t gx_shards_grads_bytes(const GxStore *s, int unit) { return 4 * gx_range_count(s->unit[unit].trained.all); }
 
-// Neighbours that are trained, with the gaps between them, are one collective.
+// Consecutive trained tensors, with the gaps between them, are gathered in one collective.
 static void gx__shards_gather_trained(GxContext *g, const GxStore *s, int unit)
 {
     const int64_t first = s->unit[unit].weights.all.begin, size = gx_dtype_size(s->dtype);

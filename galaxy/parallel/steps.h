@@ -23,10 +23,10 @@
 //     }
 //     gx_steps_close(&s);
 //
-// Where ranks share units (shards.h), a unit's gradients are summed by SCATTER, of which each rank has its part, and
-// the whole weights come by GATHER: behind STEP, or, where they are sharded, before their uses, up to FREE.
+// If ranks share units (shards.h), SCATTER sums a unit's gradients and leaves each rank its part, and GATHER makes the
+// whole weights: after STEP, or, if weights are sharded, before their uses, until FREE.
 //
-// Not generated yet: lists for offloaded rows. Their actions are in the structure and in the table of effects. The
+// Not generated yet: lists with offloaded rows. Their actions are in the structure and in the table of effects, and the
 // interpreter refuses them by name.
 //
 // Memory: one block of the host's per list, allocated when the list is made.
@@ -39,16 +39,16 @@ GX_BEGIN
 
 typedef enum {
     GX_DO_FORWARD = 0, // F
-    GX_DO_RECOMPUTE,   // R: forward again, only to fill the slot
+    GX_DO_RECOMPUTE,   // R: the forward again, only to fill the slot
     GX_DO_BACKWARD,    // B
-    GX_DO_WEIGHT,      // W: weights' gradients that B left for later
+    GX_DO_WEIGHT,      // W: the weight gradients that B has deferred
     GX_DO_SEND,
     GX_DO_RECV,
     GX_DO_GATHER, // complete weights from the shards
     GX_DO_FREE,
     GX_DO_SCATTER, // complete gradients into shards
     GX_DO_REDUCE,  // gradients summed in place
-    GX_DO_TIE,     // gradients of a tensor that another stage has, too: both stages add them up
+    GX_DO_TIE,     // gradients of a tensor that another stage has, too: both stages add the two
     GX_DO_SPILL,   // device -> host
     GX_DO_FETCH,   // host -> device
     GX_DO_COUNT,   // labels of the window, and the stop flag: what all ranks agree on before the first head
@@ -62,10 +62,10 @@ typedef enum {
 // What actions use, make and end. An action's `object` is one of the first seven.
 typedef enum {
     GX_OBJECT_NONE = 0,
-    GX_OBJECT_X,        // rows of (unit, micro-batch): the unit's input; what its forward writes is the next unit's
+    GX_OBJECT_X,        // rows of (unit, micro-batch): the unit's input. Its forward writes the next unit's input
     GX_OBJECT_DX,       // rows of (unit, micro-batch): the gradient of that input
-    GX_OBJECT_SLOT,     // of (unit, micro-batch): what the backward needs of the forward
-    GX_OBJECT_TOKEN,    // of (unit, micro-batch): no data, only the fact that an action has run
+    GX_OBJECT_SLOT,     // of (unit, micro-batch): what the backward needs from the forward
+    GX_OBJECT_TOKEN,    // of (unit, micro-batch): no data, records only that an action has run
     GX_OBJECT_GRADS,    // of a unit: whole
     GX_OBJECT_SHARD,    // of a unit: this rank's part of its gradients
     GX_OBJECT_MOMENTS,  // of a unit
@@ -86,8 +86,8 @@ typedef enum {
 } GxKeep;
 typedef enum {
     GX_HALF_NONE = 0, // B computes all gradients
-    GX_HALF_INPUT,    // B without the gradients of matrices, which W computes from the slot
-    GX_HALF_INPUT_X   // the same where W reads x, too: x stays until then
+    GX_HALF_INPUT,    // B without the gradients of matrices; W computes them from the slot
+    GX_HALF_INPUT_X   // the same, but W also reads x, which is kept until then
 } GxHalf;
 typedef enum { GX_AT_DEVICE = 0, GX_AT_HOST } GxAt;
 
@@ -101,15 +101,15 @@ typedef struct {
     int8_t keep;               // GxKeep, of F
     int8_t half;               // GxHalf, of B, and of the W that goes with it
     int8_t at;                 // GxAt, of STEP
-    int8_t ticket, after;      // -1: blocking, nothing. after: a ticket for which this action's stream waits
+    int8_t ticket, after;      // ticket -1: blocking. after: the ticket that this action's stream waits for; -1: none
 } GxAction;
 typedef char GxActionHas16Bytes[sizeof(GxAction) == 16 ? 1 : -1];
 
 // ---- lists ---------------------------------------------------------------------------------------------------------
 
 typedef enum { GX_STEPS_TRAIN = 0, GX_STEPS_FORWARD } GxStepsKind; // forward: evaluation, generation
-// In which order a rank computes its micro-batches: steps_order.h. On one rank: F, B of one micro-batch after the
-// other, or (GPIPE) all forwards, then all backwards.
+// The order in which a rank computes its micro-batches: steps_order.h. On one rank: F and B of one micro-batch after
+// another, or (GPIPE) all forwards, then all backwards.
 typedef enum {
     GX_ORDER_1F1B = 0,
     GX_ORDER_GPIPE,
@@ -119,72 +119,72 @@ typedef enum {
     GX_ORDERS
 } GxStepsOrder;
 
-// What a list is made from; zeros in all but units and micro_batches mean the serial step of one rank.
+// What a list is made from. If all fields but units and micro_batches are 0, the list is the serial step of one rank.
 typedef struct {
     int units;            // of the model, L + 2: unit 0 is the embedding, the last one the head
-    int ranks, rank;      // of a pipeline, and this one's number; 0, 0: one rank has all units
+    int ranks, rank;      // of a pipeline, and this rank's number in it; 0, 0: one rank has all units
     const int16_t *stage; // [gx_steps_stages + 1]: stage s has units [stage[s], stage[s + 1]). NULL: one stage
     int kind;             // GxStepsKind
     int micro_batches;
     int order;             // GxStepsOrder
-    int recomputes_layers; // the layers keep their inputs, and are computed again before their backwards
-    int defers_weights;    // weight halves of layers come at the end of the window
-    int weight_reads_x;    // they read the unit's input (norms behind the cores)
-    // Head and embedding share a tensor, whose gradient is in unit 0's. Where they are on two ranks each has a copy,
-    // whose gradient is in its own unit's, and both units are trained, or the two tensors have nothing in common.
+    int recomputes_layers; // layers keep their inputs only, and are computed again before their backwards
+    int defers_weights;    // the layers' weight gradients are deferred to the end of the window
+    int weight_reads_x;    // deferred weight gradients read the unit's input (norms after the cores)
+    // Head and embedding share a tensor, whose gradient is in unit 0's gradients. If they are on two ranks, each has a
+    // copy, whose gradient is in its own unit's gradients; they count as tied only if both units are trained.
     int is_tied;
-    int has_lora;          // weight halves read LoRA's factors
-    int embedding_reads;   // the embedding's backward reads weights: a norm's, LoRA's
+    int has_lora;          // deferred weight gradients read LoRA's factors
+    int embedding_reads;   // the embedding's backward reads weights, such as a norm's or LoRA's
     const uint8_t *frozen; // [units]: 1: nothing of the unit is trained. NULL: all units are trained
-    // [units]: 1: the unit is frozen and has no backward, wherever it lies: gradients pass it by, as they do the
-    // backbone beside a side network. NULL: none is
+    // [units]: 1: the unit is frozen and has no backward, wherever it is: gradients bypass it, as they bypass the
+    // backbone beside a side network. NULL: none is bypassed
     const uint8_t *bypassed;
     int count_axes;  // COUNT's
-    int reduce_axes; // over which gradients are summed; 0: they are not
+    int reduce_axes; // the axes that gradients are summed over; 0: none
     int agree_axes;  // AGREE's
-    // What is in shards (GxSharded), each including those before: 1 the optimizer's state, 2 gradients, 3 weights. Then
-    // SCATTER and GATHER over shard_axes take the place of REDUCE, whose axes are those over which shards are summed.
+    // What is sharded (GxSharded), each value including those before it: 1 the optimizer's state, 2 gradients, 3
+    // weights. Then SCATTER and GATHER over shard_axes replace REDUCE, and REDUCE sums shards over reduce_axes.
     int sharded, shard_axes;
-    int scatters_each; // SCATTER behind each micro-batch, not only behind the window's last
-    int gathered;      // units whose weights are whole at once, at most, where weights are sharded; at least 1, tied 2
+    int scatters_each; // SCATTER after each micro-batch, not only after the window's last one
+    int gathered;      // sharded weights: the most units whose weights are whole at once; at least 1, if tied 2
     int bucket;        // units whose gradients are summed in one REDUCE; 0: all
-    int starts_sums; // a REDUCE is started, and waited for before a third would be under way, and before the first NORM
+    int starts_sums; // REDUCEs are started, and waited for before a third would be in flight, and before the first NORM
 } GxStepsSpec;
 enum { GX__STEPS_WEIGHTS_SHARDED = 3 }; // GxStepsSpec.sharded
-enum { GX_STEPS_SUMS = 2 };             // REDUCEs that a list has under way at once: tickets 0 and 1
+enum { GX_STEPS_SUMS = 2 };             // REDUCEs that a list has in flight at once: tickets 0 and 1
 
 typedef struct {
-    int64_t offset, bytes; // in the region of the arena that is the list's
+    int64_t offset, bytes; // in the list's region of the arena
 } GxBuffer;
 
-// The buffers of an action's rows, numbers of GxSteps.buffer; -1: it has none. y of F is x of the next unit, dy of B
-// its dx. dx may be dy's buffer: the backward then turns the one into the other in place.
+// The buffers of an action's rows, as indices of GxSteps.buffer; -1: none. F's y is the next unit's x, B's dy the next
+// unit's dx. dx may be dy's buffer: the backward then works in place.
 typedef struct {
     int16_t x, y, dx, dy, slot;
-    int16_t weights;     // of GATHER, where it makes them
-    int16_t grads, tied; // whole gradients of the unit; of unit 0, if the head shares a tensor with it
+    int16_t weights;     // of GATHER, which makes them
+    int16_t grads, tied; // whole gradients of the unit, and of unit 0 if the head shares a tensor with it
 } GxOperands;
 
-// Buffers that an action makes, at most: a head's backward its slot, dx, its gradients and those of unit 0.
+// The most buffers that an action makes: a head's backward makes its slot, dx, its gradients and those of unit 0.
 enum { GX__STEPS_MAKES = 4 };
 
 typedef struct {
     GxAction *action;
     int n;            // actions
-    int tickets;      // they are 0 to tickets - 1
+    int tickets;      // tickets are numbered 0 to tickets - 1
     GxStepsSpec spec; // stage, frozen and bypassed are copies
 
     GxOperands *operands; // [n], by gx_steps_place
     GxBuffer *buffer;     // [n_buffers]
     int n_buffers;
     int64_t bytes; // of the region
-    int64_t most;  // bytes of what is alive at the worst moment: no placement needs less
+    int64_t most;  // the most bytes alive at any time: no placement needs less
     void *memory;
 } GxSteps;
 
 void gx_steps_close(GxSteps *s); // also of one that is all zeros
 
-// The rows' address; base: the list's region. NULL: the action has no such rows.
+// The address of rows in the list's region, which begins at `base`. NULL: the action has no such rows.
 static inline void *gx_steps_at(const GxSteps *s, void *base, int buffer)
 {
     return buffer < 0 ? NULL : (char *)base + s->buffer[buffer].offset;
@@ -195,8 +195,8 @@ static inline void *gx_steps_at(const GxSteps *s, void *base, int buffer)
 typedef struct {
     const char *name; // "1f1b"
     int chunks;       // stages of a rank
-    int is_v;         // the second chunk goes back: rank r of n has stages r and 2n - 1 - r. 0: r and n + r
-    int has_halves;   // weight halves are part of the order
+    int is_v;         // 1: rank r of n has stages r and 2n - 1 - r, in a V. 0: r and n + r
+    int has_halves;   // 1: the order contains deferred weight gradients
     int by_ranks;     // the number of micro-batches must be a multiple of the number of ranks
 } GxOrderInfo;
 const GxOrderInfo *gx_order_info(int order); // GxStepsOrder
@@ -212,21 +212,20 @@ int gx_steps_is_mine(const GxStepsSpec *spec, int unit); // of this rank's stage
 // The units of a rank of a pipeline; stage: as GxStepsSpec's.
 GxUnits gx_steps_units(int order, int ranks, int rank, const int16_t *stage);
 
-// A message about the input of a unit: x goes up, its gradient dx down. Returns 0 if the unit's input stays on its
-// rank, or has no gradient. from, to: ranks (may be NULL).
+// The message with a unit's input x, sent to the next stage, or with its gradient dx, sent to the previous one. Returns
+// 0 if there is none: the input stays on its rank, or has no gradient. from, to: ranks (may be NULL).
 int gx_steps_message(const GxStepsSpec *spec, int object, int unit, int *from, int *to);
 
-// Head and embedding share a tensor, and are on one rank. Else see gx_steps_tie.
+// 1: head and embedding share a tensor and are on one rank. For two ranks see gx_steps_tie.
 int gx_steps_is_tied_here(const GxStepsSpec *spec);
-// 1: the unit's gradients have a part that is added to that of `peer` (may be NULL): the rank of the other unit that
-// has the tensor.
+// 1: the unit has a tensor whose gradient is added to that of another rank. *peer (may be NULL): that rank.
 int gx_steps_tie(const GxStepsSpec *spec, int unit, int *peer);
 
-// The lowest unit of which something is trained; spec->units: none. Below it there is no backward.
+// The lowest unit that has something trained; spec->units: none. Units below it have no backward.
 int gx_steps_lowest(const GxStepsSpec *spec);
 int gx_steps_is_trained(const GxStepsSpec *spec, int unit);
 int gx_steps_has_backward(const GxStepsSpec *spec, int unit);
-// The next unit above that has a backward: the gradient of its input is that of this unit's output.
+// The next unit above this one that has a backward: the gradient of its input is the gradient of this unit's output.
 int gx_steps_above(const GxStepsSpec *spec, int unit);
 
 // ---- effects -------------------------------------------------------------------------------------------------------
@@ -234,9 +233,9 @@ int gx_steps_above(const GxStepsSpec *spec, int unit);
 typedef enum {
     GX_USES = 0, // must be there
     GX_ADDS,     // a contribution to gradients: written if absent, else added to
-    GX_CHANGES,  // must be there; nobody else may touch it meanwhile
+    GX_CHANGES,  // must be there; no other action may access it meanwhile
     GX_MAKES,    // must not be there
-    GX_ENDS      // must be there; is not afterwards
+    GX_ENDS      // must be there; is gone afterwards
 } GxVerb;
 typedef struct {
     int verb, object;
@@ -245,22 +244,23 @@ typedef struct {
 } GxEffect;
 enum { GX_EFFECTS = 16 };
 
-// What an action does, in the order in which it does: uses, adds and changes, makes, ends. Returns how many.
+// The effects of an action, in their order: uses, adds and changes, makes, ends. Returns their number.
 int gx_action_effects(const GxStepsSpec *spec, const GxAction *a, GxEffect effect[GX_EFFECTS]);
 
 // ---- text ----------------------------------------------------------------------------------------------------------
 
 const char *gx_object_name(int object); // "x", "slot", "gradients"
-// "B3 of micro-batch 1", "REDUCE0-3"; an input half is "b3". Cut where it does not fit.
+// "B3 of micro-batch 1", "REDUCE0-3"; a backward that defers its weight gradients is "b3". Truncated if it does not
+// fit.
 const char *gx_action_name(const GxAction *a, char text[48]);
 
-// The whole list in one line: "COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3"; of several micro-batches "F0.1" is
+// The whole list in one line: "COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3"; with several micro-batches, "F0.1" is
 // unit 0's of micro-batch 1. Neighbouring NORMs and STEPs are written together. An action that starts ticket 1 is
-// "REDUCE0-3~1", its wait "WAIT1"; a message to rank 2 is "SEND:x:5>2", one from it "RECV:dx:5<2", what both
-// add up "TIE0<>2". Returns the length of the whole text, as snprintf does.
+// "REDUCE0-3~1", its wait "WAIT1"; a message to rank 2 is "SEND:x:5>2", one from it "RECV:dx:5<2", a sum of two ranks
+// "TIE0<>2". Returns the length of the whole text, as snprintf does.
 int gx_steps_print(const GxSteps *s, char *text, size_t size);
 
-// How many NORMs (or STEPs) of consecutive units, without a ticket, stand from number i on: they can be done in one go.
+// The number of NORMs (or STEPs) of consecutive units, without a ticket, from action i on: they can be done together.
 // At least 1.
 int gx_steps_run(const GxSteps *s, int i);
 
@@ -354,13 +354,13 @@ int gx_steps_is_mine(const GxStepsSpec *spec, int unit)
     return gx_steps_rank_of(spec, gx_steps_stage_of(spec, unit)) == spec->rank;
 }
 
-// Something of the unit is trained on this rank.
+// 1: something of the unit is trained on this rank.
 static int gx__steps_trains(const GxStepsSpec *spec, int unit)
 {
     return gx_steps_is_trained(spec, unit) && gx_steps_is_mine(spec, unit);
 }
 
-// The highest unit below that has a backward, which gets the gradient of this one's input; -1: none does.
+// The highest unit below this one that has a backward, which gets the gradient of this one's input; -1: none.
 static int gx__steps_below(const GxStepsSpec *spec, int unit)
 {
     do unit--;
@@ -401,20 +401,21 @@ int gx_steps_tie(const GxStepsSpec *spec, int unit, int *peer)
 
 static int gx__steps_is_layer(const GxStepsSpec *p, int unit) { return unit > 0 && unit < p->units - 1; }
 
-// A head and an embedding compute their weights' gradients at once, and a frozen unit has none.
+// Heads and embeddings never defer their weight gradients, and a frozen unit has none.
 static int gx__steps_half(const GxStepsSpec *p, int unit)
 {
     if (!p->defers_weights || !gx__steps_is_layer(p, unit) || !gx_steps_is_trained(p, unit)) return GX_HALF_NONE;
     return p->weight_reads_x ? GX_HALF_INPUT_X : GX_HALF_INPUT;
 }
 
-// A micro-batch has contributed to a unit's gradients when its B has, or, of half a backward, its W.
+// 1: after this action a micro-batch has contributed to its unit's gradients: after B, or, if B has deferred them,
+// after W.
 static int gx__steps_completes(const GxAction *a)
 {
     return a->what == GX_DO_WEIGHT || (a->what == GX_DO_BACKWARD && a->half == GX_HALF_NONE);
 }
 
-// What another rank is to add to is scattered when it has, at the window's end.
+// Gradients that another rank adds to are scattered after it has, at the end of the window.
 static int gx__steps_scatters_each(const GxStepsSpec *p, int unit)
 {
     return p->scatters_each && !gx_steps_tie(p, unit, NULL);
@@ -468,26 +469,26 @@ enum {
     GX__STEPS_IF_X = 1,         // the unit has an input: it is not the embedding
     GX__STEPS_IF_Y = 2,         // the unit has an output: it is not the head
     GX__STEPS_IF_HEAD = 4,      // it has none
-    GX__STEPS_IF_SLOT_GOES = 8, // F keeps nothing, or its input alone
+    GX__STEPS_IF_SLOT_GOES = 8, // F keeps nothing, or only its input
     GX__STEPS_IF_KEEPS_NOTHING = 16,
-    GX__STEPS_IF_WHOLE = 32,    // B with its weight half
-    GX__STEPS_IF_HALF = 64,     // B without it
+    GX__STEPS_IF_WHOLE = 32,    // B with its weight gradients
+    GX__STEPS_IF_HALF = 64,     // B without them
     GX__STEPS_IF_X_STAYS = 128, // W reads x
     GX__STEPS_IF_X_GOES = 256,
     GX__STEPS_IF_ABOVE = 512, // something below the unit is trained
     GX__STEPS_IF_TRAINED = 1024,
     GX__STEPS_IF_TIED = 2048, // the head's tensor is unit 0's, on this rank
     GX__STEPS_IF_LORA = 4096,
-    GX__STEPS_IF_READS = 8192,         // the backward reads weights: every unit's but some embeddings'
-    GX__STEPS_IF_TIED_WEIGHTS = 16384, // the head reads unit 0's
+    GX__STEPS_IF_READS = 8192,         // the backward reads weights: in every unit but some embeddings
+    GX__STEPS_IF_TIED_WEIGHTS = 16384, // the head reads unit 0's weights
     GX__STEPS_IF_SHARDED = 32768,
     GX__STEPS_IF_WHOLE_GRADS = 65536, // not sharded
-    GX__STEPS_IF_STALE = 131072       // sharded, but whole weights stay: a step makes them old
+    GX__STEPS_IF_STALE = 131072       // sharded, but whole weights are kept: a step makes them stale
 };
 typedef enum {
     GX__STEPS_HERE = 0,
     GX__STEPS_ABOVE,
-    GX__STEPS_ABOVE_BACK, // the next one that has a backward
+    GX__STEPS_ABOVE_BACK, // the next one above that has a backward
     GX__STEPS_BUCKET,
     GX__STEPS_UNIT_0,
     GX__STEPS_ALL_UNITS,
@@ -513,8 +514,8 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
     {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
     {GX_DO_RECOMPUTE, GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
-    // B: weights, slot, x(u), dx(u+1) -> dx(u), gradients: of half a backward only those of what is no matrix. A head
-    // makes its gradient from the loss, in one go.
+    // B: weights, slot, x(u), dx(u+1) -> dx(u), gradients; if weight gradients are deferred, only those that are not of
+    // matrices. A head computes its loss and its gradient in one action.
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_UNIT_0,     GX__STEPS_IF_TIED_WEIGHTS},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     GX__STEPS_IF_READS},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_COUNTS,  GX__STEPS_WINDOW,     GX__STEPS_IF_HEAD},
@@ -529,7 +530,8 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_WHOLE},
     {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_GOES},
     {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_DX,      GX__STEPS_ABOVE_BACK, GX__STEPS_IF_Y},
-    // W: slot (and x) -> gradients of matrices. It reads no weights but LoRA's: A's gradient needs B, B's needs A.
+    // W: slot (and x) -> gradients of matrices. The only weights that it reads are LoRA's: A's gradient needs B, B's
+    // needs A.
     {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     GX__STEPS_IF_LORA},
     {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_DEFERRED, GX__STEPS_HERE,       0},
     {GX_DO_WEIGHT,    GX_USES,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
@@ -538,11 +540,11 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_WEIGHT,    GX_ENDS,    GX_OBJECT_DEFERRED, GX__STEPS_HERE,       0},
     {GX_DO_WEIGHT,    GX_ENDS,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
     {GX_DO_WEIGHT,    GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_STAYS},
-    // between stages: of the unit whose input it is
+    // between stages: by the unit whose input it is
     {GX_DO_SEND,      GX_USES,    GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
     {GX_DO_SEND,      GX_ENDS,    GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
     {GX_DO_RECV,      GX_MAKES,   GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
-    // shards: of weights they are always there. A step is made on them; whole weights that stay are old then.
+    // shards: those of weights always exist. A step changes them; whole weights that are kept are then stale.
     {GX_DO_GATHER,    GX_MAKES,   GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
     {GX_DO_FREE,      GX_ENDS,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
     {GX_DO_SCATTER,   GX_USES,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     0},

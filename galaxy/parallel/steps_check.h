@@ -1,16 +1,15 @@
 // steps_check.h: replays a list of actions (steps.h) before it runs: does every action find what it uses?
 //
-// One rank's list is held against the table of effects: everything used is there and not under way, nothing is made
-// twice, nothing is touched while a ticket is under way; each unit has its F, B and W once per micro-batch; gradients
-// are summed after their last contribution, once per axis, before their norm; one STEP, after AGREE; COUNT stands
-// first; tickets are waited for; at the end exactly that is there which was there at the start, so lists of training
-// and evaluation may follow one another in any order. A pipeline's list has the units of its rank alone, and the
-// messages between it and other ranks, before its first NORM; what it shares with another is added up (TIE) when all is
-// there, before all other sums of it. The first action that does not fit is named,
-// with what it needs.
+// One rank's list is checked against the table of effects: everything that is used is there, nothing is made twice, and
+// nothing is touched while a ticket for it is open; each unit has its F, B and W once per micro-batch; gradients are
+// summed after their last contribution, once per axis, before their norm; there is one STEP, after AGREE; COUNT is
+// first; tickets are waited for; and at the end exactly the same things are there as at the start, so lists of training
+// and evaluation may follow one another in any order. A pipeline's list has only the units of its rank, and the
+// messages between it and other ranks, before its first NORM; gradients that two ranks share are added (TIE) when they
+// are complete, before all other sums of them. The error names the first action that does not fit, and what it needs.
 //
-// Where units are shared by ranks, a unit's weights are whole when they are read, and old ones are not; gradients are
-// scattered once, or once for each micro-batch, with all contributions before their norm.
+// If ranks share units, a unit's weights must be whole, and not stale, when they are read; gradients are scattered
+// once, or once for each micro-batch, with all contributions before their norm.
 //
 // Offloaded rows are not checked yet: their actions are refused.
 #ifndef GX_STEPS_CHECK_H
@@ -33,20 +32,20 @@ GX_END
 #include <string.h>
 
 typedef struct {
-    int is_there, ticket; // ticket: of the action that is still at it; -1: none
-    int by;               // the action that made or ended it last; -1: none has
+    int is_there, ticket; // ticket: of the action that is still using it; -1: none
+    int by;               // the action that last made or ended it; -1: none
 } GxThing;
 typedef struct {
     const GxSteps *s;
     const GxStepsSpec *p;
     GxError *err;
-    GxThing *thing; // [object][unit][micro-batch]; what is not of a unit or a micro-batch is at 0
+    GxThing *thing; // [object][unit][micro-batch]; 0 for things without a unit or micro-batch
     int *seen;      // [what][unit][micro-batch]: the action; -1: none
-    // [unit]: contributions to its gradients; of these, in the shard, by so many SCATTERs; the axes over which they are
-    // summed
+    // [unit]: contributions to its gradients; those that are in the shard already; the number of SCATTERs; the axes
+    // that gradients have been summed over
     int *added, *scattered, *scatters, *reduced;
-    int norm;             // the first NORM; -1: there was none yet
-    int open[GX_TICKETS]; // the action that started with the ticket; -1: it is free
+    int norm;             // the first NORM; -1: none so far
+    int open[GX_TICKETS]; // the action that started the ticket; -1: it is free
 } GxStepsReplay;
 
 static int64_t gx__steps_cell(const GxStepsSpec *p, int kind, int unit, int micro_batch)
@@ -89,7 +88,7 @@ static const char *gx__steps_thing_name(int object, int unit, int micro_batch, c
     return text;
 }
 
-// Which action makes it on this rank.
+// The action that makes the object on this rank.
 static const char *gx__steps_maker(const GxStepsSpec *p, int object, int unit, char text[48])
 {
     int to;
@@ -115,14 +114,15 @@ static GxStatus gx__steps_refuse_missing(const GxStepsReplay *r, int i, int obje
     char thing[96], maker[48], by[48];
     const GxThing *t = gx__steps_thing(r, object, unit, micro_batch);
     gx__steps_thing_name(object, unit, micro_batch, thing);
-    if (t->by >= 0 && !(object == GX_OBJECT_SLOT && r->s->action[t->by].what == GX_DO_FORWARD)) // which kept none
+    // an F that kept no slot
+    if (t->by >= 0 && !(object == GX_OBJECT_SLOT && r->s->action[t->by].what == GX_DO_FORWARD))
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it needs %s, which action %d (%s) has ended", thing, t->by,
                                 gx_action_name(&r->s->action[t->by], by));
     return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it needs %s: %s must come before", thing,
                             gx__steps_maker(r->p, object, unit, maker));
 }
 
-// ---- what the replay cannot see: fields, and what stands where -----------------------------------------------------
+// ---- what the replay does not check: fields and positions ----------------------------------------------------------
 
 static GxStatus gx__steps_check_unit(const GxStepsReplay *r, int i)
 {
@@ -161,7 +161,7 @@ static GxStatus gx__steps_check_supported(const GxStepsReplay *r, int i)
     return why ? gx__steps_refuse(r, i, GX_ERR_UNSUPPORTED, "%s cannot be checked yet", why) : GX_OK;
 }
 
-// Ranks that share units scatter gradients and gather weights; others have them whole.
+// Only ranks that share units scatter gradients and gather weights.
 static GxStatus gx__steps_check_shares(const GxStepsReplay *r, int i)
 {
     const GxAction *a = &r->s->action[i];
@@ -206,7 +206,7 @@ static GxStatus gx__steps_check_before_norm(const GxStepsReplay *r, int i)
                             "action %d is a NORM, which waits for the ranks before: messages come first", r->norm);
 }
 
-// A message about the unit's input, between this rank and the right one.
+// A message with a unit's input or its gradient must be between this rank and the right one.
 static GxStatus gx__steps_check_message(const GxStepsReplay *r, int i)
 {
     const GxAction *a = &r->s->action[i];
@@ -286,13 +286,13 @@ static int gx__steps_is_of_training(int object)
     return object == GX_OBJECT_GRADS || object == GX_OBJECT_SHARD || object == GX_OBJECT_SUMS;
 }
 
-// Contributions to a unit's gradients in the window: its own, and the head's where they share a tensor on one rank.
+// The contributions to a unit's gradients in a window: its own, and the head's if the two share a tensor on one rank.
 static int gx__steps_contributions(const GxStepsSpec *p, int unit)
 {
     return p->micro_batches * (gx_steps_is_trained(p, unit) * (unit == 0 && gx_steps_is_tied_here(p) ? 2 : 1));
 }
 
-// Shards are summed and squared when they have what all have added.
+// Shards are summed and squared only when they contain all contributions.
 static GxStatus gx__steps_check_scattered(const GxStepsReplay *r, int i, int unit)
 {
     const int expected = gx__steps_contributions(r->p, unit),
@@ -309,7 +309,7 @@ static GxStatus gx__steps_check_scattered(const GxStepsReplay *r, int i, int uni
     return GX_OK;
 }
 
-// Gradients are summed and squared when all have added to them; but for a SCATTER of each micro-batch.
+// Gradients are summed and squared only when they are complete, except by the SCATTER of each micro-batch.
 static GxStatus gx__steps_check_complete(const GxStepsReplay *r, int i, int unit, int object)
 {
     const GxStepsSpec *p = r->p;
@@ -411,14 +411,15 @@ static GxStatus gx__steps_check_ticket(GxStepsReplay *r, int i)
     return GX_OK;
 }
 
-// Of a unit: how often it comes depends on how much is whole at once, or on the micro-batches.
+// 1: the action may occur several times for a unit, depending on how many units are whole at once, or on the
+// micro-batches.
 static int gx__steps_repeats(const GxStepsSpec *p, int what)
 {
     return what == GX_DO_REDUCE || what == GX_DO_GATHER || what == GX_DO_FREE ||
            (what == GX_DO_SCATTER && p->scatters_each);
 }
 
-// F, R, B, W, SEND, RECV, NORM and STEP of a unit (and micro-batch) come once.
+// F, R, B, W, SEND, RECV, NORM and STEP of a unit (and micro-batch) occur once.
 static GxStatus gx__steps_check_once(GxStepsReplay *r, int i)
 {
     const GxAction *a = &r->s->action[i];
@@ -459,7 +460,7 @@ static GxStatus gx__steps_check_all_done(const GxStepsReplay *r)
     return GX_OK;
 }
 
-static int gx__steps_starts_with(const GxStepsSpec *p, int unit) // its whole weights
+static int gx__steps_starts_with(const GxStepsSpec *p, int unit) // with its whole weights
 {
     return gx_steps_is_mine(p, unit) && p->sharded != GX__STEPS_WEIGHTS_SHARDED;
 }
@@ -476,7 +477,7 @@ static GxStatus gx__steps_check_weights(const GxStepsReplay *r)
     return GX_OK;
 }
 
-// What there is at the start is there at the end, and nothing else: weights.
+// Exactly what is there at the start must be there at the end: the weights.
 static GxStatus gx__steps_check_end(const GxStepsReplay *r)
 {
     static const int objects[] = {GX_OBJECT_X,        GX_OBJECT_DX,    GX_OBJECT_SLOT,

@@ -1,18 +1,19 @@
-// steps_make.h: makes lists of actions (steps.h): an order of micro-batches, then passes that expand and insert.
+// steps_make.h: makes lists of actions (steps.h): the order of micro-batches first, then passes that expand it and
+// insert actions.
 //
 //     order      F, B, W of a stage's micro-batches (steps_order.h)
-//     messages   SEND behind what makes it, RECV before what begins after that. All ranks have their messages in one
-//                order, that in which they are made: so ranks never wait for each other in a circle, however long
-//                computations take
-//     expand     to units: a head in training has B alone; below the lowest trained unit, and of units that gradients
-//                pass by, no B, and nothing is kept
-//     recompute  R before B, where a layer kept its input only
-//     tie        TIE of a unit that shares a tensor with another rank's, behind all of that: at its last contribution,
+//     messages   SEND after the work that makes it, RECV before the work that begins after that. All ranks have their
+//                messages in one order, that in which they are made, so ranks never wait for each other in a circle,
+//                however long computations take
+//     expand     from stages to units: in training a head has only B; units below the lowest trained unit and bypassed
+//                units have no B, and keep nothing
+//     recompute  R before B, if a layer kept its input only
+//     tie        TIE of a unit that shares a tensor with another rank, after all of that: at its last contribution,
 //                ranks would wait for each other in a circle
-//     grads      REDUCE of a bucket of units, behind the last contribution to them; of sums that are started, WAIT. Of
-//                units that ranks share SCATTER, and REDUCE of a shard behind the last one
-//     weights    where they are sharded: GATHER before a use, FREE behind the last one, or behind one until whose next
-//                there is no room: where another unit needs it, the one that is used again last goes (Belady 1966)
+//     grads      REDUCE of a bucket of units after the last contribution to them, and WAIT if sums are started. For
+//                units that ranks share, SCATTER, and REDUCE of the shard after the last one
+//     weights    if they are sharded: GATHER before a use, FREE after the last one, or earlier if another unit needs
+//                the room: the unit whose next use is latest is freed (Belady 1966)
 //     window     COUNT first; at the end NORM of each unit, AGREE, STEP of each unit, GATHER of what must be whole
 #ifndef GX_STEPS_MAKE_H
 #define GX_STEPS_MAKE_H
@@ -22,7 +23,7 @@ GX_BEGIN
 // spec->stage, spec->frozen and spec->bypassed are copied.
 GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err);
 
-// A list from actions that somebody else has made: n of them are copied. Only the specification is checked.
+// Makes a list from n given actions, which are copied. Only the specification is checked.
 GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *action, int n, GxError *err);
 
 GX_END
@@ -35,7 +36,7 @@ GX_END
 
 // ---- specification -------------------------------------------------------------------------------------------------
 
-// What a pipeline's order asks for.
+// The requirements of a pipeline's order.
 static GxStatus gx__steps_check_order(const GxStepsSpec *p, GxError *err)
 {
     const GxOrderInfo *order = gx_order_info(p->order);
@@ -145,7 +146,7 @@ static void gx__steps_push_new(GxActions *list, int what, int unit, int micro_ba
 
 // ---- passes: each makes a list from the one before -----------------------------------------------------------------
 
-// Of this rank's stages: an action's unit is the stage, until expand.
+// The actions of this rank's stages. Until expand, an action's unit is its stage.
 static void gx__steps_order(GxActions *out, const GxTimeline *t, const GxStepsSpec *p)
 {
     const GxWork *work = &t->work[(int64_t)p->rank * t->most];
@@ -157,7 +158,7 @@ typedef struct {
     GxAction action;
 } GxStepsMessage;
 
-static int gx__steps_earlier(const void *a, const void *b) // those of one time: x first
+static int gx__steps_earlier(const void *a, const void *b) // at the same time: x first
 {
     const GxStepsMessage *x = (const GxStepsMessage *)a, *y = (const GxStepsMessage *)b;
     if (x->time != y->time) return x->time < y->time ? -1 : 1;
@@ -166,7 +167,7 @@ static int gx__steps_earlier(const void *a, const void *b) // those of one time:
                                             : x->action.micro_batch - y->action.micro_batch;
 }
 
-// The messages about the input of a unit in which this rank has a part: one for each micro-batch.
+// The messages with a unit's input or its gradient that this rank sends or receives: one for each micro-batch.
 static int gx__steps_messages_of(const GxTimeline *t, const GxStepsSpec *p, int object, int unit,
                                  GxStepsMessage *message)
 {
@@ -183,8 +184,8 @@ static int gx__steps_messages_of(const GxTimeline *t, const GxStepsSpec *p, int 
     return p->micro_batches;
 }
 
-// Each stands before the first work that begins at the time at which it is made, or later; so a rank's own stands
-// behind the work that makes it.
+// A message is placed before the first work that begins at or after the time at which its data are made. So a rank
+// sends right after the work that makes them.
 static void gx__steps_messages(GxActions *out, const GxActions *in, const GxTimeline *t, const GxStepsSpec *p)
 {
     const int stages = gx_steps_stages(p);
@@ -195,7 +196,7 @@ static void gx__steps_messages(GxActions *out, const GxActions *in, const GxTime
         out->failed = 1;
         return;
     }
-    for (int u = 1; u < p->units; u++) // two of each stage: x, and dx of its lowest unit that has one
+    for (int u = 1; u < p->units; u++) // two per stage: x, and dx of its lowest unit that has one
         for (int object = GX_OBJECT_X; object <= GX_OBJECT_DX; object++)
             n += gx__steps_messages_of(t, p, object, u, message + n);
     qsort(message, (size_t)n, sizeof *message, gx__steps_earlier);
@@ -209,7 +210,7 @@ static void gx__steps_messages(GxActions *out, const GxActions *in, const GxTime
     free(message);
 }
 
-// What the forward keeps for a backward that comes.
+// What the forward keeps for a later backward.
 static int gx__steps_keep(const GxStepsSpec *p, int unit)
 {
     if (p->kind == GX_STEPS_FORWARD || !gx_steps_has_backward(p, unit)) return GX_KEEP_NOTHING;
@@ -260,7 +261,7 @@ static void gx__steps_ties(GxActions *out, const GxActions *in, const GxStepsSpe
     }
 }
 
-// Where the last action stands that adds to the gradients of one of the units [first, last]; -1: none does.
+// The index of the last action that adds to the gradients of one of the units [first, last]; -1: none.
 static int gx__steps_last_added(const GxActions *in, const GxStepsSpec *p, int first, int last)
 {
     GxEffect e[GX_EFFECTS];
@@ -270,7 +271,7 @@ static int gx__steps_last_added(const GxActions *in, const GxStepsSpec *p, int f
     return -1;
 }
 
-// The bucket whose highest unit is `last`, from its first unit that is trained to its last.
+// The REDUCE of the bucket whose highest unit is `last`, from the bucket's first trained unit to its last.
 static GxAction gx__steps_reduce_of(const GxStepsSpec *p, int first, int last)
 {
     while (first < last && !gx__steps_trains(p, first)) first++;
@@ -289,7 +290,7 @@ static void gx__steps_push_wait(GxActions *out, int sum)
     gx__steps_push(out, wait);
 }
 
-// Sum number *sums of the list.
+// Appends the list's sum number *sums.
 static void gx__steps_push_reduce(GxActions *out, const GxStepsSpec *p, GxAction reduce, int *sums)
 {
     if (p->starts_sums && *sums >= GX_STEPS_SUMS) gx__steps_push_wait(out, *sums);
@@ -298,7 +299,7 @@ static void gx__steps_push_reduce(GxActions *out, const GxStepsSpec *p, GxAction
     ++*sums;
 }
 
-// Buckets are counted from the head down, as gradients come.
+// Buckets are counted from the head down, in the order in which gradients are computed.
 static void gx__steps_reduce(GxActions *out, const GxActions *in, const GxStepsSpec *p)
 {
     const int size = p->bucket ? (int)gx_min(p->bucket, p->units) : p->units,
@@ -329,8 +330,8 @@ static GxAction gx__steps_shard_action(const GxStepsSpec *p, int what, int unit)
     return a;
 }
 
-// Behind the last contribution (of a tensor that head and embedding share the embedding's), or each micro-batch's;
-// where the optimizer's state alone is sharded, behind all work, from the head down.
+// After the last contribution (for a tensor that head and embedding share, the embedding's), or after each
+// micro-batch's. If only the optimizer's state is sharded, after all work, from the head down.
 static void gx__steps_scatter(GxActions *out, const GxActions *in, const GxStepsSpec *p)
 {
     const int is_late = p->sharded == 1;
@@ -358,7 +359,7 @@ static void gx__steps_grads(GxActions *out, const GxActions *in, const GxStepsSp
     else gx__steps_reduce(out, in, p);
 }
 
-// REDUCE of a unit's shard behind its last SCATTER, where ranks that share are copies of others.
+// REDUCE of a unit's shard after its last SCATTER, if the ranks that share it are replicated.
 static void gx__steps_sum_shards(GxActions *out, const GxActions *in, const GxStepsSpec *p)
 {
     int *last = (int *)malloc((size_t)p->units * sizeof *last);
@@ -381,9 +382,9 @@ static void gx__steps_sum_shards(GxActions *out, const GxActions *in, const GxSt
 
 // ---- whole weights -------------------------------------------------------------------------------------------------
 
-enum { GX__STEPS_READS = 2 }; // units whose weights an action reads, at most
+enum { GX__STEPS_READS = 2 }; // the most units whose weights an action reads
 
-// Writes them to unit[], the embedding first, -1 behind the last.
+// Writes these units to unit[], the embedding first, -1 after the last.
 static void gx__steps_reads(const GxStepsSpec *p, const GxAction *a, int unit[GX__STEPS_READS])
 {
     GxEffect e[GX_EFFECTS];
@@ -396,14 +397,14 @@ static void gx__steps_reads(const GxStepsSpec *p, const GxAction *a, int unit[GX
 
 typedef struct {
     int next;           // the next action that reads the same unit; the number of actions: none
-    int gathers, frees; // before the action, behind it
-} GxStepsUse;           // of a unit's weights
+    int gathers, frees; // before the action; after it
+} GxStepsUse;           // a use of a unit's weights
 typedef struct {
     const GxStepsSpec *p;
     GxStepsUse *use; // [actions][GX__STEPS_READS]
-    int *next_of;    // [units]: the next action that reads it, this one included
-    int *last_of;    // [units]: of one that is whole, its use before; -1: it is not whole
-    int whole;       // how many are
+    int *next_of;    // [units]: the next action that reads it, including the current one
+    int *last_of;    // [units]: the last use of a unit that is whole; -1: it is not whole
+    int whole;       // how many units are whole
 } GxStepsWhole;
 
 static void gx__steps_end_whole(GxStepsWhole *w, int unit)
@@ -413,8 +414,8 @@ static void gx__steps_end_whole(GxStepsWhole *w, int unit)
     w->whole--;
 }
 
-// Frees the unit that is read again last: so none that is read now. Of a head and the embedding whose matrix it has,
-// which are read at once, the head: it has little of its own.
+// Frees the unit whose next use is latest, so never one that is read now. If that is both the head and the embedding
+// whose matrix it shares, which are read together, it frees the head, which has few weights of its own.
 static void gx__steps_make_room(GxStepsWhole *w)
 {
     int last = -1;
@@ -423,7 +424,7 @@ static void gx__steps_make_room(GxStepsWhole *w)
     if (last >= 0) gx__steps_end_whole(w, last);
 }
 
-// Before which uses of action i units are gathered, and behind which earlier ones they are freed for that.
+// Decides which units are gathered before action i, and after which earlier uses others are freed to make room.
 static void gx__steps_plan_weights(GxStepsWhole *w, const GxActions *in, int i)
 {
     int unit[GX__STEPS_READS];
@@ -541,8 +542,8 @@ static void gx__steps_pass(GxActions *list, void (*pass)(GxActions *, const GxAc
     *list = next;
 }
 
-// Makes s from a list of a window's micro-batches, unit by unit, and what is the same around all such lists. Frees it.
-// has_shards: GATHER, FREE and SCATTER are in the list already.
+// Makes s from a list of a window's micro-batches, unit by unit, and the actions that surround all such lists. Frees
+// the list. has_shards: the list already contains GATHER, FREE and SCATTER.
 static GxStatus gx__steps_finish(GxSteps *s, GxActions *list, const GxStepsSpec *spec, int has_shards, GxError *err)
 {
     gx__steps_pass(list, gx__steps_recompute, spec);

@@ -1,15 +1,15 @@
-// steps_order.h: orders of a pipeline: in which order each of its ranks computes the micro-batches of its stages.
+// steps_order.h: the schedules of a pipeline: the order in which each rank computes the micro-batches of its stages.
 //
-// A forward F, a backward B, or its two halves, the input's (b) and the weights' (W); here a number is a micro-batch's.
-// Four stages, six micro-batches, a backward as long as two forwards, time from left to right:
+// F is a forward; B a backward, or its two halves: b for the input's gradient and W for the weights'. Numbers are
+// micro-batches. Four stages, six micro-batches, a backward as long as two forwards, time from left to right:
 //
 //     1f1b   F0 F1 F2 F3 -- -- -- -- -- -- B0 B0 F4 B1 B1 F5 B2 B2 -- B3 B3 -- B4 B4 -- B5 B5
 //            -- F0 F1 F2 -- -- -- -- B0 B0 F3 B1 B1 F4 B2 B2 F5 B3 B3 -- B4 B4 -- B5 B5 -- --
 //            -- -- F0 F1 -- -- B0 B0 F2 B1 B1 F3 B2 B2 F4 B3 B3 F5 B4 B4 -- B5 B5 -- -- -- --
 //            -- -- -- F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3 F4 B4 B4 F5 B5 B5 -- -- -- -- -- --
 //
-// With n ranks and m micro-batches, each F, b and W of a stage taking 1, a rank waits (bubble) and keeps slots (rank r,
-// of its stages together):
+// With n ranks and m micro-batches, if each F, b and W of a stage takes time 1, a rank's waiting time (bubble), and the
+// slots that rank r keeps for all of its stages, are:
 //
 //     order        bubble     slots
 //     gpipe        3(n - 1)   m                                     all forwards, then all backwards
@@ -30,20 +30,20 @@ typedef struct {
     int16_t what, stage, micro_batch;
 } GxWork;
 
-// What all ranks do, and when: each work begins as soon as the rank has done the one before and what it needs has been
-// computed. F, b and W take 1 each, a whole B 2.
+// What all ranks do, and when: each piece of work begins as soon as its rank has finished the previous one and its
+// input has been computed. F, b and W take 1 each, a whole B 2.
 typedef struct {
     GxWork *work; // [ranks][most]: in each rank's order
     int *n;       // [ranks]
     int most;
     int64_t *end; // [F, B, W][stages][micro_batches]
-    int64_t span; // until the last ends
+    int64_t span; // the time at which the last one ends
     int ranks, stages, micro_batches;
-    int halves; // weight halves are apart
+    int halves; // 1: B and W are separate
     void *memory;
 } GxTimeline;
 
-// The specification must have been checked (gx_steps_make does so). Close the timeline, also after an error.
+// The specification must have been checked (gx_steps_make does so). Close the timeline even after an error.
 GxStatus gx_timeline_make(GxTimeline *t, const GxStepsSpec *spec, GxError *err);
 void gx_timeline_close(GxTimeline *t);
 
@@ -72,8 +72,8 @@ typedef struct {
     int done[GX__ORDER_KINDS][GX__ORDER_CHUNKS]; // micro-batches
 } GxOrderWriter;
 
-// The next micro-batch of a chunk. Returns 0, and writes nothing, if there is none: all are done, or a W's B has not
-// been done.
+// Appends the next micro-batch of a chunk. Returns 0, and writes nothing, if there is none: all are done, or the B that
+// a W belongs to is not done yet.
 static int gx__order_put(GxOrderWriter *w, int what, int chunk)
 {
     int *done = w->done[gx__order_kind(what)];
@@ -93,8 +93,8 @@ static void gx__order_gpipe(GxOrderWriter *w)
     while (gx__order_put(w, GX_DO_BACKWARD, 0)) {}
 }
 
-// As many forwards as it takes until the first gradient can be back, then a forward and a backward in turn; in zb1p the
-// weight halves come `rank` micro-batches later, so that all ranks keep the same number of slots.
+// As many forwards as fit before the first gradient arrives, then one forward and one backward alternately. In zb1p the
+// weight gradients follow `rank` micro-batches later, so that all ranks keep the same number of slots.
 static void gx__order_1f1b(GxOrderWriter *w)
 {
     const int is_zb = gx_order_info(w->p->order)->has_halves;
@@ -106,8 +106,8 @@ static void gx__order_1f1b(GxOrderWriter *w)
     }
 }
 
-// Number k of the forwards, or of the backwards: as many micro-batches as there are ranks go through the first chunk,
-// then through the second, then the next ones; back the other way round.
+// Forward or backward number k: as many micro-batches as there are ranks go through the first chunk, then through the
+// second, then the next micro-batches; backwards in reverse.
 static void gx__order_put_interleaved(GxOrderWriter *w, int what, int k)
 {
     const int n = gx__steps_ranks(w->p), chunk = k % (2 * n) / n;
@@ -125,8 +125,8 @@ static void gx__order_interleaved(GxOrderWriter *w)
     }
 }
 
-// Chunk 0 goes down the ranks, chunk 1 up again: the last rank, whose two stages are neighbours, begins backwards
-// first, and works on both in turn; the others follow.
+// Chunk 0 goes from the first rank to the last, chunk 1 back. The last rank, whose two stages are neighbours, begins
+// backwards first and works on both alternately; the others follow.
 static void gx__order_zbv(GxOrderWriter *w)
 {
     const int n = gx__steps_ranks(w->p), r = w->rank;
@@ -154,7 +154,7 @@ static void gx__order_zbv(GxOrderWriter *w)
     while (gx__order_put(w, GX_DO_BACKWARD, 1)) {}
 }
 
-// Evaluation: as many micro-batches as there are ranks through a chunk, then through the other.
+// Evaluation: as many micro-batches as there are ranks go through one chunk, then through the other.
 static void gx__order_forwards(GxOrderWriter *w, int chunks)
 {
     const int ranks = gx__steps_ranks(w->p);
@@ -170,7 +170,7 @@ static void gx__order_write(GxOrderWriter *w)
     const int chunks = gx_steps_stages(w->p) / gx__steps_ranks(w->p);
     if (w->p->kind == GX_STEPS_FORWARD) gx__order_forwards(w, chunks);
     else orders[w->p->order](w);
-    for (int i = 0; i < w->p->micro_batches; i++) // what is left, the last stage first
+    for (int i = 0; i < w->p->micro_batches; i++) // the rest, the last stage first
         for (int chunk = chunks - 1; chunk >= 0; chunk--) gx__order_put(w, GX_DO_WEIGHT, chunk);
 }
 
@@ -193,7 +193,7 @@ int64_t gx_timeline_start(const GxTimeline *t, const GxWork *w)
     return gx_timeline_end(t, w->what, w->stage, w->micro_batch) - gx__timeline_cost(t, w->what);
 }
 
-// When what the work needs has been computed; -1: not yet.
+// The time at which the work's input has been computed; -1: not yet.
 static int64_t gx__timeline_ready(const GxTimeline *t, const GxWork *w)
 {
     const int s = w->stage, b = w->micro_batch;

@@ -1,19 +1,19 @@
 // steps_place.h: where the rows and slots of a list of actions (steps.h) lie in memory.
 //
-// What an action makes lives until an action ends it. Lives that do not overlap may share bytes: they are packed into
-// one region one after the other, the largest first, each at the lowest offset where it meets no other (first fit; two
-// other orders are tried, too, and the smallest region is taken). In a window of many micro-batches, lives of one kind
-// and unit that follow one another are packed as one. With sizes as models have them the region is at most 3.5% above
-// the bytes alive at the worst moment, below which nothing can go. B writes the gradient of a unit's input over that of
-// its output where both have the same size. Whole weights of units live there, too, where weights are sharded, and
-// whole gradients where gradients are.
+// What an action makes is alive until an action ends it; this interval is its life. Lives that do not overlap in time
+// may share bytes: they are packed into one region one after another, the largest first, each at the lowest offset
+// where it overlaps no other (first fit; two other orders are tried, too, and the smallest region is taken). In a
+// window of many micro-batches, lives of one kind and unit that follow one another are packed as one. With the sizes of
+// real models the region is at most 3.5% larger than the most bytes alive at any time, which is the lower bound. B
+// writes the gradient of a unit's input over that of its output if both have the same size. Sharded weights and
+// gradients have their whole copies in the region, too.
 #ifndef GX_STEPS_PLACE_H
 #define GX_STEPS_PLACE_H
 #include "steps_check.h"
 GX_BEGIN
 
-// By unit, [units] each: the unit's input (x[0] is not read: the embedding has none), its gradient (NULL: as x), its
-// slot; where they are sharded its whole weights, its whole gradients (else they are not read).
+// Bytes by unit, [units] each: the unit's input (x[0] is not read: the embedding has none), its gradient (NULL: as x),
+// its slot; if they are sharded, its whole weights and its whole gradients (otherwise not read).
 typedef struct {
     const int64_t *x, *dx, *slot, *weights, *grads;
 } GxStepsBytes;
@@ -21,8 +21,8 @@ typedef struct {
 // Fills operands, buffer, bytes and most. A list that gx_steps_check refuses has no placement.
 GxStatus gx_steps_place(GxSteps *s, const GxStepsBytes *bytes, GxError *err);
 
-// Whether no two things that are alive at once share a byte (but a gradient and the one that it is made from in place),
-// all lie in the region, and every action's operands are where its rows were made.
+// Checks that no two things that are alive at once share a byte (except a gradient that is computed in place), that all
+// lie in the region, and that every action's operands are where its rows were made.
 GxStatus gx_steps_check_place(const GxSteps *s, const GxStepsBytes *bytes, GxError *err);
 
 GX_END
@@ -38,8 +38,8 @@ GX_END
 // ---- what has rows -------------------------------------------------------------------------------------------------
 
 enum { GX__STEPS_ROWS = 5 }; // x, dx, slot, weights, gradients
-// Lives that follow one another without a pause: of more than FEW, every order takes a tenth of a second, of more than
-// MANY seconds. TRACKS: so many (below) at most.
+// Lives that follow one another without a gap: with more than FEW of them, every order takes a tenth of a second, with
+// more than MANY seconds. TRACKS: the most tracks (see below).
 enum { GX__STEPS_FEW = 4000, GX__STEPS_MANY = 40000, GX__STEPS_TRACKS = 2000 };
 
 static int gx__steps_is_rows(const GxStepsSpec *p, const GxEffect *e)
@@ -68,7 +68,8 @@ static int64_t gx__steps_rows_bytes(const GxStepsBytes *bytes, const GxEffect *e
     return gx_round_up(of[e->unit], GX_ALIGN);
 }
 
-// Which of an action's operands an effect on rows is about. Weights matter where they are made: *unread gets others.
+// The operand of an action that an effect on rows refers to. Weights are recorded only where they are made: other uses
+// go to *unread.
 static int16_t *gx__steps_operand(GxOperands *o, const GxAction *a, const GxEffect *e, int16_t *unread)
 {
     const int is_above = e->unit > a->unit;
@@ -82,23 +83,24 @@ static int16_t *gx__steps_operand(GxOperands *o, const GxAction *a, const GxEffe
 // ---- lives ---------------------------------------------------------------------------------------------------------
 
 typedef struct {
-    int first, last; // actions, both included: an action reads what it ends while it writes what it makes
+    int first, last; // actions, both included, since an action reads what it ends while it writes what it makes
     int buffer;
-    int row;   // of what kind and unit
-    int track; // (below) its number
+    int row;   // its kind and unit
+    int track; // the number of its track (see below)
     int64_t bytes, offset;
 } GxLife;
 typedef struct {
     GxLife *life; // in the order in which they begin
     int n;
     int *life_of;   // [x, dx, slot, weights, gradients][unit][micro-batch]: the latest; -1: none is alive
-    GxLife **order; // [n]: of packing; then by offset
-    GxLife *placed; // [n]: copies of those that have their offsets, by offset
+    GxLife **order; // [n]: the order of packing; afterwards by offset
+    GxLife *placed; // [n]: copies of those that have been placed, by offset
     int64_t *live;  // [actions + 1]: bytes alive
-    uint8_t *meets; // of tracks, [n][n]: 1: they are alive at once. NULL: lives, which say it themselves
+    // for tracks, [n][n]: 1: the two are alive at once. NULL: these are lives, compared by first and last
+    uint8_t *meets;
 } GxLives;
 
-// The gradient of a unit's input begins where that of its output ends: one life, if they are of one size.
+// The gradient of a unit's input begins where that of its output ends: both are one life if they have the same size.
 static int gx__steps_in_place(const GxSteps *s, const GxStepsBytes *bytes, const GxLives *l, int i, const GxEffect *e)
 {
     GxEffect dy = *e;
@@ -108,7 +110,7 @@ static int gx__steps_in_place(const GxSteps *s, const GxStepsBytes *bytes, const
     return same ? l->life_of[gx__steps_rows_cell(&s->spec, &dy)] : -1;
 }
 
-// The life that an effect is about: one that begins, or goes on until this action at least.
+// The life that an effect refers to: a new one, or one that lasts at least until this action.
 static GxLife *gx__steps_life(const GxSteps *s, const GxStepsBytes *bytes, GxLives *l, int i, const GxEffect *e)
 {
     int *at = &l->life_of[gx__steps_rows_cell(&s->spec, e)];
@@ -126,8 +128,8 @@ static GxLife *gx__steps_life(const GxSteps *s, const GxStepsBytes *bytes, GxLiv
     return life;
 }
 
-// Replays the list: its lives, and into the operands of its actions the buffers of these (which the first time have
-// none yet).
+// Replays the list: finds its lives, and sets its actions' operands to the lives' buffers (which are not known yet in
+// the first replay).
 static void gx__steps_find_lives(GxSteps *s, const GxStepsBytes *bytes, GxLives *l)
 {
     GxEffect e[GX_EFFECTS];
@@ -149,7 +151,8 @@ static void gx__steps_find_lives(GxSteps *s, const GxStepsBytes *bytes, GxLives 
 
 // ---- packing -------------------------------------------------------------------------------------------------------
 
-// Orders of packing. Which needs least depends on the list: alone, each is 5 to 30% above the worst moment for some.
+// Orders of packing. Which of them needs least depends on the list: for some lists, each alone is 5 to 30% above the
+// lower bound.
 
 static int gx__steps_less(int64_t a, int64_t b) { return a < b ? -1 : a > b; }
 
@@ -178,7 +181,8 @@ static int gx__steps_meet(const GxLives *l, const GxLife *a, const GxLife *b)
     return l->meets ? l->meets[a->track * l->n + b->track] : a->last >= b->first && b->last >= a->first;
 }
 
-// Each life, in this order, into the lowest gap between those that are alive at the same time. Returns the region.
+// Places each life, in this order, in the lowest gap between those that are alive at the same time. Returns the bytes
+// of the region.
 static int64_t gx__steps_pack_by(GxLives *l, int (*order)(const void *, const void *))
 {
     int64_t region = 0;
@@ -202,8 +206,8 @@ static int64_t gx__steps_pack_by(GxLives *l, int (*order)(const void *, const vo
     return region;
 }
 
-// The same in the order in which lives begin: what has ended before is not looked at any more, so that a life takes as
-// long as there are others alive. The region is up to a third above the worst moment.
+// The same in the order in which lives begin. Lives that have ended are skipped, so the time per life depends only on
+// how many are alive. The region is up to a third above the lower bound.
 static int64_t gx__steps_pack_as_they_begin(GxLives *l)
 {
     int64_t region = 0;
@@ -241,10 +245,11 @@ static int64_t gx__steps_pack_best(GxLives *l, int64_t most)
 }
 
 // ---- tracks --------------------------------------------------------------------------------------------------------
-// Lives of one kind and unit that follow one another, as those of micro-batches do, have one place: a track. A window
-// of thousands of micro-batches has no more of them than one of a few, so all orders can be tried.
+// Lives of one kind and unit that follow one another, such as those of successive micro-batches, share a place: a
+// track. A window of thousands of micro-batches has no more tracks than one of a few, so all orders can be tried.
 
-// Lays lives on tracks. Returns how many there are; -1: more than most. first_of: [rows], next: [most]: those of a row.
+// Assigns lives to tracks. Returns the number of tracks; -1: more than `most`. first_of: [rows], next: [most]: linked
+// lists of each row's tracks.
 static int gx__steps_place_tracks(const GxLives *l, GxLife *track, int most, int *first_of, int *next)
 {
     int n = 0;
@@ -307,7 +312,8 @@ static int64_t gx__steps_pack_tracks(GxLives *l, int64_t most)
 
 // ---- a list's lives ------------------------------------------------------------------------------------------------
 
-// By tracks or one by one: what needs less. Where there are many, tracks may need 2% more than the worst moment.
+// By tracks or one by one, whichever needs less. If there are many, tracks are accepted at up to 2% above the lower
+// bound.
 static int64_t gx__steps_pack(GxLives *l, int64_t most)
 {
     const int64_t by_tracks = gx__steps_pack_tracks(l, most);
@@ -316,8 +322,8 @@ static int64_t gx__steps_pack(GxLives *l, int64_t most)
     return by_lives <= by_tracks ? by_lives : gx__steps_pack_tracks(l, most);
 }
 
-// Lives go by groups between which nothing is alive: micro-batches that are done one after the other. So a window takes
-// as much longer to place as it has micro-batches, not their square. Returns the region.
+// Packs lives by groups between which nothing is alive, such as micro-batches that are computed one after another. So
+// the time grows linearly with the number of micro-batches, not quadratically. Returns the bytes of the region.
 static int64_t gx__steps_pack_groups(const GxLives *l, int64_t most)
 {
     int64_t region = 0;
@@ -349,7 +355,7 @@ static int gx__steps_lowest_offset(const void *a, const void *b)
     return x->offset != y->offset ? gx__steps_less(x->offset, y->offset) : gx__steps_largest_earliest(a, b);
 }
 
-// Lives of one place and size are one buffer.
+// Lives with the same place and size are one buffer.
 static void gx__steps_number_buffers(GxSteps *s, GxLives *l)
 {
     s->n_buffers = 0;
@@ -404,7 +410,7 @@ GxStatus gx_steps_place(GxSteps *s, const GxStepsBytes *bytes, GxError *err)
 }
 
 // ---- the checker of a placement ------------------------------------------------------------------------------------
-// It knows nothing of lives: it goes through the list and keeps what is there, each with its buffer.
+// It does not use lives: it goes through the list and keeps track of what is there, each thing with its buffer.
 
 typedef struct {
     GxEffect thing;

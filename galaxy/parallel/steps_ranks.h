@@ -1,8 +1,8 @@
-// steps_ranks.h: the lists of all ranks of a pipeline (steps.h) together, on one rank and without communication: do
-// their messages pair, do they come to their ends, and how long does that take?
+// steps_ranks.h: simulates the lists of all ranks of a pipeline (steps.h) together, on one rank and without
+// communication: do their messages match, do all lists end, and how long does that take?
 //
-// The lists are run as by ranks that wait for each other as long as possible: a message (or TIE) passes when both of
-// its ranks have come to it, and nothing follows it before; COUNT and AGREE begin when all ranks have come there.
+// Every message is taken to be blocking: a message (or TIE) happens when both of its ranks have reached it, and neither
+// continues before; COUNT and AGREE begin when all ranks have reached them.
 //
 //     for (int r = 0; r < ranks; r++) spec.rank = r, gx_steps_make(&s[r], &spec, err);
 //     GX_TRY(gx_steps_check_ranks(s, ranks, err));
@@ -11,14 +11,15 @@
 #include "steps_check.h"
 GX_BEGIN
 
-// How long an action takes, in any unit of time. It is not asked of messages, COUNT and AGREE.
+// How long an action takes, in any unit of time. It is not called for messages, COUNT and AGREE.
 typedef double (*GxStepsCost)(const void *user, const GxStepsSpec *spec, const GxAction *a);
 
-// Each list (gx_steps_check) and all of them. The first thing that does not fit is named: rank, action, what it needs.
+// Checks each list (gx_steps_check) and all of them together. The error names the first problem: the rank, its action,
+// and what it needs.
 GxStatus gx_steps_check_ranks(const GxSteps *rank, int ranks, GxError *err);
 
 // When each action ends, if messages take no time of their own: end[r] has room for rank[r].n. span: until the last one
-// ends. Lists that gx_steps_check_ranks refuses have no times.
+// ends. The lists must have passed gx_steps_check_ranks.
 GxStatus gx_steps_time(const GxSteps *rank, int ranks, GxStepsCost cost, const void *user, double *const *end,
                        double *span, GxError *err);
 
@@ -34,9 +35,9 @@ GX_END
 typedef struct {
     const GxSteps *rank;
     int ranks;
-    int *begin;      // [ranks]: number of a rank's first action among those of all
+    int *begin;      // [ranks]: the number of a rank's first action among those of all ranks
     int *partner;    // [all actions]: of a message or TIE, the number of the other rank's action
-    double *arrived; // [all actions]: when its rank came to a message; -1: it has not
+    double *arrived; // [all actions]: when its rank reached a message; -1: it has not
     double *end;     // [all actions]
     int *at;         // [ranks]: the action that is next
     double *now;     // [ranks]
@@ -52,14 +53,14 @@ static void gx__ranks_name(const GxRanks *r, int rank, int i, char text[96])
 // Two ranks do it together.
 static int gx__ranks_meet(const GxAction *a) { return gx__steps_is_message(a) || a->what == GX_DO_TIE; }
 
-// The next message of a rank, from action i on, with the peer in this direction; the list's length: none.
+// The next message of a rank from action i on, to or from `peer`; the length of the list: none.
 static int gx__ranks_next(const GxSteps *s, int i, int what, int peer)
 {
     while (i < s->n && !(s->action[i].what == what && s->action[i].peer == peer)) i++;
     return i;
 }
 
-// The k-th message from one rank to another is the k-th that the other receives from it; of TIEs alike.
+// The k-th message that one rank sends to another is the k-th that the other receives from it; likewise for TIEs.
 static GxStatus gx__ranks_pair(GxRanks *r, int from, int to, int send, int recv, GxError *err)
 {
     const GxSteps *a = &r->rank[from], *b = &r->rank[to];
@@ -82,7 +83,7 @@ static GxStatus gx__ranks_pair(GxRanks *r, int from, int to, int send, int recv,
 
 static int gx__ranks_is_agreed(const GxAction *a) { return a->what == GX_DO_COUNT || a->what == GX_DO_AGREE; }
 
-// Comes to a message, and passes it if the other rank has come, too. Returns 0 if nothing has changed.
+// Reaches a message, and passes it if the other rank has reached it, too. Returns 0 if nothing has changed.
 static int gx__ranks_pass(GxRanks *r, int rank)
 {
     const int i = r->begin[rank] + r->at[rank], partner = r->partner[i], comes = r->arrived[i] < 0;
@@ -94,7 +95,7 @@ static int gx__ranks_pass(GxRanks *r, int rank)
     return 1;
 }
 
-// All ranks are at COUNT, or at AGREE: they go on together.
+// If all ranks are at COUNT, or all at AGREE, they continue together.
 static int gx__ranks_agree(GxRanks *r)
 {
     double ends = 0;
@@ -128,7 +129,7 @@ static int gx__ranks_go(GxRanks *r, int rank, GxStepsCost cost, const void *user
     return has_changed;
 }
 
-// The rank has not come to its end: it waits for a message, or for all at COUNT or AGREE.
+// The error of a rank that does not reach its end: it waits for a message, or for all ranks at COUNT or AGREE.
 static GxStatus gx__ranks_refuse(const GxRanks *r, int rank, GxError *err)
 {
     const int i = r->at[rank], peer = r->rank[rank].action[i].peer;
@@ -201,7 +202,7 @@ GxStatus gx_steps_time(const GxSteps *rank, int ranks, GxStepsCost cost, const v
     return status;
 }
 
-// 1: what all ranks have to agree on is the same.
+// 1: the fields that all ranks have to agree on are the same.
 static int gx__ranks_are_alike(const GxStepsSpec *a, const GxStepsSpec *b)
 {
     return a->units == b->units && a->micro_batches == b->micro_batches && a->kind == b->kind && a->order == b->order &&

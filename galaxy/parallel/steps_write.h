@@ -1,6 +1,6 @@
-// steps_write.h: writes a rank's list of actions (steps.h) one call per action: how a schedule is spelled out in a
-// source of its own, as a mode is (train_pp.cu). What is written is checked, placed and run like any list, and tests
-// hold it equal, action by action, to what the generators make (steps_make.h).
+// steps_write.h: writes a rank's list of actions (steps.h), one call per action, so that a schedule can be spelled out
+// in a source of its own, as a mode can (train_pp.cu). The list is checked, placed and run like any other, and tests
+// check that it equals, action by action, the one that the generators make (steps_make.h).
 //
 // A schedule is a function that writes the micro-batches of a window, for the rank whose stage the writer names:
 //
@@ -15,17 +15,17 @@
 //     ...
 //     GX_TRY(gx_steps_write(&s, &serial, &spec, err)); // in place of gx_steps_make
 //
-// What is the same for all schedules is added around it: COUNT, a layer's R before its B, REDUCE, NORM, AGREE, STEP;
-// and where ranks share units, GATHER, FREE and SCATTER, but for a schedule that has them itself (train_fsdp.cu).
+// What is the same for all schedules is added to it: COUNT, a layer's R before its B, REDUCE, NORM, AGREE, STEP; and if
+// ranks share units, GATHER, FREE and SCATTER, unless the schedule writes these itself (train_fsdp.cu).
 //
 // A call that has nothing to do writes nothing: a micro-batch that the window does not have, the head's forward (in
-// training its backward computes it), a backward below the lowest trained unit or of a unit that gradients pass by, a
-// message before the first stage or behind the last; weights that are not sharded, or that nobody reads; gradients that
-// a frozen unit does not have. So a schedule has no conditions for the ends of its loops.
+// training its backward computes it), a backward below the lowest trained unit or of a bypassed unit, a message before
+// the first stage or after the last, weights that are not sharded or not read, gradients of a frozen unit. So a
+// schedule needs no conditions at the ends of its loops.
 //
-// Not there: weight halves that are put off (W), several stages on a rank.
+// Not supported: deferred weight gradients (W), several stages on a rank.
 //
-// Memory: a list that grows while it is written; as much again when it is made.
+// Memory: a list that grows while it is written, and as much again when it is made.
 #ifndef GX_STEPS_WRITE_H
 #define GX_STEPS_WRITE_H
 #include "steps.h"
@@ -51,7 +51,7 @@ typedef struct {
     const char *name;
     int order;                        // GxStepsOrder: the one whose lists are the same
     void (*window)(GxStepsWriter *w); // writes the micro-batches of a window
-    int has_shards;                   // 1: of sharded weights; it writes GATHER, FREE and SCATTER itself
+    int has_shards;                   // 1: for sharded weights: it writes GATHER, FREE and SCATTER itself
 } GxStepsSchedule;
 
 #define GX__SCHEDULE_DECLARE(name) extern const GxStepsSchedule gx_##name;
@@ -59,24 +59,24 @@ GX_SCHEDULES(GX__SCHEDULE_DECLARE)
 
 void gx_put_forward(GxStepsWriter *w, int unit, int micro_batch);
 void gx_put_backward(GxStepsWriter *w, int unit, int micro_batch);
-// object: GX_OBJECT_X, which goes up: sent to the stage behind this one, received from the one before; or GX_OBJECT_DX,
-// which goes down: sent to the nearest stage before this one that has a backward, received from the nearest behind it.
+// object: GX_OBJECT_X: sent to the next stage, received from the previous one; or GX_OBJECT_DX: sent to the nearest
+// earlier stage that has a backward, received from the nearest later one.
 void gx_put_send(GxStepsWriter *w, int object, int micro_batch);
 void gx_put_receive(GxStepsWriter *w, int object, int micro_batch);
-// gx_put_gather makes whole, of all ranks' shards, the weights that a forward or a backward of the unit (what:
-// GX_DO_FORWARD, GX_DO_BACKWARD) reads: its own; of a head that shares the embedding's matrix also unit 0's.
-// gx_put_free leaves this rank's shards of them. If between a unit's FREE and its next GATHER there was room for it
-// beside all that were whole (GxStepsSpec.gathered), it has stayed whole: neither of the two is written.
+// gx_put_gather gathers the weights that a forward or a backward of the unit (what: GX_DO_FORWARD, GX_DO_BACKWARD)
+// reads: its own, and unit 0's for a head that shares the embedding's matrix. gx_put_free leaves only this rank's
+// shards of them. If there was room for a unit between its FREE and its next GATHER, beside all that were whole
+// (GxStepsSpec.gathered), it stays whole, and neither of the two is written.
 void gx_put_gather(GxStepsWriter *w, int what, int unit);
 void gx_put_free(GxStepsWriter *w, int what, int unit);
-// The ranks' gradients of the unit are added up, and each keeps its part of the sum: when they have all contributions
-// of the window, or, by GxStepsSpec.scatters_each, of a micro-batch.
+// The ranks' gradients of the unit are summed, and each rank keeps its part of the sum: once they have all
+// contributions of the window, or, with GxStepsSpec.scatters_each, those of a micro-batch.
 void gx_put_scatter(GxStepsWriter *w, int unit);
 
-// Makes the list of rank spec->rank by a schedule, and checks it. Its messages are held against those of the other
-// ranks by gx_steps_check_ranks. Refused, with the schedule's name, are lists that gx_steps_check refuses; besides,
-// lists that do not train, orders with several stages on a rank, and, of a schedule with shards, ranks that share some
-// of what it shards (spec->sharded 1, 2); where they share nothing (0), its calls for shards write nothing. Close s.
+// Makes the list of rank spec->rank by a schedule, and checks it (gx_steps_check); gx_steps_check_ranks checks its
+// messages against those of the other ranks. Not supported: lists that do not train, orders with several stages on a
+// rank, and a schedule with shards where not all of what it shards is sharded (spec->sharded 1, 2); if nothing is
+// sharded (0), its calls for shards write nothing. Errors have the schedule's name. Close s.
 GxStatus gx_steps_write(GxSteps *s, const GxStepsSchedule *schedule, const GxStepsSpec *spec, GxError *err);
 
 GX_END
@@ -145,10 +145,10 @@ static void gx__write_reads(GxStepsWriter *w, int what, int of, int unit[GX__STE
         gx__steps_reads(p, &a, unit);
 }
 
-// Where the unit was freed, if there has been room for it since; -1: there has not.
+// Where the unit was freed, if there has been room for it ever since; -1: there has not.
 static int gx__write_needless_free(const GxStepsWriter *w, int unit)
 {
-    int whole = w->whole; // of others, going back
+    int whole = w->whole; // other units, counted backwards
     for (int i = w->list->n - 1; i >= 0 && whole < w->spec->gathered; i--) {
         const GxAction *a = &w->list->action[i];
         if (a->what == GX_DO_FREE && a->unit == unit) return i;
@@ -168,7 +168,7 @@ void gx_put_gather(GxStepsWriter *w, int what, int unit)
 {
     int of[GX__STEPS_READS];
     gx__write_reads(w, what, unit, of);
-    for (int j = 0; j < GX__STEPS_READS; j++) { // the embedding stays rather than a head that shares its matrix
+    for (int j = 0; j < GX__STEPS_READS; j++) { // the embedding stays whole rather than a head that shares its matrix
         if (of[j] < 0) continue;
         const int needless = gx__write_needless_free(w, of[j]);
         if (needless >= 0) gx__write_remove(w, needless);

@@ -1,14 +1,14 @@
-// parallel/values.h: a tensor's values in fp32, wherever its store has them: what initialisation and files read and
-// write.
+// parallel/values.h: reads and writes a tensor's values in fp32, wherever its store has them: for initialisation and
+// files.
 //
-// In fp32 the weights are the values; of a trained tensor in a narrower type the masters are, and what is computed with
-// follows them; a frozen one in a narrower type has no others, so they pass through scratch of the device's arena,
-// which the caller gives back by its mark. So do those of a quantised matrix, which are read in whole rows and never
-// written: run/quantize.h makes one.
+// fp32 weights are the values. For a trained tensor in a narrower type the masters are, and the weights are rounded
+// from them. A frozen tensor in a narrower type has no fp32 values, so they are converted in scratch of the device's
+// arena, which the caller releases by its mark. So are those of a quantised matrix, which are read in whole rows and
+// never written (run/quantize.h makes such matrices).
 //
-// Values of shards pass through scratch, too: all ranks that share the unit write the same, and each keeps its part;
-// to read them they call together, and all get the whole. Those of a quantised matrix are there between
-// gx_shards_gather and gx_shards_free.
+// Sharded values use scratch, too. All ranks that share the unit must call together: in writing, all write the same and
+// each keeps its part; in reading, all get the whole. Sharded quantised matrices can be read between gx_shards_gather
+// and gx_shards_free.
 #ifndef GX_VALUES_H
 #define GX_VALUES_H
 #include "../base/store.h"
@@ -20,14 +20,14 @@ GX_BEGIN
 
 typedef enum { GX_VALUES_WEIGHTS = 0, GX_VALUES_MOMENT_1, GX_VALUES_MOMENT_2 } GxValues;
 
-// 1: the tensor has such values, on this rank or on one of another stage (gx_store_has: on this one); a frozen one has
-// no moments.
+// 1: the tensor has such values, on this rank or on another stage's (gx_store_has tells whether on this one). A frozen
+// tensor has no moments.
 int gx_values_exist(const GxStore *s, GxValues what, int row);
 
-// 1: ranks have parts of them (gx_shards_axes of the unit): they read them together.
+// 1: several ranks have parts of them (gx_shards_axes of the unit), and must read them together.
 int gx_values_are_shared(const GxStore *s, GxValues what, int row);
 
-// Elements [first, first + n) of this rank's box of a tensor, in the device's memory: to be read; to be written.
+// Elements [first, first + n) of this rank's box of a tensor, in the device's memory, to be read or to be written.
 float *gx_values_read(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n);
 float *gx_values_write(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n);
 void gx_values_written(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n,
@@ -51,14 +51,14 @@ int gx_values_are_shared(const GxStore *s, GxValues what, int row)
     return s->sharded >= (is_optimizers ? GX_SHARDS_OPTIMIZER : GX_SHARDS_WEIGHTS);
 }
 
-// Element i of those that this rank has, in fp32; NULL: they are nowhere in fp32.
+// Element i of those that this rank has, in fp32; NULL: they do not exist in fp32.
 static float *gx__values_at(const GxStore *s, GxValues what, int row, int64_t i)
 {
     if (what == GX_VALUES_WEIGHTS) return gx_store_master_at(s, row, i);
     return gx_store_moment_at(s, what == GX_VALUES_MOMENT_2, row, i);
 }
 
-// Of elements [first, first + n) those that this rank has.
+// Those of elements [first, first + n) that this rank has.
 static GxRange gx__values_mine(const GxStore *s, GxValues what, int row, int64_t first, int64_t n)
 {
     const int is_trained = what != GX_VALUES_WEIGHTS || gx_store_trains(s, row);
@@ -92,7 +92,7 @@ static float *gx__values_dequantized(GxContext *g, const GxStore *s, int row, in
     return values;
 }
 
-// This rank's part of them, to where it belongs among `values`.
+// Converts this rank's part of them to fp32, at its place in `values`.
 static void gx__values_widen(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, GxRange mine,
                              float *values)
 {
@@ -103,7 +103,7 @@ static void gx__values_widen(GxContext *g, const GxStore *s, GxValues what, int 
                    gx_range_count(mine));
 }
 
-// All ranks' parts of elements [first, first + n).
+// Gathers all ranks' parts of elements [first, first + n).
 static void gx__values_gather(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n,
                               float *values)
 {

@@ -26,19 +26,21 @@ GxStatus gx_adapter_refuse_as_model(const char *folder, GxError *err);
 GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char *folder, GxError *err);
 // Refuses a model whose adapter adapter_config.json could not describe. Call it before training begins.
 GxStatus gx_adapter_check_names(const GxModel *m, GxError *err);
-// Rank 0 reads the folder's adapter_config.json and broadcasts it; the context's logger hears of keys that are not
-// known. The strings of *a point into *config.
+// Rank 0 reads the folder's adapter_config.json and broadcasts it; unknown keys are logged by the context's logger. The
+// strings of *a point into *config.
 GxStatus gx_adapter_read_config(GxContext *g, GxPeftConfig *config, GxAdapter *a, const char *folder);
-// The family's configuration is that of the base: where the adapter has an embedding of more tokens, the model has it.
+// Given the base's configuration: if the adapter has an embedding of more tokens, increases the model's number of
+// tokens.
 void gx_adapter_grow(const GxPeftConfig *adapter, const GxFamily *family, void *config);
 // Refuses a folder whose adapter has other hyperparameters than the model's, such as r, alpha or the reduction factor.
-// log: hears of keys that are not known.
+// log: gets warnings about unknown keys.
 GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, const GxLogger *log, GxError *err);
-// Warns of what an adapter's configuration says of modules, and no module has: keys of rank_pattern and alpha_pattern,
-// exclude_modules. As peft, which ignores them.
+// Warns of keys of rank_pattern and alpha_pattern and of exclude_modules that match no module. Like peft, this ignores
+// them.
 void gx_adapter_warn_unused(const GxModel *m, const GxLogger *log);
-// How the run that trained the adapter had its base, by the folder's training_args.json: 1 + GxQuantKind, 0 in numbers;
-// and the type of its products. 0: the folder does not say, as peft's do not.
+// How the base was kept by the run that trained the adapter, from the folder's training_args.json: *quantize 1 +
+// GxQuantKind, or 0 if it was not quantised; and the type of the products. Returns 0 if the folder does not say, like
+// peft's.
 int gx_adapter_run_said(const char *folder, int *quantize, GxDtype *products);
 
 GX_END

@@ -1,20 +1,20 @@
-// adapter_match.h: which tensor of an adapter's file (peft's adapter_model.safetensors) is which row of a
-// model's table, as tensor_match.h tells it of a model's file, and what peft saves beside the adapter: copies of the
-// base's matrices.
+// adapter_match.h: matches the tensors of an adapter's file (peft's adapter_model.safetensors) with the rows of a
+// model's table, as tensor_match.h does for a model's file, and checks what peft saves beside the adapter: copies of
+// the base's matrices.
 #ifndef GX_ADAPTER_MATCH_H
 #define GX_ADAPTER_MATCH_H
 #include "tensor_match.h"
 GX_BEGIN
 
-// As gx_tensor_match; how: GX_MATCH_ADAPTER or GX_MATCH_BARE_ADAPTER. A tensor of the base's own may be missing from
-// the file, unless adapter_config.json names it or it is a norm that the method trains.
+// As gx_tensor_match; how: GX_MATCH_ADAPTER or GX_MATCH_BARE_ADAPTER. A tensor of the base itself may be missing in the
+// file, unless adapter_config.json names it or it is a norm that the method trains.
 GxStatus gx_adapter_match(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const GxFamily *family,
                           GxMatching how, const char *folder, GxError *err);
 
 int gx_adapter_match_has_copies(const GxSafetensors *s); // 1: the file has copies of the base's matrices
 // If an embedding or a head over the vocabulary has LoRA, peft saves a copy of the matrix itself with the adapter, as
-// ….base_layer.weight, and computes with that. Here such copies are not loaded; this checks that they equal the base's
-// matrices, and warns of those that do so up to the rounding of their type alone.
+// ….base_layer.weight, and computes with that. Here such copies are not loaded; this checks that they equal the
+// base's matrices, and warns of those that do so only up to the rounding of their type.
 GxStatus gx_adapter_match_check_copies(const GxSafetensors *s, const GxSafetensors *base, const GxTensorMatch *of_base,
                                        const GxTable *t, const GxFamily *family, const char *folder,
                                        const GxLogger *log, GxError *err);

@@ -35,13 +35,13 @@ GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *fa
 // between ranks, besides those of each machine; NULL: none.
 GxStatus gx_agree_on_program(GxContext *g, const GxConfig *c, const char *program, const char *const *own);
 
-// Agrees on the model's configuration: that of config.json in rank 0's `folder`, or, where that is "", that of the
+// Agrees on the model's configuration: that of config.json in rank 0's `folder`, or, if that is "", that of the
 // options. An option that was set must agree with the file.
 GxStatus gx_agree_on_model(GxContext *g, const GxConfig *c, const GxFamily *family, void *config, char folder[GX_PATH]);
 
 // Writes everything that must be the same on all ranks as one line of JSON (free() it): the program, and all options
-// but threads, paths and the task's `own` ones, which each machine may set differently. Of --model, --adapter, --resume
-// and --autotune only whether they are given is in it.
+// except threads, paths and the task's `own` ones, which each machine may set differently. For --model, --adapter,
+// --resume and --autotune it contains only whether they are given.
 GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *const *own, char **text, int64_t *bytes,
                            GxError *err);
 // Refuses the line of this rank if it differs from rank 0's; the error names the first option that differs (or that

@@ -1,12 +1,11 @@
 // autotune.h: --autotune FILE: selects the fastest algorithm for each shape of matrix product: on a card one of
-// cuBLASLt's, on the CPU a function of oneDNN or Galaxy's own kernels (cpu/tune.h). How products are timed and how the
-// choices are stored is the device's business (ops/device.h: tune); this header decides when it happens and makes the
-// ranks agree.
+// cuBLASLt's, on the CPU a function of oneDNN or Galaxy's own kernels (cpu/tune.h). The device times products and
+// stores the choices (ops/device.h: tune); this header decides when that happens and makes the ranks agree.
 //
-// In the first step each rank times its own shapes of products, by itself, so that no rank waits for one that has other
-// shapes; the step's results are those of the default algorithms. After that step the ranks merge their tables: where
-// two ranks chose differently for the same shape, the lower rank's choice counts. From then on all ranks compute by the
-// same table. Shapes that come up later use the default algorithms.
+// In the first step each rank times its own shapes of products independently, so that no rank waits for one that has
+// other shapes; the step's results are those of the default algorithms. After that step the ranks merge their tables:
+// if two ranks chose differently for the same shape, the lower rank's choice is used. From then on all ranks compute by
+// the same table. Shapes that come up later use the default algorithms.
 //
 // The table is saved in FILE, which later runs read before their first step and add their shapes to, and in every
 // checkpoint. A resumed run takes its checkpoint's table, even if other algorithms would be faster now, so that its
@@ -14,19 +13,19 @@
 // card and one version of cuBLASLt, or for one kind of CPU, a version of oneDNN and a number of threads; elsewhere a
 // warning says so, and the products are timed again.
 //
-// FILE is written behind the first step. What is there must be a table: anything else is refused before the run writes
-// anything, and so is a place in a checkpoint or in the run's own folder. Shapes that another run has added meanwhile
-// stay; of two runs that write in the same moment one counts.
+// FILE is written after the first step. An existing file must be a table: anything else is refused before the run
+// writes anything, and so is a path in a checkpoint or in the run's own folder. Shapes that another run has added
+// meanwhile are kept; if two runs write at the same moment, one of them wins.
 #ifndef GX_AUTOTUNE_H
 #define GX_AUTOTUNE_H
 #include "session.h"
 GX_BEGIN
 
-// A watcher: takes the table that was found, behind what a resumed run computes without one; times products in the
+// A watcher: applies the table that was found, after what a resumed run computes without one; times products in the
 // first step, and merges the ranks' tables after it.
 GxStatus gx_autotune_watch(GxTrainRun *r, GxError *err);
-// Finds the table to begin with: reads it, on rank 0, and refuses what cannot be one, and ranks on which it would not
-// hold. Call it before the run writes anything.
+// Finds the initial table: reads it on rank 0, and refuses files that cannot be one, and ranks for which it is not
+// valid. Call it before the run writes anything.
 GxStatus gx_autotune_find(GxSession *s);
 
 GX_END

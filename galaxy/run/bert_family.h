@@ -1,9 +1,9 @@
-// bert_family.h: BERT for the trainer: its options, its config.json, the tasks that it can be trained for.
+// bert_family.h: BERT for the trainer: its options, its config.json, and the tasks that it can be trained for.
 //
-// Reading refuses by name what would change the arithmetic and is not built (decoders, cross-attention, relative
-// positions, pruned heads, other activations), and every value of another type. What is not there is what transformers'
-// BertConfig takes for it. null is a value of two members alone: classifier_dropout, where it stands for
-// hidden_dropout_prob, and pad_token_id: no token's row is left out of training; both are -1 as options.
+// Reading refuses by name what would change the arithmetic and is not supported (decoders, cross-attention, relative
+// positions, pruned heads, other activations), and values of a wrong type. Missing members have the defaults of
+// transformers' BertConfig. Only two members may be null: classifier_dropout, which then equals hidden_dropout_prob,
+// and pad_token_id, for which the row of every token is trained; as options both are then -1.
 #ifndef GX_BERT_FAMILY_H
 #define GX_BERT_FAMILY_H
 #include "../io/bnb.h"
@@ -15,9 +15,9 @@ GX_BEGIN
 extern const GxFamily gx_bert;
 extern const GxJsonKeys gx_bert_keys; // of config.json
 
-// Resolved. What is in the file and is not read is said to `log`.
+// Reads and resolves it. Keys that are not read are logged to `log`.
 GxStatus gx_bert_config_read(GxBertConfig *c, const char *path, const GxLogger *log, GxError *err);
-// request NULL: masked tokens.
+// request NULL: a head for masked tokens.
 GxStatus gx_bert_config_write(const GxBertConfig *c, const GxHeadRequest *request, const char *path, GxError *err);
 
 GX_END

@@ -31,13 +31,13 @@ int gx_best_is_saved(const GxTrainOptions *o);   // 1: the checkpoint of the bes
 // Refuses options that have no effect or no validations to compare, and a metric that the task does not have. The
 // task's data must be open.
 GxStatus gx_best_check(const GxSession *s, GxError *err);
-void gx_best_resume(GxSession *s); // when a run is resumed: takes over the checkpoint's best validation
+void gx_best_resume(GxSession *s); // when a run is resumed: continues with the checkpoint's best validation
 
 // Compares the metric of this step's validation. 1: it is the best so far, and run->best is set.
 int gx_best_compare(GxSession *s, const GxMetric *metric, int n);
 void gx_best_describe(const GxTrainRun *r, GxRunInfo *info); // into run.json
 
-const char *gx_best_name(const GxTrainRun *r);                                  // of the metric: "loss"
+const char *gx_best_name(const GxTrainRun *r);                                  // the metric's: "loss"
 const char *gx_best_text(const GxTrainRun *r, char text[GX_METRIC_TEXT]);       // "loss 1.2500"
 const char *gx_best_reason(const GxTrainRun *r, char text[300]);                // why a run ends early
 GxStatus gx_best_folder(const GxTrainRun *r, char path[GX_PATH], GxError *err); // where its weights are

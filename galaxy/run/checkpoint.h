@@ -9,7 +9,7 @@
 // Weights saved in a type narrower than fp32 are also in optimizer.safetensors, in fp32, as "master." + name: a resumed
 // run is bitwise the same whatever the type.
 //
-// A checkpoint of a model with an adapter has the adapter alone, in peft's format (adapter.h), and no
+// A checkpoint of a model with an adapter contains only the adapter, in peft's format (adapter.h), and no
 // model.safetensors. base_model_name_or_path says where the base model is, trainer_state.json has the hash of its
 // weights.
 //
@@ -55,10 +55,9 @@ GxStatus gx_checkpoint_write_config(const GxModel *m, const GxSourceFolder *sour
 // The size in bytes of the tensors of a checkpoint.
 int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o, GxDtype dtype);
 
-// Which tensors are in a checkpoint's files, for those who save and load them. gx_checkpoint_weights: in
-// model.safetensors. gx_checkpoint_masters: in optimizer.safetensors, the fp32 masters of weights that are saved in a
-// narrower type. gx_checkpoint_moments: there, too, what the optimizer keeps; returns how many moments a
-// trained tensor has.
+// The tensors in a checkpoint's files, for saving and loading. gx_checkpoint_weights: those in model.safetensors.
+// gx_checkpoint_masters: in optimizer.safetensors, the fp32 masters of weights that are saved in a narrower type.
+// gx_checkpoint_moments: in the same file, the optimizer's moments; returns how many moments a trained tensor has.
 extern const GxTensorPart gx_checkpoint_weights;
 GxTensorPart gx_checkpoint_masters(const GxModel *m);
 int gx_checkpoint_moments(const GxOptimizer *o, GxTensorPart part[2]);

@@ -6,7 +6,7 @@
 //     a run that begins       gx_checkpoint_start_from, or gx_checkpoint_start_with_adapter
 //     another adapter         gx_checkpoint_open_adapter, gx_checkpoint_load_adapter
 //
-// All ranks call these functions, but for those that say otherwise; rank 0 alone reads (tensor_load.h).
+// All ranks call these functions, unless a comment says otherwise; only rank 0 reads (tensor_load.h).
 #ifndef GX_CHECKPOINT_LOAD_H
 #define GX_CHECKPOINT_LOAD_H
 #include "checkpoint.h"
@@ -14,8 +14,8 @@
 GX_BEGIN
 
 // Loads the weights of a checkpoint or of a Hugging Face folder into the model's buffers, on all ranks; a checkpoint's
-// fp32 masters are preferred to its narrower weights. An error names each missing, unexpected or mismatched tensor. Of
-// a model with an adapter only the adapter is loaded; the base weights are left as they are.
+// fp32 masters are preferred to its narrower weights. An error names each missing, unexpected or mismatched tensor. If
+// the model has an adapter, only the adapter is loaded; the base weights are not changed.
 void gx_checkpoint_load_weights(GxContext *g, GxModel *m, const char *folder);
 
 enum { GX_LOADED_NAMES = 20 };
@@ -27,18 +27,18 @@ typedef struct GxWeightsLoaded { // on rank 0
     GxLoadedNames missing;       // initialised, because the folder does not have them
     GxLoadedNames unexpected;    // tensors of the folder that the model does not have
     GxLoadedNames mismatched;    // initialised, because the folder's have another shape
-    GxLoadedNames reinitialised; // of a head for other labels (GxHeadRequest.is_new)
+    GxLoadedNames reinitialised; // those of a head for other labels (GxHeadRequest.is_new)
 } GxWeightsLoaded;
 // Loads the weights that training starts from, from model.safetensors, in the type that they have there. The folder's
 // model may have other heads: heads that this model does not have are skipped, and heads that the folder does not have
 // are initialised with *seed (NULL: that is an error), unless its config.json says that it has them, which is an error.
-// Not `is_strict`: every tensor that does not match is initialised, even if a head is there in part and whatever
-// config.json says; it is an error if nothing matches at all. Then seed is needed. *hash: on rank 0, of a model with an
+// Without is_strict every tensor that does not match is initialised (seed is required), even if a head exists in part
+// and whatever config.json says; it is an error if nothing matches at all. *hash: on rank 0, for a model with an
 // adapter, the hash of the base weights that were read; the same weights of the same model have the same hash.
 void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,
                               GxWeightsHash *hash, GxWeightsLoaded *loaded);
-// Loads the weights of a base model and of an adapter's folder. A tensor that neither has is an error. A warning says
-// if the adapter was trained on other base weights, as far as its folder tells. *hash: as above.
+// Loads the weights of a base model and of an adapter's folder. A tensor that is in neither is an error. Warns if the
+// adapter was trained on other base weights, if its folder tells. *hash: as above.
 void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter,
                                       GxWeightsHash *hash);
 typedef struct { // on rank 0
@@ -51,7 +51,7 @@ typedef struct { // on rank 0
 // that method, hyperparameters and tensors match; on an error nothing is open and nothing has changed. Then
 // gx_checkpoint_load_adapter, on all ranks, loads from the file that rank 0 has opened, even if the folder has changed
 // since, and closes it. Rank 0 passes the folders' names, and warns if the adapter was trained on a base with another
-// hash. log: hears of keys of adapter_config.json that are not known.
+// hash. log: gets warnings about unknown keys of adapter_config.json.
 GxStatus gx_checkpoint_open_adapter(GxCheckpointFile *w, const GxModel *m, const char *folder, const char *adapter,
                                     const GxLogger *log, GxError *err);
 void gx_checkpoint_load_adapter(GxContext *g, GxModel *m, GxCheckpointFile *w, const char *folder, const char *adapter,

@@ -1,36 +1,34 @@
-// epochs.h: how long a run is, and its warm-up: in steps, or as Hugging Face's TrainingArguments say it, in epochs and
+// epochs.h: the length of a run and of its warm-up: in steps, or, as in Hugging Face's TrainingArguments, in epochs and
 // as a fraction.
 //
 //     --num_train_epochs X   max_steps = ceil(X * samples of an epoch / samples per step)
 //     --warmup_ratio X       warmup_steps = ceil(X * max_steps)
 //
-// An epoch is as many samples as its task says (GxTaskSetup.epoch_samples), of all sources of data together, whatever
-// their weights. Steps do not end with epochs: only the last step goes beyond the last epoch.
+// The task defines how many samples an epoch has (GxTaskSetup.epoch_samples), over all sources of data together,
+// whatever their weights. Epochs need not end with a step: the last step may go beyond the last epoch.
 //
-// Which of two options counts: that of the flag where the other one is of a file or of the resumed run, and that of a
-// file where the other one is of the resumed run. Both as flags are an error. In one file, and in the resumed run,
-// epochs and ratio count, since training_args.json always has the steps that they were; a warning says so where a
-// file's are not these.
+// If both ways are given, a flag has precedence over a file and the resumed run, and a file over the resumed run. Both
+// as flags are an error. Within one file, and within the resumed run, epochs and ratio have precedence, since
+// training_args.json always contains the resulting steps, too; if those of a file differ, there is a warning.
 //
-// Of a run that goes on, the samples that it has seen count, so that its epochs remain what they are with another
-// global batch.
+// A resumed run counts the samples that it has seen, so that its epochs stay the same with another global batch.
 #ifndef GX_EPOCHS_H
 #define GX_EPOCHS_H
 #include "../base/log.h"
 #include "options.h"
 GX_BEGIN
 
-typedef struct { // up to where a run has come
+typedef struct { // how far a run is
     int64_t step, samples;
 } GxEpochsBegun;
 
-// When the options are known, of the resumed run, too: sets those of epochs and ratio that do not count to 0.
+// Called when the options are known, including the resumed run's: sets epochs and ratio to 0 if they are overridden.
 GxStatus gx_epochs_choose(GxTrainOptions *o, const GxConfig *c, GxError *err);
-// When the data are open and the batch is known: sets max_steps and warmup_steps. epoch_samples 0: the task does not
-// know, or, in a dry run, the data are not open; max_steps is then left as it is. log: of rank 0, else NULL.
+// Called when the data are open and the batch is known: sets max_steps and warmup_steps. epoch_samples 0: the task does
+// not know, or, in a dry run, the data are not open; max_steps is then not changed. log: of rank 0, otherwise NULL.
 GxStatus gx_epochs_resolve(GxTrainOptions *o, const GxConfig *c, int64_t epoch_samples, GxEpochsBegun begun,
                            const GxLogger *log, GxError *err);
-// Epochs that `samples` are; 0 where it is not known how many samples an epoch has.
+// The number of epochs in `samples`; 0 if the samples of an epoch are unknown.
 static inline double gx_epochs_of(int64_t samples, int64_t epoch_samples)
 {
     return epoch_samples > 0 ? (double)samples / (double)epoch_samples : 0;

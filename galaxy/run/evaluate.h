@@ -1,4 +1,4 @@
-// evaluate.h: runs the model on held-out samples, and tells what a validation measures.
+// evaluate.h: runs the model on held-out samples, and reports the metrics of a validation.
 #ifndef GX_EVALUATE_H
 #define GX_EVALUATE_H
 #include "session.h"
@@ -7,8 +7,8 @@ GX_BEGIN
 // Sums the losses over the first `samples` held-out samples; 0: all. If a signal stops it, run->stop is set, and the
 // sums are over the samples so far.
 void gx_evaluate(GxSession *s, int64_t samples, GxLosses *losses);
-// The same, and watchers hear of its metrics (watcher.h: validated); run->validation is set on rank 0. Silent if
-// nothing is held out. is_last: the one that a run ends with; 0: one on the way.
+// The same, and passes the metrics to the watchers (watcher.h: validated); run->validation is set on rank 0. Does
+// nothing if nothing is held out. is_last: 1: the last validation of a run; 0: one during training.
 void gx_validate(GxSession *s, int64_t samples, int is_last);
 
 GX_END

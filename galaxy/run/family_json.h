@@ -1,5 +1,5 @@
-// family_json.h: what the config.json files of all families have in common: a member that may have one value alone,
-// whose model it is, which head it has, what its labels are called. (Tasks read labels by data/model_labels.h.)
+// family_json.h: what the config.json files of all families have in common: members that must have a certain value, the
+// type of the model, its head, the names of its labels. (Tasks read labels by data/model_labels.h.)
 #ifndef GX_FAMILY_JSON_H
 #define GX_FAMILY_JSON_H
 #include "../io/generation_config.h"
@@ -10,20 +10,20 @@ GX_BEGIN
 
 enum { GX_CONFIG_JSON_CAP = 1 << 20 }; // bytes of such a file
 
-// A member that may have one value alone, if it is there: `only` is that value as JSON has it.
+// Refuses a member that is present and has another value than `only`, which is given as JSON.
 GxStatus gx_family_need(const GxJson *object, const char *key, const char *only, const char *where, GxError *err);
-// model_type is among `types` (NULL at the end). Of another family of this library's the program is named.
+// model_type must be among `types` (NULL at the end). For another family of this library the error names its program.
 GxStatus gx_family_check_type(const GxJson *json, const char *const *types, const char *path, GxError *err);
-// One of its architectures, if it says any, is among `names` (NULL at the end), whatever its letters' case.
+// One of `architectures`, if there are any, must be among `names` (NULL at the end), ignoring case.
 GxStatus gx_family_check_architecture(const GxJson *json, const char *const *names, const char *path, GxError *err);
 
-extern const GxJsonKeys gx_family_keys; // of the config.json files of all families
-// Names what is in a config.json and not read: `own` are the family's keys, beside those that all have: labels, types,
+extern const GxJsonKeys gx_family_keys; // common to the config.json files of all families
+// Reports keys of a config.json that are not read. own: the family's keys, besides the common ones: labels, types,
 // notes, and what older files say about generation.
 GxStatus gx_family_check_keys(const GxJson *json, const GxJsonKey *own, int n, const char *path, const GxLogger *log,
                               GxError *err);
 
-// Into a config.json: architectures and model_type; id2label, label2id and problem_type of a head for labels.
+// Write to a config.json: architectures and model_type; for a head for labels id2label, label2id and problem_type.
 void gx_family_set_type(GxJson *json, const char *type, const char *architecture, GxError *err);
 void gx_family_set_labels(GxJson *json, const GxHeadRequest *request, GxError *err);
 

@@ -1,5 +1,5 @@
-// finish.h: how a training ends: the last checkpoint, the last validation, of the best weights perhaps, a sample, the
-// pictures and the summary. At the end, whatever could not be written so far is an error.
+// finish.h: the end of a training: the last checkpoint, the last validation, possibly of the best weights, a sample,
+// the pictures and the summary. Whatever could not be written until then is now an error.
 #ifndef GX_FINISH_H
 #define GX_FINISH_H
 #include "session.h"

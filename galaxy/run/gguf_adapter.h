@@ -1,33 +1,33 @@
-// gguf_adapter.h: a LoRA adapter's folder into a GGUF file that llama.cpp puts on the base's (--lora).
+// gguf_adapter.h: converts a LoRA adapter's folder to a GGUF file that llama.cpp applies to the base's (--lora).
 //
 //     GX_TRY(gx_gguf_export_adapter("out/checkpoint-30", "", "adapter.gguf", GX_GGUF_F32, &said, log, err));
 //
-// The file has the base's architecture, of which gguf_names.h says what is built, and for each matrix NAME that has
-// LoRA NAME.lora_a [r,in] and NAME.lora_b [out,r]. The rows of lora_b are in the order of the matrix's, which is
-// another than the folder's for q and k of a llama. Of the embedding lora_a is [V,r], the transposed A.
+// The file has the base's architecture (gguf_names.h says which are supported), and NAME.lora_a [r,in] and NAME.lora_b
+// [out,r] for each matrix NAME with LoRA. The rows of lora_b are in the order of the matrix's rows, which differs from
+// the folder's for q and k of a llama. For the embedding lora_a is [V,r], the transposed A.
 //
-// llama.cpp multiplies B A by adapter.lora.alpha / r, with r from the shape of lora_b. One alpha is in the file, that
-// of the first matrix, so that alpha / r is the scale there; where another has another one (alpha_pattern, or rsLoRA
-// with rank_pattern), lora_b is multiplied by the quotient of the two.
+// llama.cpp multiplies B A by adapter.lora.alpha / r, with r from the shape of lora_b. The file has a single alpha, for
+// which alpha / r is the scale of the first matrix; if another matrix has another scale (alpha_pattern, or rsLoRA with
+// rank_pattern), its lora_b is multiplied by the quotient.
 //
-// Refused, since llama.cpp would leave it out or compute something else: what is trained whole (norms, embeddings,
-// heads), LoRA on one of two tied matrices, adapters that are not LoRA, bases that gguf_config.h refuses.
+// Refused, since llama.cpp would ignore them or compute something else: tensors that are trained whole (norms,
+// embeddings, heads), LoRA on one of two tied matrices, adapters that are not LoRA, bases that gguf_config.h refuses.
 #ifndef GX_GGUF_ADAPTER_H
 #define GX_GGUF_ADAPTER_H
 #include "checkpoint_load.h"
 #include "gguf_work.h"
 GX_BEGIN
 
-typedef struct { // what was done, for people
+typedef struct { // what was done, for messages
     char model[GX_FIELD_TEXT];
-    int matrices, folded; // with LoRA; of those, whose lora_b was multiplied
-    int as_f16;           // tensors that could not have the wanted type
+    int matrices, folded; // matrices with LoRA; those among them whose lora_b was multiplied
+    int as_f16;           // tensors that could not have the requested type
     int64_t parameters;
     double alpha;
 } GxGgufAdapterSaid;
 
-// folder: the adapter's. base: the folder of its model, of which config.json is read, and weights only to compare
-// copies in the adapter with them; "": where adapter_config.json says. type: as gx_gguf_export's.
+// folder: the adapter's. base: its model's folder, from which config.json is read, and weights only to compare copies
+// in the adapter with them; "": the one that adapter_config.json names. type: as for gx_gguf_export.
 GxStatus gx_gguf_export_adapter(const char *folder, const char *base, const char *path, int type,
                                 GxGgufAdapterSaid *said, const GxLogger *log, GxError *err);
 

@@ -2,10 +2,10 @@
 //
 // A graph repeats its operations with the arguments that they had when it was captured, and so do the collectives
 // between two graphs (comm/captured.h). So it may be launched only if every argument would be the same again: the key
-// (GxGraphKey, and which gradients have been written in this window) has all that they depend on besides memory of the
-// device. Work whose key is new runs operation by operation, so that everything that is made only once (modules,
-// workspaces, choices of algorithms) is made outside of a capture. The second time it is captured and launched, from
-// then on only launched.
+// (GxGraphKey, and which gradients have been written in this window) contains everything that they depend on besides
+// the device's memory. Work with a new key runs operation by operation, so that everything that is made only once
+// (modules, workspaces, choices of algorithms) is made outside a capture. The second time it is captured and launched,
+// afterwards only launched.
 //
 //     GX_TRY(gx_graphs_open(&s, &m->store, &g->error));
 //     gx_graphs_run(g, s, &key, work, user);             // in place of work(g, user)
@@ -45,7 +45,7 @@ typedef struct {
 typedef struct GxGraphs GxGraphs;
 
 GxStatus gx_graphs_open(GxGraphs **s, GxStore *store, GxError *err); // the store must outlive it
-void gx_graphs_close(GxGraphs *s);                                   // NULL: nothing
+void gx_graphs_close(GxGraphs *s);                                   // accepts NULL
 
 // 1 if the device has graphs, and no recorder is on, which needs to see each operation.
 int gx_graphs_are_possible(const GxContext *g);

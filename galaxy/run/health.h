@@ -1,8 +1,8 @@
-// health.h: what the last step of a run says of its health: gradients that are not finite, labels that do not count.
+// health.h: checks the last step of a run: gradients that are not finite, no labels that count.
 //
 // A step whose gradients are not finite is skipped: it changes nothing. GX_SKIPPED_MOST such steps in a row, or a run
-// that consists of nothing else, are an error, which blames the weights that the run began with, or the learning rate;
-// meanwhile no older checkpoint is removed. So many steps without any label that counts are an error, too.
+// of nothing else, are an error, which names the weights that the run began with, or the learning rate, as the cause;
+// until then no older checkpoint is removed. The same number of steps without any label that counts is an error, too.
 #ifndef GX_HEALTH_H
 #define GX_HEALTH_H
 #include "session.h"

@@ -1,12 +1,12 @@
-// help.h: the options that most people need, which --help alone shows; --help all shows every one (io/config_help.h).
-// They stand here in the order of a user's wishes. A program leaves out what it does not have: options of other tasks,
-// of other modes.
+// help.h: the options that most people need, which --help without an argument shows; --help all shows every option
+// (io/config_help.h). They are ordered by what a user wants to do. A program leaves out options that it does not have,
+// such as those of other tasks and modes.
 #ifndef GX_HELP_H
 #define GX_HELP_H
 #include "../io/config_help.h"
 GX_BEGIN
 
-// Of a program that trains, and of one that writes text; lines of *n options.
+// For programs that train, and for those that write text; *n: the number of lines.
 const GxHelpLine *gx_help_training(int *n);
 const GxHelpLine *gx_help_writing(int *n);
 

@@ -1,8 +1,8 @@
-// inference.h: loads a model from a folder and computes with it on one rank, without training it. A program of your own
-// begins with it.
+// inference.h: loads a model from a folder and computes with it on one rank, without training it. It is the starting
+// point for your own programs.
 //
 //     static GxInference s;                                             // zero
-//     GX_TRY(gx_inference_open(g, &s, &gx_bert, "bert-base-uncased", &head));  // reads what the model is
+//     GX_TRY(gx_inference_open(g, &s, &gx_bert, "bert-base-uncased", &head));  // reads the model's configuration
 //     GX_TRY(gx_inference_load(g, &s, "bert-base-uncased", &batch));    // takes memory for such batches, reads weights
 //     GX_TRY(gx_inference_run(g, &s, &batch));                          // writes results where the batch's targets say
 //     gx_inference_close(&s);                                           // also after an error
@@ -17,30 +17,30 @@
 GX_BEGIN
 
 typedef struct {
-    void *config;         // the family's, of config.json: GxBertConfig, GxLlamaConfig
-    GxPeftConfig adapter; // of an adapter's folder; its base is "" if the folder is a model's
+    void *config;         // the family's configuration: GxBertConfig, GxLlamaConfig
+    GxPeftConfig adapter; // of an adapter's folder; its base is "" for a model's folder
     GxHeadRequest head;
     GxMode mode;
     GxModel model;
     GxOptimizer none;
     GxRunner runner;
     GxArena arena, host_arena;
-    GxWeightsHash base_hash; // of an adapter: of the weights of its base, as checkpoints keep it
+    GxWeightsHash base_hash; // for an adapter: the hash of its base's weights, as in checkpoints
     const GxBatch *largest;  // only while memory is counted
 } GxInference;
 
-// g: has a device and threads, and world 1; from then on its arena and its step belong to s. head: the head to compute
-// with; NULL: a causal language model's. If the folder does not have it, gx_inference_load fails.
+// g: must have a device and threads, and world 1; from then on its arena and its step belong to s. head: the head to
+// compute with; NULL: a causal language model's. If the folder does not have it, gx_inference_load fails.
 GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                            const GxHeadRequest *head);
 // The same for an adapter's folder. base: the folder of its base model; "" or NULL: the one that the adapter names.
 GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                                    const char *base, const GxHeadRequest *head);
 // The same for an adapter that is to be merged: a tied head gets a matrix of its own if it or the embedding has LoRA.
-// quantize: how the base is kept, 1 + GxQuantKind; 0: in numbers.
+// quantize: how the base is kept: 1 + GxQuantKind; 0: not quantised.
 GxStatus gx_inference_open_merging(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                                    const char *base, const GxHeadRequest *head, int quantize);
-// To be called once. largest: its sizes are what memory is taken for; its arrays are not read. (In gx_inference_run the
+// Called once. largest: gives the sizes to allocate memory for; its arrays are not read. (In gx_inference_run the
 // batch's arrays and the places of its results are in the device's memory.)
 GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, const GxBatch *largest);
 GxStatus gx_inference_run(GxContext *g, GxInference *s, const GxBatch *batch); // batch: no larger than `largest`

@@ -7,8 +7,8 @@
 #include "session.h"
 GX_BEGIN
 
-// A watcher: compares validations on the way, notes and saves the best. When a resumed run begins, it runs the
-// validation that was due at the checkpoint's step, if that is missing.
+// A watcher: compares the validations during training, records and saves the best. When a resumed run begins, it runs
+// the validation that was due at the checkpoint's step, if that is missing.
 GxStatus gx_keep_best_watch(GxTrainRun *r, GxError *err);
 void gx_keep_best_load(GxSession *s); // at the end: loads the best weights, with --load_best_model_at_end
 

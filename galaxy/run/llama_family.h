@@ -1,10 +1,10 @@
 // llama_family.h: LLaMA, Mistral, Qwen2 and Qwen3 for the trainer: their options and their config.json.
 //
 // Reading refuses by name whatever would change the arithmetic and is not implemented (RoPE scalings other than LLaMA
-// 3.1's, biases other than Qwen2's, dropout, other activations and heads), and every member of a wrong type: a member
-// that is there is never silently ignored. Writing gives RoPE in the spellings of both transformers 4 and 5, since 4.x
-// would silently read a file with the newer spelling as theta = 10000, unscaled. torch_dtype is understood by all
-// versions; its newer name, dtype, is not by 4.x before 4.56.
+// 3.1's, biases other than Qwen2's, dropout, other activations and heads), and every member of a wrong type: no member
+// is ever silently ignored. Writing gives RoPE in the spellings of both transformers 4 and 5, since 4.x would silently
+// read a file with the newer spelling as theta = 10000, unscaled. torch_dtype is understood by all versions; its newer
+// name, dtype, is not by 4.x before 4.56.
 #ifndef GX_LLAMA_FAMILY_H
 #define GX_LLAMA_FAMILY_H
 #include "../io/bnb.h"
@@ -16,7 +16,7 @@ GX_BEGIN
 extern const GxFamily gx_llama;
 extern const GxJsonKeys gx_llama_keys, gx_llama_rope_keys; // of config.json; of rope_scaling and rope_parameters in it
 
-// Resolved. What is in the file and is not read is said to `log`.
+// Reads and resolves it. Keys that are not read are logged to `log`.
 GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, const GxLogger *log, GxError *err);
 GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadRequest *request, const char *path, GxError *err);
 

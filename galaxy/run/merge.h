@@ -6,35 +6,36 @@
 // rounding: twice that of W', and twice that of the sum of r products. What was rounded to a narrower type, at either
 // time, stays rounded; a tensor that was trained whole cannot be restored.
 //
-// An adapter that was trained on a quantised base (QLoRA) has learned on what the base's matrices became by that. Into
-// them it is merged with `dequantize`: the base is read as the run read it, in its few bits, and each matrix is written
-// as Q(W) + s * B A, with Q(W) the numbers that products had, in the type of the run's --precision. The base stays in
-// its few bits in memory; numbers are made of it as they are written. Without `dequantize` the merged model is another
-// one than was trained, and a warning says so.
+// An adapter that was trained on a quantised base (QLoRA) has been fitted to the quantised matrices. With `dequantize`
+// it is merged into these: the base is quantised as in the run, and each matrix is written as Q(W) + s * B A, where
+// Q(W) are the dequantised values that products used, in the type of the run's --precision. In memory the base stays
+// quantised; it is dequantised as it is written. Without `dequantize` the merged model differs from the trained one,
+// and there is a warning.
 //
-// The folder's tokenizer is the adapter's, if it brings one. An adapter with an embedding of more tokens than the base
-// has (--add_tokens; peft, where the vocabulary was resized) makes the merged model one of so many.
+// The folder gets the adapter's tokenizer, if it has one. If the adapter has an embedding of more tokens than the base
+// (--add_tokens; peft with a resized vocabulary), so has the merged model.
 //
 // If LoRA is on an embedding to which the head is tied, or on that head, the folder has both matrices and says
 // tie_word_embeddings false. Runs on one rank. The folder is like a checkpoint's, without the files for resuming. The
-// adapter's tensors tell which head the model has: labels, if it has their matrix or factors of it; GX_HEAD_VECTORS,
-// for a BERT whose names are those without a head; else tokens.
+// adapter's tensors decide which head the model has: labels, if the adapter has their matrix or factors of it;
+// GX_HEAD_VECTORS, for a BERT whose names are those without a head; otherwise tokens.
 #ifndef GX_MERGE_H
 #define GX_MERGE_H
 #include "inference.h"
 GX_BEGIN
 
-typedef struct { // for people
+typedef struct { // for messages
     int matrices;
     int64_t parameters;
-    int quantize; // 1 + GxQuantKind, of the base that it was merged into; 0: it was in numbers
+    int quantize; // 1 + GxQuantKind of the base that it was merged into; 0: not quantised
     char base[GX_PATH];
 } GxMergeSaid;
 
-// Writes into `folder`, which exists and is empty. base: the model's folder; "": as the adapter says. dtype: of the
-// weights: F32, BF16, F16. sign -1: base is a merged model, and the adapter is subtracted from it. dequantize: 1:
-// merges into the base as the adapter's run had it quantised, which the folder's training_args.json says, or else the
-// base's folder, if bitsandbytes wrote it; GX_ERR_ARGUMENT if it was not quantised, or sign is -1.
+// Writes to `folder`, which must exist and be empty. base: the model's folder; "": the one that the adapter names.
+// dtype: of the weights: F32, BF16, F16. sign -1: base is a merged model, and the adapter is subtracted from it.
+// dequantize 1: merges into the base as it was quantised in the adapter's run, according to the folder's
+// training_args.json or else the base's folder, if bitsandbytes wrote it; GX_ERR_ARGUMENT if it was not quantised, or
+// sign is -1.
 GxStatus gx_merge_adapter(GxContext *g, const char *adapter, const char *base, const char *folder, GxDtype dtype,
                           int sign, int dequantize, GxMergeSaid *said);
 

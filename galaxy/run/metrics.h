@@ -1,5 +1,5 @@
-// metrics.h: what a run measures about itself: the figures of a line of progress, and how metrics and durations are
-// written for people. What is made of them: report.h (lines), run_log.h (log.jsonl), tensorboard.h (event files).
+// metrics.h: what a run measures: the figures of a progress line, and how metrics and durations are formatted for
+// people. They are used in report.h (lines), run_log.h (log.jsonl) and tensorboard.h (event files).
 #ifndef GX_METRICS_H
 #define GX_METRICS_H
 #include "../task/task.h"
@@ -19,8 +19,8 @@ typedef struct {
     double each[GX_MAX_LOSSES];
     int metrics; // further metrics of the task, of the training samples
     GxMetric metric[GX_MAX_METRICS];
-    double padding; // of all rows, as a part of 1
-    double epoch;   // gone through so far; 0: not known
+    double padding; // the fraction of all rows
+    double epoch;   // epochs so far; 0: unknown
 } GxProgress;
 
 const char *gx_duration_text(double seconds, char text[32]); // "1m12s"

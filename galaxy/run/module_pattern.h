@@ -1,36 +1,38 @@
-// module_pattern.h: a regular expression that says which modules of a model are meant, as the package peft takes
-// target_modules that are no list: it has to match the whole name of a module, model.layers.0.self_attn.q_proj.
+// module_pattern.h: regular expressions that select modules of a model, as target_modules in the package peft if it is
+// not a list: the expression must match the whole name of a module, such as model.layers.0.self_attn.q_proj.
 //
-// Written for Python's re. What may be used says regex.h, and \d \w \D \W besides (of ASCII, as names of modules are);
-// what it cannot express is refused by name. Nothing stays open: a pattern is compiled anew for each name.
+// They are written for Python's re. Supported is what regex.h supports, and \d \w \D \W (for ASCII, since names of
+// modules are ASCII); anything else is refused by name. Nothing stays open: a pattern is compiled for each name.
 //
-// And numbers of modules, as peft's rank_pattern and alpha_pattern have them: an object in JSON,
-// {"q_proj": 8, "layers\\.[01]\\..*": 4}, whose keys are regular expressions for the end of a module's name: what is
-// before the match must end with a dot, or be nothing. The first key that matches counts. A key without signs of its
-// own needs no PCRE2; a dot in it is any character there, too.
+// Also numbers of modules, as in peft's rank_pattern and alpha_pattern: a JSON object, {"q_proj": 8,
+// "layers\\.[01]\\..*": 4}, whose keys are regular expressions for the end of a module's name: what precedes the match
+// must be empty or end with a dot. The first matching key is used. A key without special signs needs no PCRE2; a dot in
+// it matches any character, too.
 #ifndef GX_MODULE_PATTERN_H
 #define GX_MODULE_PATTERN_H
 #include "../io/json.h"
 #include "../text/regex.h"
 GX_BEGIN
 
-// 1: it has a sign that no list of names has: one of \ * + ? [ ] ( ) { } | ^ $
+// 1: it contains a sign that does not occur in lists of names: one of \ * + ? [ ] ( ) { } | ^ $
 int gx_module_is_pattern(const char *text);
-// Refuses what is no regular expression, or none that is built. `where`: what messages begin with.
+// Refuses invalid and unsupported regular expressions. where: the beginning of messages.
 GxStatus gx_module_pattern_check(const char *pattern, const char *where, GxError *err);
-int gx_module_pattern_finds(const char *pattern, const char *module); // 1: it matches all of the name
-int gx_module_pattern_ends(const char *pattern, const char *module);  // 1: it matches the name's end, as a key does
+int gx_module_pattern_finds(const char *pattern, const char *module); // 1: it matches the whole name
+// 1: it matches the end of the name, as a key does
+int gx_module_pattern_ends(const char *pattern, const char *module);
 
-typedef struct { // which numbers may be
+typedef struct { // which numbers are allowed
     double least, most;
-    int whole; // integers alone
+    int whole; // 1: only integers
 } GxModuleNumbers;
-// Checks such an object. *text: a new text, as gx_module_number takes it, for free(); {} is "".
+// Checks such an object. *text: a new text for gx_module_number, to be freed; "" for {}.
 GxStatus gx_module_numbers_take(char **text, const GxJson *object, GxModuleNumbers may, const char *where,
                                 GxError *err);
-// The same from an option: "", such an object as text, or q_proj=8,v_proj=4. The text is replaced in its room.
+// The same from an option: "", such an object as text, or q_proj=8,v_proj=4. The result replaces the text in its
+// buffer.
 GxStatus gx_module_numbers_parse(char *text, size_t size, GxModuleNumbers may, const char *where, GxError *err);
-// The module's number; `otherwise` where no key matches.
+// The module's number; `otherwise` if no key matches.
 double gx_module_number(const char *numbers, const char *module, double otherwise);
 
 GX_END

@@ -1,12 +1,13 @@
-// notes.h: warns, when a run begins, of what it does other than its options may have meant: flags that change nothing,
-// a mode that splits nothing, a run that begins where one was to be gone on with, a learning rate that goes up again.
-// Each is a line for the logger, on rank 0, that says what to do. What is wrong is an error, and elsewhere.
+// notes.h: warns, when a run begins, of options whose effect may not be what was meant: flags that change nothing, a
+// mode that splits nothing, a new run where one may have been meant to be resumed, a learning rate that rises again.
+// Each warning is one line for the logger, on rank 0, that says what to do. Options that are wrong are errors
+// elsewhere.
 #ifndef GX_NOTES_H
 #define GX_NOTES_H
 #include "session.h"
 GX_BEGIN
 
-void gx_notes(const GxSession *s); // behind gx_report_start
+void gx_notes(const GxSession *s); // after gx_report_start
 
 GX_END
 #endif

@@ -1,8 +1,8 @@
 // run/optimizer.h: the optimizer's step on a unit of a model.
 //
-// Master weights, moments and gradients lie in the store; frozen tensors have none and are left alone. Consecutive
-// tensors are updated in one call, which has room for GX_MOST_UNDECAYED ranges that do not decay. Of a unit that is
-// sharded each rank updates its part.
+// Master weights, moments and gradients are in the store; frozen tensors have none and are not changed. Consecutive
+// tensors are updated in one call, which has room for GX_MOST_UNDECAYED ranges without weight decay. Each rank updates
+// its part of a sharded unit.
 #ifndef GX_RUN_OPTIMIZER_H
 #define GX_RUN_OPTIMIZER_H
 #include "../base/store.h"

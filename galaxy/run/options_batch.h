@@ -1,5 +1,5 @@
-// options_batch.h: micro-batch, accumulation steps and global batch: what follows from those that the user gave, and
-// which numbers fit together.
+// options_batch.h: micro-batch, accumulation steps and global batch: derives them from those that the user gave, and
+// checks that they fit together.
 #ifndef GX_OPTIONS_BATCH_H
 #define GX_OPTIONS_BATCH_H
 #include "../base/partition.h"

@@ -1,5 +1,5 @@
-// options_mesh.h: how ranks are arranged: which share a layer (--tp), which are stages (--pp), which share weights,
-// gradients or the optimizer's state (--zero, --dp_shard) and which are copies.
+// options_mesh.h: the arrangement of ranks: how many share a layer (--tp), are stages (--pp), share weights, gradients
+// or the optimizer's state (--zero, --dp_shard), or are replicas.
 #ifndef GX_OPTIONS_MESH_H
 #define GX_OPTIONS_MESH_H
 #include "../io/config.h"
@@ -14,11 +14,11 @@ GxStatus gx_options_add_mesh(GxConfig *c, GxTrainOptions *o, const GxStepsSchedu
                              const char *program, GxError *err);
 const GxField *gx_options_mesh_field(const char *name); // NULL: there is no such option
 
-// Resolves how many of the `world` ranks share a layer, and over how many stages layers are divided, and checks what is
-// said of stages and of what data-parallel ranks share. Refuses numbers whose product does not divide `world`, and
-// names those that do.
+// Resolves how many of the `world` ranks share a layer, and the number of stages, and checks the options about stages
+// and about what data-parallel ranks share. Refuses numbers whose product does not divide `world`, and names those that
+// do.
 GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxMode *mode, int world, GxError *err);
-// The mesh of these (base/mesh.h), behind gx_options_resolve_mesh. dims: [GX_MESH_AXES].
+// The dimensions of the mesh (base/mesh.h), after gx_options_resolve_mesh. dims: [GX_MESH_AXES].
 void gx_options_mesh(const GxTrainOptions *o, int world, int *dims);
 
 GX_END

@@ -12,7 +12,7 @@ GX_BEGIN
 GxStatus gx_options_add_mode(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const char *program, GxError *err);
 
 // The mode that these options select, by name or block by block. If a flag and a file contradict each other, the flag
-// counts, and what the file set is reset.
+// is used, and what the file set is reset.
 GxStatus gx_options_resolve_mode(GxTrainOptions *o, const GxConfig *c, GxMode *mode, GxError *err);
 
 GX_END

@@ -1,12 +1,12 @@
-// other_names.h: what other trainers call things: the names of options of Hugging Face's TrainingArguments, example
-// scripts, TRL and PEFT, of litgpt, torchtune, nanoGPT and llm.c that are none here, with the option that does the
-// same, or with the reason why there is none. The message about an unknown option, of a flag or of a file, says it.
+// other_names.h: options of other trainers (Hugging Face's TrainingArguments, example scripts, TRL and PEFT, litgpt,
+// torchtune, nanoGPT and llm.c) that do not exist here, each with the option that does the same, or the reason why
+// there is none. The message about an unknown option, from a flag or a file, contains it.
 //
 //     error: there is no option --per_device_train_batch_size; here it is --micro_batch_size
 //     error: there is no option --hub_token: nothing is sent to a hub; …; leave it out
 //
-// They are not read as what they mean here: numbers of the same name may mean something else there (warmup_steps of
-// less than 1, a learning rate per card), and a run whose options were half understood is worse than an error.
+// They are not accepted as aliases: the same number may mean something else there (warmup_steps below 1, a learning
+// rate per card), and a run with options that are only partly understood is worse than an error.
 #ifndef GX_OTHER_NAMES_H
 #define GX_OTHER_NAMES_H
 #include "../io/config.h"

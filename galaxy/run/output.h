@@ -20,11 +20,11 @@ GX_BEGIN
 
 // What run.json says of the run in a folder.
 typedef struct {
-    int64_t run;        // a number that no other run has; 0: there is none
+    int64_t run;        // a number that no other run has; 0: none
     int64_t world;      // number of ranks when it was last started or resumed
     int64_t returns_to; // the step after which checkpoints are being moved to abandoned/; -1: no move is under way
     char from[GX_PATH]; // the checkpoint in another folder that it was resumed from; "": none
-    // The best validation so far, of a run that compares them (best.h): best_step 0: there is none
+    // The best validation so far, if the run compares them (best.h); best_step 0: none
     double best_metric;
     int64_t best_step;
     char best_checkpoint[GX_FIELD_TEXT]; // "checkpoint-400"; "": its weights were not saved
@@ -33,11 +33,11 @@ typedef struct {
 int64_t gx_run_new_number(void); // a number for a new run
 GxStatus gx_run_write(const char *output_dir, const GxRunInfo *r, GxError *err);
 GxRunInfo gx_run_read(const char *output_dir); // an unreadable file counts as missing
-// The same; `why` says why it cannot be read, if it cannot: that it is not there, too.
+// The same; if it cannot be read or does not exist, `why` says so.
 GxRunInfo gx_run_read_or_why(const char *output_dir, GxError *why);
 
-// A run that may have been meant where output_dir has none: output_dir lies in it, or it lies in output_dir, or beside
-// it under nearly the same name. 0: there is none.
+// If output_dir has no run: one that may have been meant. It contains output_dir, or is in output_dir, or beside it
+// with nearly the same name. 0: none.
 int gx_run_find_near(const char *output_dir, char found[GX_PATH]);
 
 // output_dir/checkpoint-<step>; gx_checkpoint_number returns the step of such a path, -1 for other names.

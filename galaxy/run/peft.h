@@ -1,19 +1,18 @@
-// peft.h: adapter_config.json, by which the Python package peft says what a folder's adapter_model.safetensors is: of
-// LoRA, in and out. For each key of peft 0.21 a table says that it is read, that it changes nothing of what a trained
-// adapter computes, and why, or that a value of it is refused; a key that is in no table is named in a warning.
+// peft.h: reads and writes adapter_config.json, in which the Python package peft describes a folder's
+// adapter_model.safetensors, for LoRA. For each key of peft 0.21 a table says that it is read, or that it does not
+// change what a trained adapter computes, and why, or which values are refused; unknown keys are named in a warning.
 //
-// Which modules have factors, and of which r and alpha, is read as peft means it: target_modules, less exclude_modules,
-// and where that is a list, in layers_to_transform behind a name of layers_pattern; rank_pattern, alpha_pattern
+// Which modules have factors, and their r and alpha, are determined as in peft: target_modules without exclude_modules,
+// and, if that is a list, restricted to layers_to_transform after a name of layers_pattern; rank_pattern, alpha_pattern
 // (module_pattern.h).
 //
 // Bottleneck adapters (model/bottleneck.h), side networks (model/side.h) and prompts with scales (LLaMA-Adapter v2,
-// model/scale.h) have such a folder, too, of a peft_type that is Galaxy's own: peft knows none for them, and refuses it
-// by its name. (Of a key of ADAPTION_PROMPT that it does not know it would warn, and leave the scales out.)
+// model/scale.h) have such a folder, too, with a peft_type of Galaxy's own: peft has none for them, and refuses it by
+// name. (If scales were an additional key of ADAPTION_PROMPT, peft would only warn, and ignore them.)
 //
 // Prompts in attention (model/prompt.h) are peft's ADAPTION_PROMPT: adapter_len rows in each of the last adapter_layers
-// layers, ….self_attn.adaption_prompt [1, adapter_len, C] and ….self_attn.adaption_gate [1]. peft knows no
-// modules_to_save for them, reads such tensors all the same, and warns of the key, which is there only where it says
-// something.
+// layers, ….self_attn.adaption_prompt [1, adapter_len, C] and ….self_attn.adaption_gate [1]. peft does not know
+// modules_to_save for them, but reads such tensors, and warns of the key, which is written only if it is needed.
 //
 // The factors of model.layers.0.self_attn.q_proj are called
 // base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight [r, in] and .lora_B.weight [out, r].
@@ -25,7 +24,7 @@
 #include "module_pattern.h"
 GX_BEGIN
 
-enum { GX_PEFT_TARGETS = 1 << 16 }; // a hundred layers by whole names are half of it
+enum { GX_PEFT_TARGETS = 1 << 16 }; // a hundred layers by full names need half of it
 
 #define GX_PEFT_BOTTLENECK "GALAXY_BOTTLENECK" // peft_type
 #define GX_PEFT_SIDE       "GALAXY_SIDE"
@@ -34,38 +33,37 @@ enum { GX_PEFT_TARGETS = 1 << 16 }; // a hundred layers by whole names are half 
 #define GX_SIDE_MIXES      "plain|gated"
 
 typedef struct {
-    int64_t r;              // of LoRA; 0: it is none
-    int64_t reduction;      // adapter_reduction_dim, of bottleneck adapters; 0: it is none
-    int64_t side_reduction; // side_reduction_factor, of a side network; 0: it is none. Then
+    int64_t r;              // LoRA's; 0: not LoRA
+    int64_t reduction;      // adapter_reduction_dim of bottleneck adapters; 0: not these
+    int64_t side_reduction; // side_reduction_factor of a side network; 0: none. Then
     char side_mix[GX_FIELD_TEXT];
     int add_bias_sampling;
-    int64_t prompt_len, prompt_layers; // adapter_len, adapter_layers, of prompts; 0: it is none
+    int64_t prompt_len, prompt_layers; // adapter_len, adapter_layers of prompts; 0: none
     int prompt_is_v2;
     double lora_alpha, lora_dropout;
     int use_rslora;
     int freezes_b; // init_lora_weights "mica": B was not trained
-    // ensure_weight_tying: with an embedding of modules_to_save a head that is tied to it was trained, and is in the
+    // ensure_weight_tying: the head that is tied to an embedding in modules_to_save was trained, too, and is in the
     // file, but not in the list
     int ties;
-    // Rows of an embedding of tokens, or of a head over them, that adapter_model.safetensors has whole; 0: it has none.
-    // adapter_config.json does not say it (run/adapter.h).
+    // The rows of a whole embedding of tokens, or head over them, in adapter_model.safetensors; 0: none. It is not in
+    // adapter_config.json (run/adapter.h).
     int64_t vocab;
-    // target_modules, with commas between them, "all-linear", or a regular expression (gx_module_is_pattern); "": the
-    // file does not say
+    // target_modules, separated by commas, "all-linear", or a regular expression (gx_module_is_pattern); "": not given
     char targets[GX_PEFT_TARGETS];
-    char excluded[GX_PEFT_TARGETS];     // exclude_modules: names, or a regular expression, alike
+    char excluded[GX_PEFT_TARGETS];     // exclude_modules: likewise names or a regular expression
     GxIntList layers;                   // layers_to_transform; none: all
     char layers_pattern[GX_FIELD_TEXT]; // names; "": any
     char rank_pattern[GX_PEFT_TARGETS], alpha_pattern[GX_PEFT_TARGETS]; // gx_module_number
     char modules_to_save[GX_PEFT_TARGETS];                              // names: trained and saved whole
-    char task_type[GX_FIELD_TEXT];                                      // CAUSAL_LM, SEQ_CLS; "": it does not say
-    char base[GX_PATH];                                                 // base_model_name_or_path, as it stands there
+    char task_type[GX_FIELD_TEXT];                                      // CAUSAL_LM, SEQ_CLS; "": not given
+    char base[GX_PATH];                                                 // base_model_name_or_path, as given
 } GxPeftConfig;
 
-// log: hears of keys that are not known.
+// log: gets warnings about unknown keys.
 GxStatus gx_peft_config_read(GxPeftConfig *c, const char *path, const GxLogger *log, GxError *err);
 GxStatus gx_peft_config_write(const GxPeftConfig *c, const char *path, GxError *err);
-extern const GxModuleNumbers gx_peft_ranks, gx_peft_alphas; // which may be in rank_pattern and alpha_pattern
+extern const GxModuleNumbers gx_peft_ranks, gx_peft_alphas; // the numbers allowed in rank_pattern and alpha_pattern
 
 GX_END
 #endif

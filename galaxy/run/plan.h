@@ -12,7 +12,7 @@
 GX_BEGIN
 
 typedef struct {
-    int64_t bytes, activations; // that all its ranks need; the part of it that grows with the batch
+    int64_t bytes, activations; // needed by all its ranks; the part that grows with the batch
     int64_t has;                // bytes that were free when the plan was made; 0: unknown
 } GxPlanPlace;                  // a memory that several ranks may share
 
@@ -31,7 +31,7 @@ typedef struct {
     int64_t process;             // bytes of one process: program, libraries and their buffers
     int64_t peak_before;         // the process's peak until then: opening the data may take more than training does
     double flops, flops_all;     // of one optimizer step, or of a batch if nothing is trained: this rank's, all ranks'
-    double flops_kept, flops_kept_all; // the part of these that a step is spared once a side cache has all samples
+    double flops_kept, flops_kept_all; // the part of these that a step saves once a side cache has all samples
     int64_t comm_bytes;                // bytes that this rank sends in a step or batch
     int ranks_here;                    // ranks that share this process
 } GxPlan;

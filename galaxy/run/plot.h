@@ -1,16 +1,17 @@
-// plot.h: the loss curve of a run, drawn from its log.jsonl into an SVG file.
+// plot.h: draws the loss curve of a run, from its log.jsonl, to an SVG file.
 //
-// From the log and not from memory, so that the picture of a resumed run shows all of it. Where a step was logged
-// twice, the later line counts.
+// It uses the log, not memory, so that the picture of a resumed run shows the whole run. If a step was logged twice,
+// the later line is used.
 #ifndef GX_PLOT_H
 #define GX_PLOT_H
 #include "../io/json.h"
 GX_BEGIN
 
-// Lines with "step" and "loss" are the curve, lines with "step" and "eval_loss" the dots (not those of the weights of
-// another step); {"bigram_bits_per_byte": 2.5}, or another task's baseline, is a dashed line, in the unit of the axis,
-// too (nats per token, a token being a byte). unit: of the loss, NULL: the axis says "loss" alone. The axes reach from
-// one tick to another, and the last step has one; the last values stand beside the ends of what is drawn.
+// Lines with "step" and "loss" make the curve, lines with "step" and "eval_loss" the dots (except those of another
+// step's weights); {"bigram_bits_per_byte": 2.5}, or another task's baseline, is a dashed line, converted to the unit
+// of the axis (nats per token, where a token is a byte). unit: of the loss; NULL: the axis is labelled "loss" only. The
+// axes begin and end with a tick, one of which is the last step; the last values are written beside the ends of the
+// lines.
 GxStatus gx_plot_loss(const char *log_path, const char *svg_path, const char *title, const char *unit, GxError *err);
 
 GX_END

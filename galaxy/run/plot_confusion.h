@@ -1,9 +1,9 @@
-// plot_confusion.h: which class was taken for which, drawn from its counts (task/confusion.h) into an SVG file.
+// plot_confusion.h: draws a confusion matrix, from its counts (task/confusion.h), to an SVG file.
 //
-// A row is a class of the truth, a column what it was taken for. The darker a cell, the larger its share of the row, by
-// its square root: rare confusions stay visible. The diagonal, what is right, has a colour of its own. Up to
-// GX_PLOT_COUNTS classes the cells hold their counts, up to GX_PLOT_NAMES rows and columns have their names; of more
-// classes the picture keeps its size.
+// A row is a true class, a column a predicted one. A cell's darkness is the square root of its share of the row, so
+// that rare confusions are visible. The diagonal, the correct predictions, has another colour. With up to
+// GX_PLOT_COUNTS classes cells show their counts, with up to GX_PLOT_NAMES rows and columns have names; with more
+// classes the size of the picture no longer grows.
 #ifndef GX_PLOT_CONFUSION_H
 #define GX_PLOT_CONFUSION_H
 #include "../io/files.h"

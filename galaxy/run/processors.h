@@ -1,19 +1,20 @@
-// processors.h: how many cores this process may use, how many threads each rank takes of them, and how threads wait for
-// each other.
+// processors.h: how many cores this process may use, how many threads each rank has, and how threads wait for each
+// other.
 //
-// Cores are those of the process's affinity (taskset, a batch system, mpirun's binding), and no more than the CPU limit
-// of its control groups (docker --cpus, Kubernetes), rounded up. Each rank of this machine takes an equal share, unless
-// the program or --threads says another number. OMP_NUM_THREADS does not count: torchrun sets it to 1.
+// The cores are those of the process's affinity (taskset, a batch system, mpirun's binding), but at most the CPU limit
+// of its control groups (docker --cpus, Kubernetes), rounded up. Each rank of this machine gets an equal share, unless
+// the program or --threads sets another number. OMP_NUM_THREADS is ignored, since torchrun sets it to 1.
 //
-// OMP_PROC_BIND, OMP_PLACES and GOMP_CPU_AFFINITY bind the first thread to a core before main; cores are then those of
-// all places. OMP_DYNAMIC, which lets the load decide how many threads there are, does not count; a limit on threads in
-// the environment is refused: the number of threads is in the bits, and in what a run says of itself.
+// OMP_PROC_BIND, OMP_PLACES and GOMP_CPU_AFFINITY bind the first thread to a core before main; the cores are then those
+// of all places. OMP_DYNAMIC, by which the number of threads depends on the load, is ignored, and a limit on threads in
+// the environment is refused, since the number of threads affects the bits of the results, and is part of what a run
+// reports.
 //
-// Threads that wait for each other spin by default: libgomp's for some milliseconds, libomp's for 200. That takes the
-// cores from whoever has work to do, also from the thread that is waited for. OMP_WAIT_POLICY=passive lets them sleep,
-// and GOMP_SPINCOUNT spin before that for about as long as it takes to wake one (20 to 50 us): longer waits sleep, and
-// shorter ones, of which the writing of a text has hundreds per token, cost no waking.
-// OpenMP reads them before main: so gx_launch starts the program again (launch.h), and a library can only warn.
+// Threads that wait for each other spin by default: libgomp's for some milliseconds, libomp's for 200. That takes cores
+// from threads that have work to do, including the one that is waited for. With OMP_WAIT_POLICY=passive they sleep, and
+// with GOMP_SPINCOUNT they spin before that for about as long as waking a thread takes (20 to 50 us). So short waits,
+// of which generating a text has hundreds per token, need no waking. OpenMP reads these variables before main. So
+// gx_launch executes the program again (launch.h), while a library can only warn.
 #ifndef GX_PROCESSORS_H
 #define GX_PROCESSORS_H
 #include "../base/log.h"
@@ -22,28 +23,28 @@ GX_BEGIN
 
 int gx_cores(void);                     // that this process may use, at least 1
 int gx_threads_for(const GxComm *comm); // cores / ranks on this machine, at least 1; comm NULL: one rank
-// CPUs that control groups let this process use, such as 1.5; 0: no limit. root: "", or for tests a folder that has
+// The CPUs that control groups allow this process, such as 1.5; 0: no limit. root: "", or, for tests, a folder with
 // proc/self/cgroup and sys/fs/cgroup.
 double gx_cpu_limit(const char *root);
 
-// Sees to it that this rank's parallel regions have so many threads; GX_ERR_ARGUMENT: the environment allows fewer.
+// Sets the number of threads of this rank's parallel regions; GX_ERR_ARGUMENT: the environment allows fewer.
 GxStatus gx_threads_take(int threads, GxError *err);
-// Undoes what OpenMP has bound this thread to, before something is started that would be bound with it: the program
-// again, or ranks as threads.
+// Undoes OpenMP's binding of this thread, before something is started that would inherit it: the program again, or
+// ranks as threads.
 void gx_cores_unbind(void);
 
-// Why a rank has so many threads: "2 threads (2 cores / 1 rank)", "4 threads (--threads)", "1 thread (1 core / 1 rank;
-// the CPU limit of this container is 0.5)". asked: 0, or the number that an option asked for.
+// Describes a rank's number of threads: "2 threads (2 cores / 1 rank)", "4 threads (--threads)", "1 thread (1 core / 1
+// rank; the CPU limit of this container is 0.5)". asked: the number given by an option, or 0.
 enum { GX_THREADS_TEXT = 240 };
 void gx_threads_text(const GxComm *comm, int threads, int64_t asked, char text[GX_THREADS_TEXT]);
 
-// One line for each trap that the machine sets: more threads than cores, a binding to less than the process's share,
-// threads that were told to spin in each other's way.
+// Warns, one line each, of more threads than cores, of a binding to less than the process's share, and of threads that
+// are set to spin although they share cores.
 void gx_warn_cores(const GxLogger *log, int threads, int local_ranks);
-// One line where several threads spin because nobody has said how they wait.
+// Warns, in one line, if several threads spin because no way of waiting is set.
 void gx_warn_waiting(const GxLogger *log, int threads);
-#define GX_SPIN_TURNS "1000"    // of libgomp's loop, before a thread sleeps
-int gx_waiting_is_chosen(void); // 1: OMP_WAIT_POLICY or GOMP_SPINCOUNT says how threads wait, or there is no OpenMP
+#define GX_SPIN_TURNS "1000"    // iterations of libgomp's loop before a thread sleeps
+int gx_waiting_is_chosen(void); // 1: OMP_WAIT_POLICY or GOMP_SPINCOUNT is set, or there is no OpenMP
 
 GX_END
 #endif

@@ -17,7 +17,7 @@
 #include <stdio.h>
 GX_BEGIN
 
-enum { GX_PROFILE_ROWS = 96 }; // different names; a device has some 70 operations
+enum { GX_PROFILE_ROWS = 96 }; // the most different names; a device has some 70 operations
 
 typedef struct {
     const char *name;
@@ -34,8 +34,8 @@ typedef struct {
     double seconds, since; // total of the steps; when the current step began
 } GxProfile;
 
-void gx_profile_open(GxProfile *p, GxContext *g); // nothing to close
-void gx_profile_begin(GxProfile *p);              // takes the place of g->recorder until gx_profile_end
+void gx_profile_open(GxProfile *p, GxContext *g); // needs no close
+void gx_profile_begin(GxProfile *p);              // replaces g->recorder until gx_profile_end
 void gx_profile_end(GxProfile *p);
 
 // Prints the mean over the steps, of which there must be at least one: the slowest operations first, and those below

@@ -1,4 +1,4 @@
-// profile_steps.h: --profile_steps N: the table of where rank 0's time goes (profile.h), of N steps. The first two
+// profile_steps.h: --profile_steps N: prints a table of where rank 0's time goes in N steps (profile.h). The first two
 // steps of a process are slower (first touch of memory, kernels being compiled) and are not profiled.
 #ifndef GX_PROFILE_STEPS_H
 #define GX_PROFILE_STEPS_H

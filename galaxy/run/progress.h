@@ -1,5 +1,5 @@
-// progress.h: the figures of a run since its last line of progress: loss, rate, time left, memory. Watchers hear of
-// them (watcher.h: logged), on rank 0.
+// progress.h: the figures of a run since its last line of progress: loss, rate, time left, memory. They are passed to
+// the watchers (watcher.h: logged), on rank 0.
 #ifndef GX_PROGRESS_H
 #define GX_PROGRESS_H
 #include "session.h"

@@ -1,8 +1,8 @@
-// run/quantize.h: a quantised matrix of a store (base/quantized.h) from values that come in pieces, as those of a file
-// do: nobody ever has all of it in numbers.
+// run/quantize.h: makes a quantised matrix of a store (base/quantized.h) from values that are read in pieces, such as a
+// file's, so that the whole matrix is never in memory as floats.
 //
-// Rank 0 reads and quantises a piece, all get its codes and scales, an eighth of the bytes, and each keeps what its box
-// has of them. So a matrix has the same bytes however it is cut.
+// Rank 0 reads and quantises a piece, broadcasts its codes and scales, an eighth of the bytes, and each rank keeps
+// those of its box. So a matrix has the same bytes however it is split.
 #ifndef GX_RUN_QUANTIZE_H
 #define GX_RUN_QUANTIZE_H
 #include "../base/store.h"
@@ -11,31 +11,31 @@
 #include "../ops/memory.h"
 GX_BEGIN
 
-// --quantize, of training programs and of those that write.
+// The values of --quantize, for training programs and those that write text.
 #define GX_QUANTIZE_NAMES "none|nf4|nf4_plain|int8"
 #define GX_NOT_QUANTIZED  "none"
 #define GX_QUANTIZE_HELP                                                                                               \
     "4 bits (nf4: with doubly quantised scales, an eighth of fp32's memory; nf4_plain: with plain scales) or in 8 "    \
     "bits (int8), as bitsandbytes does; a folder that is quantised already is taken as it is"
-int gx_quantize_of(const char *name);       // 1 + GxQuantKind, of "nf4" GX_NF4_DOUBLED; 0: of others
-const char *gx_quantize_name(int quantize); // of 0 "none"
+int gx_quantize_of(const char *name);       // 1 + GxQuantKind; "nf4" is GX_NF4_DOUBLED; 0: none of these names
+const char *gx_quantize_name(int quantize); // "none" for 0
 
-// Elements [first, first + n) of the whole matrix into x [n].
+// Reads elements [first, first + n) of the whole matrix to x [n].
 typedef void (*GxReadValues)(void *from, int64_t first, int64_t n, float *x, GxError *err);
 
-// On all ranks: tensor `row` of the store, whose table says how it is quantised. read(from, ...) is called on rank 0,
-// from the first element to the last. GX_ERR_FORMAT: a value is not finite, or too large.
+// Quantises tensor `row` of the store, in the way that the table says. Called on all ranks. read(from, ...) is called
+// on rank 0, from the first element to the last. GX_ERR_FORMAT: a value is not finite, or too large.
 void gx_quantize_tensor(GxContext *g, const GxStore *s, int row, GxReadValues read, void *from);
-// The same of a matrix that is quantised already, in the same way, as a file has it. On rank 0: the codes of elements
-// [first, first + n), a part of which begins a byte; then all but the codes, into what `whole` points to.
+// The same for a matrix that a file has quantised already, in the same way. On rank 0: first reads the codes of
+// elements [first, first + n), where `first` begins a byte; then everything but the codes, to what `whole` points to.
 typedef struct {
     void (*read_codes)(void *from, const GxQuantized *whole, int64_t first, int64_t n, uint8_t *codes, GxError *err);
     void (*read_scales)(void *from, const GxQuantized *whole, GxError *err);
     void *from;
 } GxQuantizedSource;
 void gx_quantize_take(GxContext *g, const GxStore *s, int row, const GxQuantizedSource *source);
-// Takes its scratch from a dry arena, and gives it back: on the host fp32 and codes of 2^20 elements, or of a row of
-// int8 if that is longer, and all scales; with a card, too, the box.
+// Plans the scratch memory: takes it from a dry arena, and releases it: on the host fp32 values and codes of 2^20
+// elements, or of a row of int8 if that is longer, and all scales; with a card, also the box.
 void gx_quantize_plan(GxContext *g, const GxStore *s, int row);
 
 GX_END

@@ -1,5 +1,5 @@
-// report.h: the lines that a training run prints for people on its way: what it goes on from, progress, validations.
-// They go to the context's reporter (reporter.h), on rank 0. How it begins is in report_start.h, how it ends in
+// report.h: the lines that a training run prints for people while it runs: what it resumes from, progress, validations.
+// They go to the context's reporter (reporter.h), on rank 0. Its beginning is in report_start.h, its end in
 // report_summary.h. Programs read log.jsonl (run_log.h), not these lines.
 #ifndef GX_REPORT_H
 #define GX_REPORT_H
@@ -12,18 +12,18 @@ GxStatus gx_report_watch(GxTrainRun *r, GxError *err); // a watcher: progress an
 
 void gx_report_resumed(const GxSession *s, const char *changes); // changes: of the options; "": none
 void gx_report_weights(const GxSession *s,
-                       const GxWeightsLoaded *w); // of --model: which tensors differ from the folder's
+                       const GxWeightsLoaded *w); // for --model: which tensors differ from the folder's
 void gx_report_abandoned(const GxSession *s, int checkpoints, int64_t lines); // silent if both are 0
 void gx_report_baseline(const GxSession *s, const GxMetric *metric);
 void gx_report_progress(const GxSession *s, const GxProgress *p);
 void gx_report_evaluation(const GxSession *s, const GxMetric *metric, int n, int64_t count);
 void gx_report_confusion(const GxSession *s, const GxConfusion *c);
-void gx_report_stopped_early(const GxSession *s); // silent if it was not, or if that was before it was resumed
-void gx_report_sample(const GxSession *s, const char *text); // is not wrapped
+void gx_report_stopped_early(const GxSession *s); // prints nothing if it has not, or had before it was resumed
+void gx_report_sample(const GxSession *s, const char *text); // not wrapped
 
 // "987", "17.8k", "1.78M": three digits of a number of at least 0.
 const char *gx_report_rate(double x, char text[32]);
-// "160 tokens", "1 pair": what the task counts
+// "160 tokens", "1 pair": in the task's unit
 const char *gx_report_counted(const GxTrainRun *r, int64_t count, char text[GX_METRIC_TEXT]);
 
 GX_END

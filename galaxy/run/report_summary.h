@@ -4,9 +4,9 @@
 #include "session.h"
 GX_BEGIN
 
-void gx_report_curve(const GxSession *s, const char *svg); // of a run that was stopped
-// In five or six lines, for a run that has ended, after all of its steps or early: how long it took, how good the model
-// is, the memory used, where the files are.
+void gx_report_curve(const GxSession *s, const char *svg); // for a run that was stopped
+// Five or six lines for a run that has ended, after all its steps or early: how long it took, how good the model is,
+// the memory used, where the files are.
 void gx_report_summary(const GxSession *s, const char *svg);
 
 GX_END

@@ -1,5 +1,5 @@
-// reporter.h: where the lines go that a program prints for people: to the context's reporter, on rank 0. (Warnings and
-// errors go to the logger: base/log.h. What a training run prints is in report.h; programs read log.jsonl instead.)
+// reporter.h: prints lines for people: to the context's reporter, on rank 0. (Warnings and errors go to the logger:
+// base/log.h. What a training run prints is in report.h; programs read log.jsonl instead.)
 //
 //     static void to_window(void *user, const char *text) { ... }
 //     GxReporter reporter = {to_window, window, NULL};

@@ -1,4 +1,4 @@
-// resume.h: resumes a run: from which checkpoint, with which options, and what must not have changed.
+// resume.h: resumes a run: finds the checkpoint, takes over its options, and checks what must not have changed.
 //
 // A run's options are in its checkpoints (training_args.json). A resumed run takes them over; options given now
 // override them, and every difference is reported. A difference that would make it another run is refused: another
@@ -29,7 +29,7 @@ GX_BEGIN
 typedef struct {
     char folder[GX_PATH]; // the checkpoint; "": a new run, or one that starts over
     GxTrainState state;   // of the checkpoint; for a run that starts over only its number
-    GxJson *args;         // the run's options so far; NULL: it is a new run
+    GxJson *args;         // the run's options so far; NULL: a new run
     char args_path[GX_PATH];
     int is_home; // 1: the folder lies in output_dir, or the run in output_dir was resumed from it
 } GxResume;
@@ -55,8 +55,8 @@ GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *er
 GxStatus gx_resume_check_steps(const GxResume *r, const GxTrainOptions *o, GxError *err); // once max_steps is known
 GxStatus gx_resume_check_task(const GxResume *r, const GxTask *task, const void *self, GxError *err); // on rank 0
 
-// The rate that the run had in the step before, and would have had in the next one, by its options then. 0: it is not
-// known, as of a run that starts over.
+// The learning rates of the run's last step and, by its options then, of its next one. Returns 0 if they are unknown,
+// as for a run that starts over.
 int gx_resume_rates(const GxResume *r, double *before, double *next);
 
 // Describes the differences: "learning_rate 0.001 -> 0.002, ranks 2 -> 1"; "": none. free() it; NULL: out of memory.

@@ -1,5 +1,5 @@
-// run_checks.h: refuses what a run's options cannot mean, before anything large is opened: folders that must not be
-// overwritten, options that contradict the device, the task or the method of tuning. Each message says what to do.
+// run_checks.h: refuses invalid options of a run before anything large is opened: folders that must not be overwritten,
+// options that contradict the device, the task or the method of tuning. Each message says what to do.
 #ifndef GX_RUN_CHECKS_H
 #define GX_RUN_CHECKS_H
 #include "run.h"
@@ -12,11 +12,11 @@ GxStatus gx_run_check_output(const GxTrainRun *r, GxError *err);
 GxStatus gx_run_check_overwrite(const GxTrainRun *r, GxError *err);
 // The base model of a resumed adapter may have moved.
 void gx_run_check_base(const GxTrainRun *r, GxError *err);
-// Refuses options about --model's weights that do not work with an adapter, which is saved without them, and dropout
-// where the task has none; else sets it to 0.
+// Refuses options about --model's weights that do not work with an adapter, which is saved without them, and dropout if
+// the task has none; otherwise sets it to 0.
 GxStatus gx_run_check_tuning(GxTrainRun *r, GxError *err);
 // Refuses --tf32 unless the run computes products in fp32 on a card, --cuda_graphs on a device that has no graphs, and
-// --autotune on one that computes products in one way alone.
+// --autotune on one that has only one way to compute products.
 GxStatus gx_run_check_tf32(const GxTrainRun *r, const GxDevice *device, GxError *err);
 GxStatus gx_run_check_graphs(const GxTrainRun *r, const GxDevice *device, GxError *err);
 GxStatus gx_run_check_autotune(const GxTrainRun *r, const GxDevice *device, GxError *err);

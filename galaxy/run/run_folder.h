@@ -1,12 +1,13 @@
-// run_folder.h: takes the output folder for a run that trains: locked, checked for room, with what an earlier
-// continuation wrote behind the resumed step set apart, its log opened. Which folder is whose is in output.h.
+// run_folder.h: takes possession of the output folder for a training run: locks it, checks the room on the disk, sets
+// apart what an earlier continuation wrote after the resumed step, and opens the log. Which folder belongs to which run
+// is in output.h.
 #ifndef GX_RUN_FOLDER_H
 #define GX_RUN_FOLDER_H
 #include "session.h"
 GX_BEGIN
 
-GxStatus gx_run_folder_open(GxSession *s); // on rank 0; behind gx_session_load. In a further session: nothing
-// Bytes that the run will need on the disk, at most, small things included: copied source files, metadata, disk blocks
+GxStatus gx_run_folder_open(GxSession *s); // on rank 0; after gx_session_load. Does nothing in a further session
+// The most bytes that the run will need on the disk, including small things: copied source files, metadata, disk blocks
 // and the log.
 int64_t gx_run_folder_bytes(const GxSession *s);
 

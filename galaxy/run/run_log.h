@@ -17,9 +17,9 @@ typedef struct {
     int64_t waiting_bytes, waiting_room;
 } GxRunLog;
 
-// Opens the log to continue behind step `step`: later lines, which a run wrote before it was resumed from an earlier
-// step, are appended to the file `apart` (its folder is made), after a line {"left_at_step": step}; *set_apart: how
-// many. evaluates_again 1: removes the validations of that step, too; 2: keeps the first of them, which is one of
+// Opens the log to continue after step `step`: later lines, which a run wrote before it was resumed from an earlier
+// step, are appended to the file `apart` (its folder is made), after a line {"left_at_step": step}; *set_apart: their
+// number. evaluates_again 1: removes the validations of that step, too; 2: keeps the first of them, which is due by
 // --eval_steps.
 GxStatus gx_log_open(GxRunLog *l, const char *path, int64_t step, int evaluates_again, const char *apart,
                      int64_t *set_apart, GxError *err);
@@ -29,13 +29,12 @@ GxStatus gx_log_close(GxRunLog *l, GxError *err); // tries to write once more; c
 GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err);
 // Appends {"step": 3, "eval_loss": 1.5, "eval_bits_per_byte": 2.164, "eval_tokens": 2048, "epoch": 0.5}: means over
 // `count` of what is `counted`. With the weights of another step: {"step": 3, "weights_of_step": 2, "eval_loss": ...
-// epoch 0: not known, and left out.
+// epoch 0: unknown, and left out.
 GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, double epoch, int64_t weights_of, const GxMetric *metric, int n,
                            int64_t count, const char *counted, GxError *err);
 GxStatus gx_baseline_log(GxRunLog *l, const GxMetric *metric, GxError *err);
 
-// Finds the validation with the smallest value of `name` ("loss") before step `step` in the log; best->step -1: there
-// is none.
+// Finds the validation with the smallest value of `name` ("loss") before step `step` in the log; best->step -1: none.
 typedef struct {
     int64_t step, count; // count: number of samples or tokens in the mean; 0: unknown
     double value;

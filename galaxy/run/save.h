@@ -7,8 +7,8 @@
 #include "session.h"
 GX_BEGIN
 
-void gx_save(GxSession *s);            // by all ranks; nothing, if this step is saved already
-void gx_save_best(const GxSession *s); // on rank 0: notes in run.json which validation is the best
+void gx_save(GxSession *s);            // called by all ranks; does nothing if this step is saved already
+void gx_save_best(const GxSession *s); // on rank 0: records in run.json which validation is the best
 
 GX_END
 #endif

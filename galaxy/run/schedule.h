@@ -1,8 +1,8 @@
 // schedule.h: the learning rate of a step.
 //
 // All schedules warm up over W steps by (step + 1)/W, then follow their factor over the progress p = (step + 1 - W -
-// S)/D from 0 to 1, and lr = base * (floor + (1 - floor)*factor). S is 0 but for WSD (warmup, stable, decay; Hu et al.
-// 2024, arXiv:2404.06395), which stays at 1 for S steps first. D is what is left of the run, for WSD its own.
+// S)/D from 0 to 1, and lr = base * (floor + (1 - floor)*factor). S is 0 except for WSD (warmup, stable, decay; Hu et
+// al. 2024, arXiv:2404.06395), whose factor stays 1 for S steps first. D is the rest of the run; for WSD it is given.
 #ifndef GX_SCHEDULE_H
 #define GX_SCHEDULE_H
 #include "../base/status.h"

@@ -1,5 +1,5 @@
-// scoring.h: how likely a writer's model (writer.h) takes the texts of a file to be (--score): each line's windows
-// (data/score_requests.h) are run as task/likelihood.h does it, and a line of JSON is written for each, in their order:
+// scoring.h: computes the likelihood of the texts of a file under a writer's model (writer.h) (--score): runs each
+// line's windows (data/score_requests.h) by task/likelihood.h, and writes a line of JSON for each line, in order:
 //
 //     {"loglikelihood": -11.25, "tokens": 3, "is_greedy": false}
 //

@@ -1,11 +1,11 @@
-// show.h: what the model does, for people to look at: a sample, its confusions, predictions; and --evaluate, --predict
-// and --sample_only, which show that in place of training.
+// show.h: shows what the model does: a sample, its confusions, predictions; also for --evaluate, --predict and
+// --sample_only, which do so instead of training.
 #ifndef GX_SHOW_H
 #define GX_SHOW_H
 #include "session.h"
 GX_BEGIN
 
-void gx_show(GxSession *s); // a validation, predictions, a sample, as the options ask; run->done is then set
+void gx_show(GxSession *s); // a validation, predictions, a sample, by the options; sets run->done
 void gx_show_written(GxSession *s);
 // Prints the confusion matrix of the last validation; with `draws` also writes output_dir/confusion.svg.
 void gx_show_confusion(GxSession *s, int draws);

@@ -29,8 +29,8 @@ void gx_source_folder_close(GxSourceFolder *s); // `s` may be all zero
 // the vocabulary, the head, the labels and the dtype are those of `config`; without a source it is `config`.
 GxStatus gx_source_folder_write(const GxSourceFolder *s, const GxJson *config, const char *folder, GxError *err);
 
-// Names what stands beside the weights that are taken, and is not: a second set of weights, an adapter, templates for
-// other purposes than a conversation (additional_chat_templates/).
+// Warns of what is beside the weights and is not used: a second set of weights, an adapter, templates for other
+// purposes than conversations (additional_chat_templates/).
 void gx_source_folder_warn(const char *folder, const GxLogger *log);
 
 GX_END

@@ -4,12 +4,12 @@
 #include "session.h"
 GX_BEGIN
 
-// Sets s->stage: the first unit of each stage, and behind them the number of units. Layers are divided evenly, the
-// first stages have those that are left; the embedding is the first stage's, heads are the last's. Refuses what the
-// model does not have.
+// Sets s->stage: the first unit of each stage, followed by the number of units. Layers are divided evenly, with the
+// remainder in the first stages; the embedding is in the first stage, heads are in the last. Refuses lists that do not
+// fit the model.
 GxStatus gx_stages_plan(GxSession *s);
-// Micro-batches of a validation that are under way at once, so that stages seldom wait: as many as a window has, and
-// four for each stage at least. 1: there is one stage, or no validation.
+// The micro-batches of a validation in flight at once, so that stages rarely wait: as many as a window has, but at
+// least four per stage. 1: one stage, or no validation.
 int gx_stages_evals(const GxTrainOptions *o);
 // "pp 2 (1f1b, layers 3,2)"
 void gx_stages_text(const GxSession *s, char *text, size_t size);

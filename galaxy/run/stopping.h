@@ -10,7 +10,7 @@ int gx_agree_to_stop(GxSession *s); // 1, on all ranks, and run->stop is set
 GxForward gx_stopping_forward(GxSession *s);
 // What the task does before the first step; a signal may end it (run->stop).
 GxStatus gx_prepare(GxSession *s);
-// If a rank's data could no longer be read, the run fails on all ranks. Behind the checkpoint.
+// If a rank's data could no longer be read, the run fails on all ranks. Called after the checkpoint.
 void gx_fail_without_data(GxSession *s);
 
 GX_END

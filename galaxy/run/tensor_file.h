@@ -30,8 +30,8 @@ typedef struct {
 
 // 1: a file of this part has row `row` of the store's table, under its own name.
 int gx_tensor_file_has(const GxStore *s, const GxTensorPart *part, int row);
-// 1: this rank takes part in saving row `row`, which is not split: the ranks that share its unit read it together, and
-// else the first rank of its stage.
+// 1: this rank takes part in saving row `row`, which is not split: the ranks that share its unit, or otherwise the
+// first rank of its stage.
 int gx_tensor_file_reads(const GxContext *g, const GxStore *s, int row);
 
 // Scratch memory of the host's arena, until the caller releases it: for pieces of split tensors (NULL: none are split),

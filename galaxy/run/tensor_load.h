@@ -1,15 +1,16 @@
 // tensor_load.h: loads the tensors of a store from a safetensors file: weights, or the optimizer's state.
 //
-// What is in a file, and who reads and writes: tensor_file.h. Which tensor of the file is which row of a model:
-// tensor_match.h. Matrices that the model has quantised are quantised as they are read; one that the file has quantised
-// by bitsandbytes, in the same way, is loaded as it is.
+// The contents of a file, and which ranks read and write: tensor_file.h. Which tensor of the file is which row of a
+// model: tensor_match.h. Matrices that the model has quantised are quantised as they are read; one that the file has
+// quantised by bitsandbytes, in the same way, is loaded as it is.
 #ifndef GX_TENSOR_LOAD_H
 #define GX_TENSOR_LOAD_H
 #include "tensor_file.h"
 #include "tensor_match.h"
 GX_BEGIN
 
-// Hashes of weights as they were read: of all, and of those before the head, which a model with another head has too.
+// Hashes of weights as they were read: of all, and of those before the head, which are the same in a model with another
+// head.
 typedef struct {
     uint64_t all, body;
 } GxWeightsHash;
@@ -18,10 +19,10 @@ typedef struct {
 // other tensor that is not in the file, or has another shape, is an error that names it. hash, on rank 0: is updated
 // with the weights that were read, except an adapter's; NULL: not wanted.
 //
-// Where the model has more tokens than the file (GxTensorMatch.vocab), each of their rows is the mean of the file's,
-// summed in double, row by row, and rounded once: the same on any number of ranks. (transformers draws them around that
-// mean: resize_token_embeddings.) A bias of a head that is tied to the embedding is 0 there, as in transformers, and of
-// another one the mean.
+// If the model has more tokens than the file (GxTensorMatch.vocab), each additional row is the mean of the file's rows,
+// summed in double, row by row, and rounded once: the same on any number of ranks. (transformers samples them around
+// that mean: resize_token_embeddings.) The additional bias of a head is 0, as in transformers, if the head is tied to
+// the embedding, otherwise the mean.
 void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *store, const GxTensorPart *part,
                          const GxTensorMatch *match, const unsigned char *missing, GxWeightsHash *hash,
                          const char *folder);

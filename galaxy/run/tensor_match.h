@@ -1,5 +1,5 @@
-// tensor_match.h: which tensor of a safetensors file is which row of a model's table, and what is wrong where they do
-// not fit. An adapter's file, with peft's names: adapter_match.h.
+// tensor_match.h: matches the tensors of a safetensors file with the rows of a model's table, and reports what does not
+// fit. An adapter's file, with peft's names: adapter_match.h.
 //
 //     GxTensorMatch match = GX_ZERO;
 //     gx_tensor_match(&match, &file, &m.table, m.family, GX_MATCH_ALL, folder, err);
@@ -31,8 +31,8 @@ typedef enum {
 // keys, mismatched keys.)
 typedef struct {
     GxMatching how;
-    // Set by the caller: so many rows have the embedding and the heads over the vocabulary in the file, where the model
-    // has more (GxTensor.is_vocabulary); 0: as many. The others are made when it is loaded: tensor_load.h.
+    // Set by the caller: the rows that the embedding and the heads over the vocabulary have in the file, if the model
+    // has more (GxTensor.is_vocabulary); 0: as many. The additional ones are made in loading: tensor_load.h.
     int64_t vocab;
     int *entry;                // [rows] the tensor in the file; -1: none
     int *mismatched;           // [rows] the tensor in the file that has this name but another shape; -1: none
@@ -53,7 +53,7 @@ GxStatus gx_tensor_match_check(const GxTensorMatch *match, const GxSafetensors *
 enum { GX_SHAPE_TEXT = 100 };
 const char *gx_shape_text(const int64_t *shape, int ndim, char text[GX_SHAPE_TEXT]); // "[32,64]"
 
-// What loading, and matching an adapter, do with single tensors.
+// For loading, and for matching an adapter: single tensors.
 
 // Sets match->how and makes the lists, in which nothing matches yet.
 GxStatus gx_tensor_match_open(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, GxMatching how,

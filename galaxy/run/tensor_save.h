@@ -4,16 +4,16 @@
 //     GxTensorSaving how = {&part, 1, NULL, 0, GX_BF16, 0, NULL, NULL};
 //     gx_tensor_file_save(g, "out/model.safetensors", &m.store, &how, &disk); // on all ranks
 //
-// What is in a file, and who reads and writes: tensor_file.h. All ranks meet at a barrier after each tensor, since
-// writing a whole file may take longer than the time that a rank waits for another one.
+// The contents of a file, and which ranks read and write: tensor_file.h. All ranks meet at a barrier after each tensor,
+// since writing a whole file may take longer than the time that a rank waits for another one.
 #ifndef GX_TENSOR_SAVE_H
 #define GX_TENSOR_SAVE_H
 #include "../io/safetensors.h"
 #include "tensor_file.h"
 GX_BEGIN
 
-// What is saved of a quantised matrix beside its values: changes whole rows of it, from `first` on, before they are
-// written: w [rows,cols], fp32, in the device's memory.
+// Changes whole rows of a dequantised matrix, from `first` on, before they are written: w [rows,cols], fp32, in the
+// device's memory.
 typedef void (*GxChangeRows)(GxContext *g, const void *self, int row, int64_t first, int64_t rows, float *w);
 
 typedef struct { // what is saved, and how
@@ -23,8 +23,8 @@ typedef struct { // what is saved, and how
     int pairs;
     GxDtype dtype;       // F32, or rounded to BF16 or F16
     int64_t shard_bytes; // largest size of a file, unless it has only one tensor; 0: all tensors go to one file
-    GxChangeRows change; // NULL: a quantised matrix is saved as the numbers that it stands for
-    const void *self;    // that it gets
+    GxChangeRows change; // NULL: a quantised matrix is saved dequantised
+    const void *self;    // passed to `change`
 } GxTensorSaving;
 
 // Called on all ranks. Rank 0 writes to `path`; the others may pass "". Several files are named as transformers names

@@ -1,15 +1,15 @@
-// tensorboard.h: --report_to tensorboard: what log.jsonl gets also goes to event files (io/event_file.h), which
+// tensorboard.h: --report_to tensorboard: writes the contents of log.jsonl also to event files (io/event_file.h), which
 // `tensorboard --logdir out` shows.
 //
 //     out/runs/2026-01-31_23-59-59_host/events.out.tfevents.…
 //
 // The names are those of Hugging Face's Trainer: train/loss, train/grad_norm, train/learning_rate, train/epoch,
-// eval/loss, eval/<metric>; further train/<loss of several>, train/<metric of the task>, train/tokens_per_second,
-// train/memory_mb, and the options as a text. A validation of the best weights, which are of another step, has
-// eval_best/ for eval/.
+// eval/loss, eval/<metric>; also train/<name> for each of several losses, train/<metric of the task>,
+// train/tokens_per_second, train/memory_mb, and the options as a text. A validation of the best weights, which are from
+// another step, has eval_best/ instead of eval/.
 //
-// A run that goes on writes a new file into the same folder, whose beginning says from which step on earlier files are
-// void. What cannot be written is lost, with one warning; the training goes on. Rank 0 alone writes.
+// A resumed run writes a new file to the same folder, whose beginning says from which step on earlier files are void.
+// What cannot be written is lost, with one warning; training continues. Only rank 0 writes.
 #ifndef GX_TENSORBOARD_H
 #define GX_TENSORBOARD_H
 #include "../io/event_file.h"
@@ -17,13 +17,13 @@
 GX_BEGIN
 
 typedef struct {
-    GxEventFile file; // not open: it is not wanted
+    GxEventFile file; // not open if it is not wanted
     int is_behind;    // 1: something was lost, and a warning said so
 } GxTensorboard;
 
 GxStatus gx_tensorboard_watch(GxTrainRun *r, GxError *err); // a watcher
 
-// When the output folder is this run's, on rank 0; begun: the step that it goes on behind, 0 of a new one.
+// Called on rank 0, once the output folder belongs to this run. begun: the step after which it resumes; 0: a new run.
 GxStatus gx_tensorboard_open(GxTensorboard *b, const GxTrainOptions *o, const GxConfig *c, int64_t begun, GxError *err);
 void gx_tensorboard_progress(GxTensorboard *b, const GxProgress *p, const GxLogger *log);
 void gx_tensorboard_evaluation(GxTensorboard *b, int64_t step, int64_t weights_of, const GxMetric *metric, int n,

@@ -8,7 +8,7 @@ GX_BEGIN
 
 typedef struct { // the best validation so far (best.h)
     double metric;
-    int64_t step;                   // 0: there is none
+    int64_t step;                   // 0: none
     int64_t patience_counter;       // validations in a row without an improvement
     int64_t validated;              // the last step that was compared; 0: none was
     char checkpoint[GX_FIELD_TEXT]; // the folder with its weights, beside this one: "checkpoint-400"; "": not saved

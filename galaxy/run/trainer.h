@@ -12,10 +12,10 @@
 //
 // Or all of this in one: return gx_train(g, &gx_llama, &gx_causal_lm, NULL, argc, argv);
 //
-// A trainer is a run (run.h: options, position, log), a session of it (session.h: ranks, model, memory), and those who
-// watch it (watcher.h): what is printed, logged, profiled and chosen as the best is theirs.
+// A trainer is a run (run.h: options, position, log), a session of it (session.h: ranks, model, memory), and its
+// watchers (watcher.h), which print, log, profile and choose the best.
 //
-// Every rank calls every function; rank 0 alone prints and writes. An error stays in g->error: gx_trainer_next then
+// Every rank calls every function; only rank 0 prints and writes. An error stays in g->error: gx_trainer_next then
 // returns 0, and gx_trainer_close logs it. A step whose gradients are not finite is skipped (health.h). A signal to
 // stop also ends a validation or a sample; what was trained is saved. The same happens when data can no longer be read:
 // the run saves a checkpoint and ends with that error (stopping.h).
@@ -33,9 +33,9 @@ int gx_trainer_next(const GxTrainer *t); // 1: there is a step to do
 void gx_trainer_step(GxTrainer *t);
 void gx_trainer_report(GxTrainer *t);
 int gx_trainer_close(GxTrainer *t); // last validation, samples, checkpoint, picture; the program's exit status
-// In place of gx_trainer_close: saves a checkpoint and closes the session, but keeps the run, for another session on
-// other ranks (gx_trainer_rejoin in setup.h); a rank that takes no part in it closes the run itself (gx_run_close). An
-// error, on all ranks, if the session had failed, or nothing was saved.
+// Instead of gx_trainer_close: saves a checkpoint and closes the session, but keeps the run, for another session on
+// other ranks (gx_trainer_rejoin in setup.h); a rank that does not take part in that closes the run itself
+// (gx_run_close). An error, on all ranks, if the session had failed, or nothing was saved.
 GxStatus gx_trainer_leave(GxTrainer *t);
 
 GX_END

@@ -45,8 +45,8 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
 // Refuses options of a method that is not chosen, and a method that has no model to adapt; fills in options that follow
 // from others. model: the folder that the run begins with; "": none.
 GxStatus gx_tuning_resolve(GxTuningOptions *o, const GxConfig *c, const char *model, GxError *err);
-GxTuningMethod gx_tuning_method(const char *name); // of --tuning
-// Defaults that depend on other options: of --learning_rate for a pretrained model, and of --lora_alpha.
+GxTuningMethod gx_tuning_method(const char *name); // by the name given to --tuning
+// Defaults that depend on other options: --learning_rate for a pretrained model, and --lora_alpha.
 static inline double gx_tuning_rate(const GxTask *task, GxTuningMethod method)
 {
     const int has_adapter = method != GX_TUNING_FULL;
@@ -64,11 +64,11 @@ static inline int gx_tuning_has_adapter(const GxTuningOptions *o)
 {
     return gx_tuning_method(o->tuning) != GX_TUNING_FULL;
 }
-// The first option that makes another adapter than the run's. args: the run's options; *then: as `o`, read from them.
-// NULL: there is none.
+// The first option that would make another adapter than the run's; NULL: none. args: the run's options; *then: the
+// options read from them.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err);
-// What narrows --lora_target_modules, and which have another rank or alpha, for people: ", not o_proj, of layers 0, 1,
-// with the ranks {"q_proj":8}"; "": nothing. Returns out.
+// Describes what restricts --lora_target_modules, and which modules have another rank or alpha: ", not o_proj, of
+// layers 0, 1, with the ranks {"q_proj":8}"; "": nothing. Returns out.
 enum { GX_TUNING_SAID = 600 };
 const char *gx_tuning_say_modules(const GxTuningOptions *o, char out[GX_TUNING_SAID]);
 int gx_tuning_quantize(const GxTuningOptions *o);      // 1 + GxQuantKind; 0: no

@@ -1,5 +1,5 @@
-// watch.h: says how far something is that takes long, a line every few seconds: a validation of all held-out samples.
-// What is done sooner says nothing.
+// watch.h: reports the progress of something long, such as a validation of all held-out samples, by a line every few
+// seconds. What takes less time prints nothing.
 //
 //     GxWatch w = gx_watch(g, "validation", "samples", n);
 //     for (i < n) { …; gx_watch_done(&w, i + 1); }     // "validation: 1,200 of 5,000 samples, 24%, 1m12s left"
@@ -17,7 +17,7 @@ typedef struct {
 } GxWatch;
 
 GxWatch gx_watch(GxContext *g, const char *what, const char *counted, int64_t all);
-void gx_watch_done(GxWatch *w, int64_t done); // so many by now, at least 1
+void gx_watch_done(GxWatch *w, int64_t done); // done: the number so far, at least 1
 
 GX_END
 #endif

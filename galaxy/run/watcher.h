@@ -1,5 +1,5 @@
-// watcher.h: who watches a run: a table of functions that are called when something has happened. Progress lines, the
-// log, event files, the choice of the best validation, profiles and caches are watchers; the trainer knows none of
+// watcher.h: the watchers of a run: tables of functions that are called when something has happened. Progress lines,
+// the log, event files, the choice of the best validation, profiles and caches are watchers; the trainer knows none of
 // them.
 //
 //     static void cheer(void *self, GxSession *s) { gx_report(s->g, "another step\n"); }
@@ -10,9 +10,9 @@
 //         return gx_error_code(err);
 //     }
 //
-// They are called in the order in which they were added, on every rank, so that they may communicate; `logged` on rank
-// 0 alone. Errors go to the session's context. What a watcher changes of a run goes by fields and hooks that the run
-// and the session have for that (GxStepMeasure, GxSessionExtra).
+// They are called in the order in which they were added, on every rank, so that they may communicate; `logged` only on
+// rank 0. Errors go to the session's context. A watcher changes a run only by the fields and hooks that run and session
+// have for that (GxStepMeasure, GxSessionExtra).
 #ifndef GX_WATCHER_H
 #define GX_WATCHER_H
 #include "../base/status.h"
@@ -24,16 +24,16 @@ typedef struct GxSession GxSession; // session.h
 typedef struct { // what a validation has measured
     GxMetric metric[GX_MAX_METRICS];
     int metrics;   // 0: there was no validation
-    int64_t count; // over how many tokens, or whatever the task counts
-    int is_last;   // 1: the one that a run ends with, or that --evaluate asks for; 0: one on the way
+    int64_t count; // the number of tokens, or whatever the task counts
+    int is_last;   // 1: the last one of a run, or that of --evaluate; 0: one during training
 } GxValidation;
 
 typedef struct {                               // any of them may be NULL
     void (*opened)(void *self, GxSession *s);  // before its first step, or before it shows what the model does
-    void (*stepped)(void *self, GxSession *s); // after a step, which may still be under way on the device
+    void (*stepped)(void *self, GxSession *s); // after a step, which may still be running on the device
     void (*logged)(void *self, GxSession *s, const GxProgress *line); // on rank 0: figures of the steps since the last
     void (*validated)(void *self, GxSession *s, const GxValidation *v);
-    // After the last validation and sample of the session, or after an error, perhaps without `opened`.
+    // After the last validation and sample of the session, or after an error, possibly without `opened`.
     void (*closed)(void *self, GxSession *s);
     void *self;
 } GxWatcher;
@@ -52,7 +52,7 @@ void gx_watchers_opened(GxWatchers *w, GxSession *s, const GxError *err); // sto
 void gx_watchers_stepped(const GxWatchers *w, GxSession *s);
 void gx_watchers_logged(const GxWatchers *w, GxSession *s, const GxProgress *line);
 void gx_watchers_validated(const GxWatchers *w, GxSession *s, const GxValidation *v);
-void gx_watchers_closed(GxWatchers *w, GxSession *s); // once for a session
+void gx_watchers_closed(GxWatchers *w, GxSession *s); // once per session
 
 GX_END
 #endif

@@ -1,6 +1,5 @@
-// write_options.h: the options of programs that write text (writer.h): prompts, how tokens are drawn, texts to score,
-// conversations.
-// Those of ranks and devices are the training programs' (options_table.h).
+// write_options.h: the options of programs that write text (writer.h): prompts, sampling, texts to score,
+// conversations. Options about ranks and devices are those of training programs (options_table.h).
 #ifndef GX_WRITE_OPTIONS_H
 #define GX_WRITE_OPTIONS_H
 #include "../text/chat_find.h"
@@ -16,13 +15,14 @@ typedef struct {
     char chat_template[GX_PATH], chat_date[GX_FIELD_TEXT], system[GX_PATH], mode[GX_FIELD_TEXT],
         precision[GX_FIELD_TEXT];
     char quantize[GX_FIELD_TEXT];
-    GxTrainOptions machine; // ranks, devices and lists, as training programs have them
+    GxTrainOptions machine; // ranks, devices and lists, as in training programs
 } GxWriteOptions;
 
 enum { GX_WRITE_FIELDS = 20 };
-// Adds the tables to a config; fields: room for one of them, which lives as long as the config.
+// Adds the tables to a config; fields: room for one of them, which must outlive the config.
 GxStatus gx_write_options_add(GxConfig *c, GxWriteOptions *o, GxField fields[GX_WRITE_FIELDS], GxError *err);
-GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxError *err); // what goes with what
+// which options can be combined
+GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxError *err);
 
 GX_END
 #endif

@@ -1,10 +1,10 @@
-// writer.h: a program that generates text: it reads a Hugging Face folder and prompts, and writes what the model
-// continues them with. What happens in this order, and where the code is:
+// writer.h: a program that generates text: it reads a Hugging Face folder and prompts, and writes the model's
+// continuations. It does this in the following order; the code is in these files:
 //
 //     options       flags and --config; --help and --version end here
 //     ranks         machine.h, agree.h: one copy of the model, split over all of them by TP
 //     the folder    config.json; on rank 0 the tokenizer, generation_config.json and the prompts
-//     plan          plan.h: memory for the KV cache of all texts, and for all else; --dry_run ends here
+//     plan          plan.h: memory for the KV cache of all texts and everything else; --dry_run ends here
 //     memory, weights
 //     texts         writing.h; or a conversation (conversation.h); or how likely texts are (scoring.h)
 //
@@ -35,7 +35,7 @@ typedef struct { // on rank 0: a text that is being generated
     GxTextStream shown, matched; // the text without special tokens, to be shown; with them, to find stop strings
     char *text;                  // what has been shown so far
     int64_t bytes;
-    char *tail; // the last bytes of `matched`, one less than the longest stop string has: one may begin there
+    char *tail; // the last bytes of `matched`, one less than the longest stop string has, since one may begin there
     int64_t tail_bytes;
 } GxWrittenText;
 
@@ -60,7 +60,7 @@ typedef struct {
     GxForward forward;
     GxDecoder decoder;
     GxLikelihood likelihood;  // of --score
-    GxScoreRequests requests; // of it: windows and tokens on all ranks, all else on rank 0
+    GxScoreRequests requests; // of --score: windows and tokens on all ranks, everything else on rank 0
     // on rank 0
     GxClaim claim; // of --output_file
     GxTokenizer tokenizer;
@@ -72,7 +72,7 @@ typedef struct {
     int n_stop;
     GxWrittenText *out;      // [texts]
     int streams;             // 1: text is shown while it is generated
-    volatile int *interrupt; // of a conversation: not 0 once the user has cut this answer short
+    volatile int *interrupt; // in a conversation: not 0 once the user has interrupted the answer
     // on all ranks
     int64_t texts, positions, new_tokens; // texts; positions of the longest one; tokens to generate
     GxDecodedText *text;                  // [texts], ids [positions]
@@ -83,8 +83,8 @@ typedef struct {
 GxStatus gx_writer_open(GxWriter *w, GxContext *g, const GxFamily *family, int argc, char **argv);
 int gx_writer_close(GxWriter *w); // also after an error, which it logs; returns the exit status
 
-// On rank 0: tokenizes a text into w->text[0]; frames 1: with the tokens that the tokenizer puts around a text. *n:
-// their number. Returns 0 if there are more than `most`, and then changes nothing, or after an error.
+// On rank 0: tokenizes a text to w->text[0]; frames 1: in the tokenizer's frame. *n: the number of tokens. Returns 0
+// after an error, or if there are more than `most`, and then changes nothing.
 int gx_writer_fits(GxWriter *w, const char *text, int64_t bytes, int frames, int64_t most, int64_t *n);
 
 GX_END

@@ -1,5 +1,5 @@
 // writing.h: generates the texts of a writer (writer.h): searches them for stop strings, and shows them while they are
-// generated, or at the end, on request as lines of JSON.
+// generated or at the end, optionally as lines of JSON.
 #ifndef GX_WRITING_H
 #define GX_WRITING_H
 #include "writer.h"

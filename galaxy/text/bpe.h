@@ -1,15 +1,17 @@
-// bpe.h: byte pair encoding (Gage 1994; Sennrich et al. 2016): how a word becomes pieces of a vocabulary. Its
-// characters are its first pieces; then of all neighbours that a list of merges has, the pair that stands first in the
-// list becomes one piece, the leftmost of equal ones, until there are none. What a word is, and what stands for bytes:
-// words.h; tokenizers in files: bpe_files.h.
+// bpe.h: byte pair encoding (Gage 1994; Sennrich et al. 2016): splits a word into pieces of a vocabulary. It begins
+// with the word's characters. Then, repeatedly, the pair of neighbours that comes first in a list of merges becomes one
+// piece (the leftmost of equal pairs), until no pair is in the list. What a word is, and which characters stand for
+// bytes, is in words.h; tokenizers in files: bpe_files.h.
 //
-// A character that the vocabulary does not have is, in this order: with byte_fallback the pieces <0x00> to <0xFF> of
-// its bytes, if all of them are there; the piece for unknown ones, with fuse_unk one for several in a row; or dropped.
-// With ignore_merges a word that is a piece is that piece, whatever the merges say (LLaMA-3).
+// A character that the vocabulary does not have becomes the first of these that applies: with byte_fallback the pieces
+// <0x00> to <0xFF> of its bytes, if the vocabulary has all of them; the piece for unknown characters, with fuse_unk one
+// for several in a row; nothing. With ignore_merges a word that is itself a piece becomes that piece, whatever the
+// merges say (LLaMA-3).
 //
-// A word of n characters takes O(n log n) steps: pairs wait in a heap by their place in the list, pieces are a linked
-// list. Where a word has two neighbours of which no merge joins what ends with the one and what begins with the other,
-// it is cut beforehand, which changes nothing: so a text that is a single word (LLaMA-2) falls apart at its spaces.
+// A word of n characters takes O(n log n) steps: pairs are in a heap, by their place in the list, and pieces in a
+// linked list. A word is first cut between any two characters that no merge joins, that is, if no merge has a left
+// piece ending with the one and a right piece beginning with the other. This changes nothing in the result, and cuts a
+// text that is a single word (LLaMA-2) at its spaces.
 #ifndef GX_BPE_H
 #define GX_BPE_H
 #include "pieces.h"
@@ -17,7 +19,7 @@
 GX_BEGIN
 
 enum {
-    GX_BPE_NEAR = 512,     // characters below it have a table: what stands for bytes is among them
+    GX_BPE_NEAR = 512,     // characters below this are looked up in a table; those that stand for bytes are among them
     GX_BPE_JOINS = 1 << 20 // bits of `joins`
 };
 typedef struct {         // one of the merges, in a hash table
@@ -29,7 +31,8 @@ typedef struct {
     GxPieces p;
     GxBpeMerge *merge; // [places]
     int64_t places;    // a power of two
-    uint64_t *joins;   // a bit for each pair of characters, by a hash: 0: no merge joins them, however long the pieces
+    // a bit for each pair of characters, by a hash: 0: no merge joins them, whatever pieces they are in
+    uint64_t *joins;
     int32_t merges;
     int32_t near[GX_BPE_NEAR]; // ids of characters; -1: none
     int32_t byte[256];         // ids of <0x00> to <0xFF>; -1: none
@@ -37,10 +40,10 @@ typedef struct {
     int fuse_unk, byte_fallback, ignore_merges;
 } GxBpe;
 
-// Making one: pieces into b->p and its table, settings, then merges by their rank, then gx_bpe_ready.
+// To make one: fill in b->p, its table and the settings, add the merges by their rank, and call gx_bpe_ready.
 GxStatus gx_bpe_reserve(GxBpe *b, int64_t merges, GxError *err); // room for so many
 void gx_bpe_merge(GxBpe *b, int32_t left, int32_t right,
-                  int32_t id); // the next one; of two equal pairs the last counts
+                  int32_t id); // the next merge; of two equal pairs the last one counts
 void gx_bpe_ready(GxBpe *b);
 void gx_bpe_close(GxBpe *b);
 
@@ -48,14 +51,14 @@ typedef struct {
     int32_t id, rank;   // rank: of the pair with the next one; -1: no pair, or it is part of another
     int32_t prev, next; // -1: none
 } GxBpeSymbol;
-typedef struct { // room for a word on its way, which grows as needed; one for each thread
+typedef struct { // work space for a word, which grows as needed; one per thread
     GxBpeSymbol *symbol;
     uint64_t *heap; // rank << 32 | symbol
     int64_t symbols, capacity, heap_n;
 } GxBpeRoom;
 void gx_bpe_room_close(GxBpeRoom *room);
 
-// word[bytes] is UTF-8. ids[bytes]: there are no more than that; *n: how many.
+// word[bytes] is UTF-8. ids: room for `bytes` ids, the most there can be; *n: their number.
 GxStatus gx_bpe_word(const GxBpe *b, GxBpeRoom *room, const char *word, int64_t bytes, int32_t *ids, int64_t *n,
                      GxError *err);
 
@@ -70,7 +73,7 @@ GX_END
 
 // ---- merges --------------------------------------------------------------------------------------------------------
 
-// Where a pair is in the table, or would be.
+// The place in the table where a pair is, or would be inserted.
 static GxBpeMerge *gx__bpe_place(const GxBpe *b, int32_t left, int32_t right)
 {
     const uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right, hash = pair * UINT64_C(0x9E3779B97F4A7C15);
@@ -141,7 +144,7 @@ void gx_bpe_room_close(GxBpeRoom *room)
     memset(room, 0, sizeof *room);
 }
 
-// Of n symbols, n - 1 pairs are put into the heap at first, and two for each of at most n - 1 merges.
+// n symbols put n - 1 pairs into the heap at first, and two more for each of at most n - 1 merges.
 static GxStatus gx__bpe_grow(GxBpeRoom *room, int64_t n, GxError *err)
 {
     if (n <= room->capacity) return GX_OK;
@@ -215,7 +218,7 @@ static void gx__bpe_join(const GxBpe *b, GxBpeRoom *room, int32_t at)
     gx__bpe_scan(b, room, at);
 }
 
-// The symbols that are there, merged, as ids; then there are none.
+// Merges the symbols collected so far, and appends their ids; none are left afterwards.
 static void gx__bpe_merge_symbols(const GxBpe *b, GxBpeRoom *room, int32_t *ids, int64_t *n)
 {
     if (room->symbols == 0) return;
@@ -224,19 +227,20 @@ static void gx__bpe_merge_symbols(const GxBpe *b, GxBpeRoom *room, int32_t *ids,
     while (room->heap_n > 0) {
         const uint64_t least = gx__bpe_pop(room);
         const int32_t at = (int32_t)(uint32_t)least;
-        if (room->symbol[at].rank == (int32_t)(least >> 32)) gx__bpe_join(b, room, at); // else it is no more
+        // otherwise the pair no longer exists
+        if (room->symbol[at].rank == (int32_t)(least >> 32)) gx__bpe_join(b, room, at);
     }
     for (int32_t at = 0; at >= 0; at = room->symbol[at].next) ids[(*n)++] = room->symbol[at].id;
     room->symbols = 0;
 }
 
-// As in `tokenizers`, an unknown character is put down when the next known or unknown one comes: behind bytes between
-// them.
+// As in `tokenizers`, an unknown character is written only when the next known or unknown one comes, so after any bytes
+// between them.
 GxStatus gx_bpe_word(const GxBpe *b, GxBpeRoom *room, const char *word, int64_t bytes, int32_t *ids, int64_t *n,
                      GxError *err)
 {
     const uint32_t none = UINT32_MAX;
-    uint32_t c, last = none; // the character before, if it is known
+    uint32_t c, last = none; // the previous character, if it is known
     int waits = 0;           // an unknown one
     *n = 0;
     if (bytes == 0) return GX_OK;

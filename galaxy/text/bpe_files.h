@@ -1,6 +1,6 @@
 // bpe_files.h: the model BPE of a tokenizer.json, with merges as "a b" or ["a", "b"]: byte-level BPE (GPT-2, LLaMA-3,
 // Qwen, SmolLM2, DeepSeek), and BPE with bytes for unknown characters (LLaMA-2, Mistral). The algorithm: bpe.h; what
-// stands around the model: words_files.h; to open and use a tokenizer: tokenizer.h.
+// surrounds the model: words_files.h; to open and use a tokenizer: tokenizer.h.
 #ifndef GX_BPE_FILES_H
 #define GX_BPE_FILES_H
 #include "bpe.h"
@@ -12,8 +12,8 @@ typedef struct {
     GxBpe model;
 } GxBpeTokenizer;
 extern const GxTokenizerKind gx_bpe;
-// One that no file has: tokenizer.json's root and tokenizer_config.json's, which gx_tokenizer_write then writes.
-// `where` names it in messages.
+// Makes a tokenizer that is in no file yet, from the roots of tokenizer.json and tokenizer_config.json, which
+// gx_tokenizer_write then writes. `where` names it in messages.
 GxStatus gx_bpe_make(GxTokenizer *t, const GxJson *json, const GxJson *config, const char *where, GxError *err);
 
 GX_END
@@ -91,7 +91,7 @@ static GxStatus gx__bpe_read_merge(GxWordsReading *x, const GxJson *merge, int64
     int32_t id[3];
     GX_TRY(gx__bpe_parts(x, merge, i, part, bytes));
     both->n = 0;
-    for (int k = 0; k < 2; k++) { // with U+0000, if it is there
+    for (int k = 0; k < 2; k++) { // also if it contains U+0000
         const int64_t begun = both->n;
         GX_TRY(gx_word_bytes_put(both, part[k], bytes[k], x->err));
         GX_TRY(gx_word_bytes_put(both, "", 1, x->err));
@@ -118,7 +118,7 @@ static GxStatus gx__bpe_read_merges(GxWordsReading *x, const GxJson *merges)
     return status;
 }
 
-// What changes the ids and is not built, if it is there at all.
+// Refuses settings that would change the ids and are not supported.
 static GxStatus gx__bpe_check_model(GxWordsReading *x, const GxJson *model)
 {
     static const char *const keys[] = {"continuing_subword_prefix", "end_of_word_suffix"};

@@ -13,8 +13,8 @@ extern const GxTokenizerKind gx_byte_tokens;
 GxTokenizer gx_tokenizer_bytes(void);
 
 // The visible character that stands for a byte in byte-level BPE vocabularies (Radford et al. 2019, GPT-2,
-// bytes_to_unicode): itself where Latin-1 has a printable one, else the next from U+0100 on. In UTF-8, into out[3] with
-// a 0 behind it; returns 1 or 2.
+// bytes_to_unicode): the byte's own character if it is printable in Latin-1, otherwise the next one from U+0100 on.
+// Written to out[3] as UTF-8 with a terminating 0; returns its bytes, 1 or 2.
 int gx_byte_character(int byte, char out[3]);
 int gx_byte_of_character(uint32_t c); // the byte that it stands for; -1: none
 
@@ -60,7 +60,7 @@ static GxStatus gx__byte_tokens_decode(const GxTokenizer *t, const int32_t *ids,
     return GX_OK;
 }
 
-// Not printable are 33 at the beginning, 34 from 0x7F on, and 0xAD.
+// The bytes that are not printable: the first 33, 34 from 0x7F on, and 0xAD.
 int gx_byte_character(int byte, char out[3])
 {
     const int code = byte <= ' '    ? 0x100 + byte
@@ -102,7 +102,7 @@ static int gx__byte_tokens_no(const GxTokenizer *t, int32_t id) { return (void)t
 
 // ---- tokenizer.json ------------------------------------------------------------------------------------------------
 
-// The members of both documents; vocab stands for the 256 characters.
+// The members of both documents; vocab is a placeholder for the 256 characters.
 static const GxTokenizerMember gx__byte_tokens_members[] = {
     {NULL, "version", "\"1.0\""},
     {NULL, "truncation", "null"},
@@ -127,7 +127,7 @@ static const GxTokenizerMember gx__byte_tokens_members[] = {
     {"model", "merges", "[]"}};
 static const GxTokenizerMember gx__byte_tokens_config_members[] = {
     {NULL, "tokenizer_class", "\"PreTrainedTokenizerFast\""},
-    {NULL, "clean_up_tokenization_spaces", "false"}, // or decoding would change "a ." to "a."
+    {NULL, "clean_up_tokenization_spaces", "false"}, // otherwise decoding would change "a ." to "a."
     {NULL, "model_input_names", "[\"input_ids\", \"attention_mask\"]"}};
 
 static GxJson *gx__byte_tokens_document(GxError *err)
@@ -156,14 +156,14 @@ static GxStatus gx__byte_tokens_write(const GxTokenizer *t, const char *folder, 
     return status;
 }
 
-// A template that knows no special tokens adds none; transformers writes it when it saves our tokenizer again.
+// A post-processor template without special tokens adds none; transformers writes it when it saves our tokenizer again.
 static int gx__byte_tokens_adds_nothing(const char *key, const GxJson *value)
 {
     const GxJson *special = gx_json_get(value, "special_tokens");
     return !strcmp(key, "post_processor") && gx_json_type(special) == GX_JSON_OBJECT && gx_json_size(special) == 0;
 }
 
-// A member that is null in ours may be absent; trim_offsets and version change no ids.
+// A member that is null in `ours` may be absent in `theirs`; trim_offsets and version do not affect ids.
 static GxStatus gx__byte_tokens_compare(const GxJson *ours, const GxJson *theirs, const char *path, GxError *err)
 {
     for (GxJsonMember m = GX_ZERO; gx_json_next(ours, &m);) {

@@ -1,39 +1,41 @@
-// charsmap.h: how SentencePiece's models change a text before they cut it (Kudo and Richardson 2018): a list of byte
-// sequences and what each becomes, which a tokenizer.json holds as `precompiled_charsmap` (the normalizer Precompiled
+// charsmap.h: how SentencePiece's models normalise a text before splitting it (Kudo and Richardson 2018): a list of
+// byte sequences and their replacements, stored in tokenizer.json as `precompiled_charsmap` (the normalizer Precompiled
 // of T5, XLM-R, …).
 //
-// The list is what the file has: its bytes, in base64, are the length of a double-array trie (Aoe 1989; the units are
-// those of the library Darts-clone), the trie, and texts with a 0 behind each. A unit's bits: 31 and 0 to 7 the byte
-// that leads to it, 8 whether a key ends behind that byte, 9 and 10 to 30 how far its children are (by exclusive or);
-// a key's own unit holds where its text begins. All that a key can lead to is checked when it is opened.
+// The list is used as the file stores it. Its bytes, in base64, are the length of a double-array trie (Aoe 1989; the
+// units are those of the library Darts-clone), the trie, and the replacement texts, each with a terminating 0. The bits
+// of a unit: 31 and 0 to 7: the byte that leads to it; 8: whether a key ends after that byte; 9 and 10 to 30: the
+// offset of its children (by exclusive or). A key's own unit holds the position of its replacement. Everything that a
+// key can lead to is checked when the list is opened.
 //
-// A text is changed as Hugging Face's `tokenizers` does it, which is not as SentencePiece does: grapheme by grapheme.
-// One of fewer than 6 bytes becomes as a whole what its SHORTEST beginning in the list becomes, its accents too; of any
-// other, or where there is no such beginning, each character becomes what its own shortest beginning does.
+// A text is replaced grapheme by grapheme, as in Hugging Face's `tokenizers`, which differs from SentencePiece. A
+// grapheme of fewer than 6 bytes is replaced as a whole, accents included, by the replacement of its SHORTEST prefix in
+// the list. In a longer grapheme, or if it has no such prefix, each character is replaced by the replacement of its own
+// shortest prefix.
 //
 //     GxCharsmap m;
 //     GX_TRY(gx_charsmap_open(&m, base64, "tokenizer.json", err));
 //     int64_t n;
-//     const char *text = gx_charsmap_find(&m, "\xEF\xBD\x81", 3, &n);          // "a", not ended by 0; NULL: not in it
+//     const char *text = gx_charsmap_find(&m, "\xEF\xBD\x81", 3, &n);          // "a", not terminated; NULL: none
 //     gx_charsmap_close(&m);
 #ifndef GX_CHARSMAP_H
 #define GX_CHARSMAP_H
 #include "unicode.h"
 GX_BEGIN
 
-enum { GX_CHARSMAP_GRAPHEME = 6 }; // bytes from which on a grapheme is changed character by character
+enum { GX_CHARSMAP_GRAPHEME = 6 }; // a grapheme of at least this many bytes is replaced character by character
 typedef struct {
     uint32_t *unit;
     char *text;
     int64_t units, bytes;    // of text
-    int64_t most_characters; // that a key becomes
-    int64_t most_for_byte;   // bytes that one of a key becomes, rounded up
-    char *data;              // text lies in it
+    int64_t most_characters; // in the replacement of a key
+    int64_t most_for_byte;   // the most bytes of a replacement per byte of its key, rounded up
+    char *data;              // contains `text`
 } GxCharsmap;
 
 GxStatus gx_charsmap_open(GxCharsmap *m, const char *base64, const char *where, GxError *err);
 void gx_charsmap_close(GxCharsmap *m);
-// What the shortest key becomes that text[n] begins with.
+// The replacement of the shortest key that text[n] begins with.
 const char *gx_charsmap_find(const GxCharsmap *m, const char *text, int64_t n, int64_t *bytes);
 
 GX_END
@@ -54,7 +56,8 @@ static int gx__charsmap_digit(char c)
                                   : -1;
 }
 
-// RFC 4648, section 4, with its padding. out[3 * (n / 4)]; returns how many bytes; -1: it is no base64.
+// Decodes base64 (RFC 4648, section 4, with padding) to out[3 * (n / 4)]. Returns the number of bytes; -1: it is not
+// base64.
 static int64_t gx__charsmap_decode(const char *from, int64_t n, char *out)
 {
     int64_t used = 0;
@@ -77,10 +80,10 @@ static uint32_t gx__charsmap_label(uint32_t unit) { return unit & 0x800000FF; }
 static int64_t gx__charsmap_offset(uint32_t unit) { return (int64_t)(unit >> 10) << (unit & 512 ? 8 : 0); }
 static int64_t gx__charsmap_value(uint32_t unit) { return unit & 0x7FFFFFFF; }
 
-// What a key becomes has at most so many bytes: a file of many keys of long texts would be read for hours.
+// The most bytes of a replacement: a file with many keys and long replacements would take hours to read.
 enum { GX__CHARSMAP_TEXT = 1 << 12 };
 
-// What a key of `length` bytes becomes is a text that begins at `value`.
+// Checks the replacement, at `value`, of a key of `length` bytes.
 static int gx__charsmap_check_text(GxCharsmap *m, int64_t value, int64_t length)
 {
     if (value > m->bytes || (value < m->bytes && ((unsigned char)m->text[value] & 0xC0) == 0x80)) return 0;
@@ -94,7 +97,8 @@ static int gx__charsmap_check_text(GxCharsmap *m, int64_t value, int64_t length)
     return 1;
 }
 
-// All places that keys lead to, nearest first: each once. at[units], depth[units] is room; seen[units] is 0.
+// Visits each place that keys lead to once, breadth first. at[units] and depth[units] are work space; seen[units] must
+// be 0.
 static int gx__charsmap_walk(GxCharsmap *m, int32_t *at, int32_t *depth, unsigned char *seen)
 {
     int64_t n = 1;

@@ -1,54 +1,58 @@
-// chat.h: the format of conversations: the text that a chat model was trained on. It is that of a folder's chat
-// template, a program that is executed (chat_template.h), or one of the usual ones by its name (chat_named.h).
+// chat.h: the format of conversations: how a conversation becomes the text that a chat model is trained on. A format is
+// the chat template of a folder, a program that is executed (chat_template.h), or a common one that is known by its
+// name (chat_named.h).
 //
 //     GX_TRY(gx_chat_find(&said, "auto", folders, n, err));                  // chat_find.h: what a folder says
 //     GX_TRY(gx_chat_open(&format, said, "", &tokenizer, err));
 //     … gx_chat_text(format, turn, n, -1, &text, err) …                   // or gx_chat_format("chatml")
 //     gx_chat_close(format);
 //
-// The text has its special tokens in it, the first one included: it is encoded with them as tokens, and gets no frame.
+// The text contains all special tokens, including the first one, so it is encoded with these as tokens and without a
+// frame.
 //
-// A model is trained on a conversation as a whole (gx_chat_training_text), on what the assistant said in it: its spans.
-// Where a later turn changes how earlier ones stand (gx_chat_training_text says so), each answer is trained with a text
-// of its own.
+// A model is trained on a whole conversation (gx_chat_training_text), with a loss on the assistant's answers only:
+// these are its spans. If later turns change how earlier ones are written, which gx_chat_training_text reports, each
+// answer is trained in a text of its own.
 #ifndef GX_CHAT_H
 #define GX_CHAT_H
 #include "chat_named.h"
 #include "chat_template.h"
 GX_BEGIN
 
-typedef struct GxChatFormat GxChatFormat; // only read once it is open: several threads may use it
+typedef struct GxChatFormat GxChatFormat; // immutable when open: threads may share it
 
-const GxChatFormat *gx_chat_format(const char *name); // one of GX_CHAT_NAMES; NULL: there is none of that name
+const GxChatFormat *gx_chat_format(const char *name); // one of GX_CHAT_NAMES; NULL: there is no format of that name
 // said: {"name": "chatml"}, or {"template": …, "where": …, "variables": {…}}. date: "2024-07-26", the day that the
-// template takes for today; "": today. The tokenizer lives as long as the format. After an error *f is NULL.
+// template takes for today; "": today. The tokenizer must outlive the format. After an error *f is NULL.
 GxStatus gx_chat_open(const GxChatFormat **f, const GxJson *said, const char *date, const GxTokenizer *tokenizer,
                       GxError *err);
 GxStatus gx_chat_check_date(const char *date, GxError *err);
-void gx_chat_close(const GxChatFormat *f); // NULL, and one by its name: nothing
+void gx_chat_close(const GxChatFormat *f); // does nothing for NULL and for a named format
 
 const char *gx_chat_name(const GxChatFormat *f); // "chatml", or the path of the template
 // The token that ends an answer: "<|im_end|>". "": the template writes none.
 const char *gx_chat_end(const GxChatFormat *f);
-int gx_chat_thinks(const GxChatFormat *f); // 1: it makes a difference whether thoughts are wanted
-int gx_chat_dates(const GxChatFormat *f);  // 1: what it writes depends on the date
-// Of the template and what it is given, the date aside: equal ones write the same. One by its name is no template.
+int gx_chat_thinks(const GxChatFormat *f); // 1: its text depends on whether thoughts are wanted
+int gx_chat_dates(const GxChatFormat *f);  // 1: its text depends on the date
+// A hash of the template and its variables, except the date, or of the name of a named format: formats with equal
+// hashes write the same texts.
 uint64_t gx_chat_hash(const GxChatFormat *f);
-// As a template in Jinja: the folder's own, or what writes the same as a format with a name. free(*jinja).
+// The format as a Jinja template: the folder's own, or one that writes the same as the named format. free(*jinja).
 GxStatus gx_chat_jinja(const GxChatFormat *f, char **jinja, GxError *err);
 
-// The conversation up to where the next answer begins. turn[0] may be the system's; then user and assistant take turns,
-// and the user's is the last. thinks: 1 or 0, of a format that can; -1: nobody asks. *text: free() it.
+// The conversation up to where the next answer begins. turn[0] may be the system's; then user and assistant alternate,
+// and the last turn is the user's. thinks: 1 or 0: thoughts are wanted or not, if the format has them; -1: its default.
+// *text: free() it.
 GxStatus gx_chat_text(const GxChatFormat *f, const GxChatTurn *turn, int n, int thinks, char **text, GxError *err);
-// The conversation with its answers, the assistant's turn the last. The spans are those of all answers in their order,
-// one each (or more, if a template has several {% generation %} blocks for one); only_last: of the last one.
-// *rewrites 1, and x is empty: an answer, or what is before it, stands otherwise once others follow, so only_last is
-// needed. NULL: nobody asks; of a template that is an error then.
+// The conversation with its answers; the last turn is the assistant's. The spans are those of all answers in order, one
+// each (or more, if a template has several {% generation %} blocks for one); only_last: those of the last answer.
+// *rewrites 1, with x empty: an answer, or the text before it, is written differently once other turns follow, so
+// only_last is needed. If rewrites is NULL, this is an error for a template.
 GxStatus gx_chat_training_text(const GxChatFormat *f, const GxChatTurn *turn, int n, int only_last, GxChatText *x,
                                int *rewrites, GxError *err);
 
-// What a text lacks of its conversation, 1 << each: what the system says, or the user, white space at its ends aside;
-// the token that ends an answer, in what is learned (its spans, if it has some).
+// What is missing in a text of a conversation, as bits 1 << each: what the system or the user says, apart from white
+// space at its ends; the token that ends an answer, in what is learned (the text's spans, if it has any).
 enum { GX_CHAT_LACKS_SYSTEM = 0, GX_CHAT_LACKS_USER, GX_CHAT_LACKS_END, GX_CHAT_LACKS };
 int gx_chat_lacks(const GxChatFormat *f, const GxChatTurn *turn, int n, const GxChatText *x);
 
@@ -81,7 +85,7 @@ const GxChatFormat *gx_chat_format(const char *name)
 
 // ---- opening -------------------------------------------------------------------------------------------------------
 
-// The noon of a day, here; "": now.
+// Noon of a day in local time; "": now.
 static GxStatus gx__chat_time(const char *date, int64_t *now, GxError *err)
 {
     struct tm day;
@@ -91,7 +95,7 @@ static GxStatus gx__chat_time(const char *date, int64_t *now, GxError *err)
     if (!date[0]) return GX_OK;
     const int numbers = sscanf(date, "%4d-%2d-%2d%n", &year, &month, &day.tm_mday, &n), days = day.tm_mday;
     if (numbers == 3) day.tm_year = year - 1900, day.tm_mon = month - 1, day.tm_hour = 12, day.tm_isdst = -1;
-    const time_t then = mktime(&day); // which changes a day that there is not to one that there is
+    const time_t then = mktime(&day); // mktime turns a day that does not exist into one that does
     if (numbers == 3 && strlen(date) == 10 && n == 10 && then != (time_t)-1 && day.tm_mday == days &&
         day.tm_mon == month - 1)
         return *now = (int64_t)then, GX_OK;
@@ -104,7 +108,7 @@ GxStatus gx_chat_check_date(const char *date, GxError *err)
     return gx__chat_time(date, &now, err);
 }
 
-// A template that has a date of its own, unless it is told another, is told that of chat_date.
+// If the template has a default date, passes the given date to it.
 static GxStatus gx__chat_tell_date(GxChatTemplate *c, const char *date, GxError *err)
 {
     char text[40];
@@ -173,7 +177,7 @@ uint64_t gx_chat_hash(const GxChatFormat *f)
         if (!strcmp(m.key, "date_string")) continue;
         given += gx_hash(gx_hash(GX_HASH_START, m.key, (int64_t)strlen(m.key) + 1), value, (int64_t)strlen(value));
     }
-    return gx_hash(hash, &given, sizeof given); // a sum: their order says nothing
+    return gx_hash(hash, &given, sizeof given); // a sum, since their order does not matter
 }
 
 GxStatus gx_chat_jinja(const GxChatFormat *f, char **jinja, GxError *err)
@@ -220,7 +224,7 @@ static int gx__chat_has_text(const char *all, const char *said)
     const int64_t n = (int64_t)strlen(said), space = gx_chat_space_before(said, n);
     said += space;
     char *text = strndup(said, (size_t)(n - space - gx_chat_space_behind(said, n - space)));
-    const int has = !text || strstr(all, text) != NULL; // without memory nothing is said of it
+    const int has = !text || strstr(all, text) != NULL; // if memory ran out, nothing is reported as missing
     free(text);
     return has;
 }

@@ -1,10 +1,10 @@
-// chat_find.h: which format of conversations (chat.h) is meant: one by its name, a template's file, or what folders
-// say: their additional_chat_templates/default.jinja, else chat_template.jinja, else chat_template of
-// tokenizer_config.json (a text, or several with names, of which "default" counts), else the name that
-// training_args.json has, of a run here that was told it.
+// chat_find.h: finds the format of conversations (chat.h): by its name, in a template file, or in folders:
+// additional_chat_templates/default.jinja, else chat_template.jinja, else chat_template in tokenizer_config.json (one
+// text, or several with names, of which "default" is used), else the name in training_args.json, if a run of this
+// library was given one.
 //
 //     const char *const folders[] = {"my-tokenizer", "SmolLM2-135M-Instruct"};
-//     GX_TRY(gx_chat_find(&said, "auto", folders, 2, err));               // NULL: none of them says one
+//     GX_TRY(gx_chat_find(&said, "auto", folders, 2, err));               // NULL: none of them has one
 #ifndef GX_CHAT_FIND_H
 #define GX_CHAT_FIND_H
 #include "chat.h"
@@ -13,9 +13,8 @@ GX_BEGIN
 enum { GX_CHAT_TEMPLATE_CAP = GX_TEMPLATE_SOURCE }; // bytes of a template
 int gx_chat_is_auto(const char *choice);            // "auto", or ""
 
-// *said: as gx_chat_open takes it; NULL and GX_OK: the choice is auto, or "", and no folder says one. Folders in the
-// order in which they are asked; NULL, "": none. The names of special tokens are those of the first of them that has
-// some.
+// *said: for gx_chat_open; NULL with GX_OK: the choice is auto or "", and no folder has a format. Folders are searched
+// in their order; NULL and "" are skipped. The names of special tokens are those of the first folder that has any.
 GxStatus gx_chat_find(GxJson **said, const char *choice, const char *const *folders, int n, GxError *err);
 
 GX_END
@@ -29,7 +28,7 @@ GX_END
 
 // ---- special tokens ------------------------------------------------------------------------------------------------
 
-// What transformers' classes of tokenizers have where tokenizer_config.json does not name a token at all.
+// The defaults of transformers' tokenizer classes for tokens that tokenizer_config.json does not mention.
 static const struct {
     const char *class_name, *token, *text;
 } gx__chat_defaults[] = {{"Llama", "bos_token", "<s>"},           {"Llama", "eos_token", "</s>"},
@@ -51,7 +50,7 @@ static const char *gx__chat_default(const GxJson *config, const char *token)
     return NULL;
 }
 
-// Those that a model has beside the usual ones: "image_token".
+// Special tokens beside the usual ones, such as "image_token".
 static GxStatus gx__chat_read_others(GxJson *variables, const GxJson *config, GxError *err)
 {
     const GxJson *const from[] = {config, gx_json_get(config, "extra_special_tokens")};
@@ -65,7 +64,7 @@ static GxStatus gx__chat_read_others(GxJson *variables, const GxJson *config, Gx
     return GX_OK;
 }
 
-// The names of special tokens, as transformers gives them to a template. *some 0: the folder says nothing of them.
+// The names of special tokens, as transformers gives them to a template. *some 0: the folder does not name any.
 static GxStatus gx__chat_read_tokens(GxJson *variables, const char *folder, int *some, GxError *err)
 {
     static const char *const tokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -106,7 +105,7 @@ static GxStatus gx__chat_read_file(GxJson **said, const char *path, GxError *err
     return gx_error_code(err);
 }
 
-// "chat_template": a template, or several with names, of which "default" is meant.
+// "chat_template": a template, or several with names, of which "default" is used.
 static GxStatus gx__chat_read_member(GxJson **said, const GxJson *value, const char *path, GxError *err)
 {
     const GxJson *text = value;
@@ -126,7 +125,7 @@ static GxStatus gx__chat_read_member(GxJson **said, const GxJson *value, const c
     return gx__chat_said(said, "template", gx_json_string(text), path, err);
 }
 
-// What the run that wrote the folder was told, if that was a name.
+// The format that the run that wrote the folder was given, if it was a name.
 static GxStatus gx__chat_read_args(GxJson **said, const char *folder, GxError *err)
 {
     char path[GX_PATH];
@@ -155,7 +154,8 @@ static GxStatus gx__chat_look(GxJson **said, const char *folder, GxError *err)
     return *said ? GX_OK : gx__chat_read_args(said, folder, err);
 }
 
-// One that was asked for: tokenizer_config.json has a template in it, and is none, though it would be a text.
+// Refuses tokenizer_config.json as a template file: it contains a template but is not one, although it could be
+// rendered.
 static GxStatus gx__chat_check_file(const GxJson *said, const char *path, GxError *err)
 {
     const char *text = gx_json_string(gx_json_get(said, "template"));

@@ -1,21 +1,21 @@
-// chat_named.h: the usual formats of conversations by their names, for models whose folder has no chat template, and
-// for who asks for one (--chat_template NAME). Each is also written as a template, which renders the same text, so that
-// a model that was trained with it takes it along.
+// chat_named.h: common formats of conversations by their names, for models whose folder has no chat template, and on
+// request (--chat_template NAME). Each is also available as a template that renders the same text, which is saved with
+// a model that was trained with it.
 //
 //     chatml          each <|im_start|>role⏎ text <|im_end|>⏎
-//     qwen2.5         the same, with a system turn of Qwen's own where none is given
-//     qwen3           the same, without one; thoughts of earlier answers are left out, and where none are wanted an
-//                     empty one is begun with
+//     qwen2.5         the same, with Qwen's default system turn if none is given
+//     qwen3           the same, without a default; thoughts of earlier answers are left out, and if no thoughts are
+//                     wanted, the answer begins with empty ones
 //     llama3          <|begin_of_text|>, each <|start_header_id|>role<|end_header_id|>⏎⏎ text <|eot_id|>
-//     llama3.1        the same, with a system turn that says dates (always July 26, 2024, whatever day it is)
+//     llama3.1        the same, with a system turn that contains dates (today is always July 26, 2024)
 //     llama2          <s>[INST] <<SYS>>⏎ system ⏎<</SYS>>⏎⏎ text [/INST] answer </s>
 //     mistral         <s>[INST] text [/INST]answer</s>            Mistral's first format
 //     mistral-v1      <s> [INST] text [/INST] answer</s>
 //     mistral-v3      <s>[INST] text[/INST] answer</s>
 //     mistral-tekken  <s>[INST]text[/INST]answer</s>
 //
-// White space at the ends of a text stays, but for: LLaMA-3's, all texts; llama2's, answers and all of what stands
-// between [INST] and [/INST]; mistral-v3's answers.
+// White space at the ends of a text is kept, except in all texts of LLaMA-3's formats, in answers and everything
+// between [INST] and [/INST] in llama2, and in answers in mistral-v3.
 #ifndef GX_CHAT_NAMED_H
 #define GX_CHAT_NAMED_H
 #include "chat_turn.h"
@@ -23,18 +23,19 @@ GX_BEGIN
 
 #define GX_CHAT_NAMES "chatml|qwen2.5|qwen3|llama3|llama3.1|llama2|mistral|mistral-v1|mistral-v3|mistral-tekken"
 
-// What stands around the texts. Where a system's text belongs to a user's turn, it stands before that.
+// What surrounds the texts. A system's text that is part of a user's turn precedes the user's text.
 typedef struct {
     const char *name, *end; // end: the token that ends an answer
-    const char *begin;      // of the whole
-    // each turn has a head and a foot of its own, the system's too: "%s" is its role. NULL: the others
+    const char *begin;      // of the whole text
+    // around each turn, the system's included; "%s" is its role. NULL: the format uses the following ones
     const char *head, *foot;
     const char *inst, *end_inst, *answer, *end_answer; // around a user's text, around an answer
     const char *system, *end_system;                   // around the system's text
-    int system_is_last;                                // it stands before the last user's text, not the first
+    int system_is_last;                                // it precedes the user's last text, not the first
     int trims;                                         // GX_CHAT_TRIMS_…
     int thinks;                                        // answers may begin with thoughts
-    const char *default_system, *always;               // of nobody; before every system's text
+    // the system's text if none is given; text before every system's text
+    const char *default_system, *always;
 } GxChatNamed;
 enum { GX_CHAT_TRIMS_TEXTS = 1, GX_CHAT_TRIMS_ANSWERS = 2, GX_CHAT_TRIMS_ALL = 3 };
 
@@ -43,12 +44,12 @@ extern const GxChatNamed gx_chat_named[GX_CHAT_NAMED]; // in the order of GX_CHA
 // The conversation up to where the next answer begins; the last turn is the user's. thinks 0: the next answer is to
 // have no thoughts.
 GxStatus gx_chat_named_text(const GxChatNamed *f, const GxChatTurn *turn, int n, int thinks, char **text, GxError *err);
-// The whole of it; the last turn is the assistant's. A span for each answer. Of a format that thinks, the last answer
-// stands with its thoughts, or with empty ones.
+// The whole conversation; the last turn is the assistant's. One span for each answer. In a format that thinks, the last
+// answer has its thoughts, or empty ones.
 GxStatus gx_chat_named_training_text(const GxChatNamed *f, const GxChatTurn *turn, int n, GxChatText *x, GxError *err);
-// 1: a turn stands otherwise once others follow it.
+// 1: a turn is written differently once others follow it.
 int gx_chat_named_rewrites(const GxChatNamed *f, const GxChatTurn *turn);
-// The format as a template in Jinja; free(*jinja).
+// The format as a Jinja template; free(*jinja).
 GxStatus gx_chat_named_template(const GxChatNamed *f, char **jinja, GxError *err);
 
 GX_END
@@ -85,11 +86,11 @@ int gx_chat_named_rewrites(const GxChatNamed *f, const GxChatTurn *turn)
 
 // ---- texts ---------------------------------------------------------------------------------------------------------
 
-// Where a text is written to, and where the answers in it are told.
+// Where a text is written to, and where the spans of its answers are recorded.
 typedef struct {
     FILE *out;
     const GxChatNamed *f;
-    GxChatSpan *span; // NULL: nobody asks
+    GxChatSpan *span; // NULL: spans are not recorded
     int answers;
 } gx__ChatWriting;
 
@@ -116,21 +117,21 @@ static void gx__chat_head(gx__ChatWriting *w, GxChatRole role)
     fprintf(w->out, "%.*s%s%s", (int)(at - w->f->head), w->f->head, names[role], at + 2);
 }
 
-// An answer between what begins it and what ends it, through the token that does.
+// Writes an answer between `before` and `behind`. Its span ends with the token that ends the answer.
 static void gx__chat_put_answer(gx__ChatWriting *w, const char *before, const char *text, const char *behind)
 {
     const int trims = (w->f->trims & GX_CHAT_TRIMS_ANSWERS) != 0;
     const int64_t begin = w->span ? (int64_t)ftell(w->out) : 0;
     fputs(before, w->out), gx__chat_put(w, text, trims, trims), fputs(behind, w->out);
     if (!w->span) return;
-    const char *rest = strstr(behind, w->f->end) + strlen(w->f->end); // a newline, perhaps
+    const char *rest = strstr(behind, w->f->end) + strlen(w->f->end); // what follows that token, such as a newline
     GxChatSpan *s = &w->span[w->answers];
     s->answer = w->answers++;
     s->begin = begin, s->end = (int64_t)ftell(w->out) - (int64_t)strlen(rest);
     s->end_bytes = (int64_t)strlen(w->f->end);
 }
 
-// The last answer of a format that thinks: its thoughts, or nothing in their place, then what it says.
+// The last answer in a format that thinks: its thoughts, or empty ones, then the answer itself.
 static void gx__chat_put_thoughts(gx__ChatWriting *w, const char *text)
 {
     static const char opens[] = "<think>", closes[] = "</think>";
@@ -149,7 +150,7 @@ static void gx__chat_put_thoughts(gx__ChatWriting *w, const char *text)
     free(before);
 }
 
-// Every turn between a head and a foot.
+// Writes every turn between head and foot.
 static void gx__chat_turns(gx__ChatWriting *w, const GxChatTurn *turn, int n)
 {
     const GxChatNamed *f = w->f;
@@ -168,7 +169,8 @@ static void gx__chat_turns(gx__ChatWriting *w, const GxChatTurn *turn, int n)
     }
 }
 
-// Users' turns in [INST]; the system's text stands in one of them. What is trimmed is all that stands there together.
+// Writes users' turns in [INST], one of which contains the system's text. Trimming applies to everything inside
+// together.
 static void gx__chat_instructions(gx__ChatWriting *w, const GxChatTurn *turn, int n)
 {
     const GxChatNamed *f = w->f;
@@ -188,7 +190,8 @@ static void gx__chat_instructions(gx__ChatWriting *w, const GxChatTurn *turn, in
     }
 }
 
-// thinks: what the model is to do next; span NULL: up to where it answers, else all of it.
+// thinks: whether the next answer is to have thoughts. span NULL: up to the next answer, otherwise the whole
+// conversation.
 static GxStatus gx__chat_named_write(const GxChatNamed *f, const GxChatTurn *turn, int n, int thinks, char **text,
                                      GxChatSpan *span, GxError *err)
 {
@@ -227,7 +230,7 @@ GxStatus gx_chat_named_training_text(const GxChatNamed *f, const GxChatTurn *tur
 
 // ---- as a template -------------------------------------------------------------------------------------------------
 
-// What both kinds begin with: a system's turn is taken off, and the others take turns.
+// The beginning for both kinds: the system's turn is taken off, and the others must alternate.
 static const char gx__chat_jinja_turn[] = "{%- for m in rest %}\n"
                                           "{%- if m['role'] != ['user', 'assistant'][loop.index0 % 2] %}"
                                           "{{- raise_exception('user and assistant take turns') }}{% endif %}\n";
@@ -260,7 +263,7 @@ static void gx__chat_jinja_system(FILE *out, const GxChatNamed *f, const char *b
     fputs(" %}{% endif %}\n", out);
 }
 
-// Answers of a format that thinks: with their thoughts at the end, without them before.
+// Answers in a format that thinks: the last one with its thoughts, earlier ones without.
 static const char gx__chat_jinja_thoughts[] =
     "{%- set text = m['content'] %}{% set thoughts = '' %}\n"
     "{%- if m['role'] == 'assistant' and '</think>' in text %}\n"

@@ -1,20 +1,21 @@
-// chat_save.h: what the folder of a trained model says to others about conversations and where texts end, so that it
-// talks, and stops, in other programs as it was taught:
+// chat_save.h: writes what other programs need to know about conversations and about where texts end to the folder of a
+// trained model, so that it answers, and stops, there as it was trained to:
 //
-//     chat_template.jinja      the format that was trained, if conversations were
-//     config.json              bos_token_id and eos_token_id of the tokenizer, where it says null
-//     generation_config.json   eos_token_id: the tokenizer's, and the end of a turn, where that is another token
+//     chat_template.jinja      the format, if conversations were trained
+//     config.json              bos_token_id and eos_token_id of the tokenizer, where they are null
+//     generation_config.json   eos_token_id: the tokenizer's, and the end of a turn if it is another token
 //
-// What a folder says already stays: tokens are added to those that end a text. pad_token_id of config.json, which
-// changes the embedding's gradient, is the model's own matter, and stays; the tokenizer's is in generation_config.json.
+// Values that a folder already has are kept: tokens are only added to those that end a text. pad_token_id in
+// config.json belongs to the model, since it changes the embedding's gradient, and is not changed; the tokenizer's is
+// in generation_config.json.
 #ifndef GX_CHAT_SAVE_H
 #define GX_CHAT_SAVE_H
 #include "chat_find.h"
 GX_BEGIN
 
-// The folder has its other files already, those of the tokenizer among them. f NULL: no conversations were trained.
+// The folder must already have its other files, including the tokenizer's. f NULL: no conversations were trained.
 GxStatus gx_chat_save(const GxChatFormat *f, const GxTokenizer *t, const char *folder, GxError *err);
-// The template alone, unless the folder says it already; one of another text in tokenizer_config.json is taken out.
+// Saves only the template, unless the folder already has it; a different one in tokenizer_config.json is removed.
 GxStatus gx_chat_save_jinja(const char *jinja, const char *folder, GxError *err);
 
 GX_END
@@ -33,7 +34,7 @@ GxStatus gx_chat_save_jinja(const char *jinja, const char *folder, GxError *err)
 {
     char path[GX_PATH];
     GxJson *config, *said;
-    GxError ignored = GX_ZERO; // what cannot be read is no template
+    GxError ignored = GX_ZERO; // a file that cannot be read is not a template
     gx_chat_find(&said, "auto", &folder, 1, &ignored);
     const int is_said = !strcmp(gx_json_string(gx_json_get(said, "template")), jinja);
     gx_json_free(said);
@@ -63,7 +64,7 @@ static void gx__chat_ends_add(gx__ChatEnds *e, int64_t id)
     if (id >= 0 && e->n < GX__CHAT_SAVE_ENDS) e->id[e->n++] = id;
 }
 
-// eos_token_id: a number, or several.
+// eos_token_id: one number or several.
 static void gx__chat_ends_read(gx__ChatEnds *e, const GxJson *value)
 {
     if (gx_json_type(value) == GX_JSON_INT) gx__chat_ends_add(e, gx_json_int(value));
@@ -90,7 +91,8 @@ static GxStatus gx__chat_token_id(const GxTokenizer *t, const char *folder, cons
     return GX_OK;
 }
 
-// Where config.json says null, which it does of a model that was made here: *changed. *ends: what it then says.
+// Fills in what is null in config.json, as it is for a model that was made here: *changed. *ends: its tokens
+// afterwards.
 static GxStatus gx__chat_save_config(const GxTokenizer *t, const char *folder, int64_t bos, gx__ChatEnds *ends,
                                      int *changed, GxError *err)
 {
@@ -114,8 +116,8 @@ static GxStatus gx__chat_save_config(const GxTokenizer *t, const char *folder, i
     return status;
 }
 
-// What generation_config.json says goes before config.json, as in transformers. f NULL: no conversations. new_model:
-// nobody has said anything about it yet.
+// generation_config.json takes precedence over config.json, as in transformers. f NULL: no conversations. new_model:
+// the folder had no settings before.
 static GxStatus gx__chat_save_generation(const GxChatFormat *f, const GxTokenizer *t, const char *folder, int new_model,
                                          int64_t bos, const gx__ChatEnds *of_config, GxError *err)
 {

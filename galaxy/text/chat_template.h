@@ -1,12 +1,12 @@
-// chat_template.h: conversations in the format of a chat template, a program in Jinja that a model's folder brings
-// along: it is executed (template.h) with what transformers' apply_chat_template gives it.
+// chat_template.h: conversations in the format of a chat template, a Jinja program in a model's folder. It is executed
+// (template.h) with the variables that transformers' apply_chat_template passes.
 //
-// What is learned is what its {% generation %} blocks write, where it has some. Else an answer is found by rendering
-// the conversation up to it, P, as a prompt, and with it, W. It begins where P ends, or where the two part: a prompt
-// may end with what an answer need not begin with (<think>). It ends behind the token that ends a turn: that which
-// stands behind the answer's text in W, white space aside. The text itself must stand there, without its thoughts,
-// perhaps: if it cannot be found, that is an error, and so it is if W has the turns before the answer otherwise than P,
-// since the model would be taught to answer what it is not asked.
+// If the template has {% generation %} blocks, the text that they write is learned. Otherwise an answer is found by
+// rendering the conversation twice: up to the answer, as a prompt P, and including it, W. The answer begins where P
+// ends, or where the two differ, since a prompt may end with something that an answer need not begin with (<think>). It
+// ends after the token that ends a turn, which follows the answer's text in W, apart from white space. W must contain
+// that text, possibly without its thoughts; otherwise it is an error. It is also an error if W writes the turns before
+// the answer differently from P, since the model would then learn to answer a prompt that it never gets.
 #ifndef GX_CHAT_TEMPLATE_H
 #define GX_CHAT_TEMPLATE_H
 #include "chat_turn.h"
@@ -15,7 +15,7 @@
 GX_BEGIN
 
 enum { GX_CHAT_END = 200 };
-typedef struct { // only read once it is open: several threads may use it
+typedef struct { // immutable once it is open: several threads may use it
     char *text;  // the template
     char where[GX_PATH];
     GxTemplate *program;
@@ -23,20 +23,20 @@ typedef struct { // only read once it is open: several threads may use it
     int64_t now;       // for strftime_now
     const GxTokenizer *tokenizer;
     char end[GX_CHAT_END]; // the token that ends an answer; "": the template writes none
-    char *tail;            // what it writes behind the text of a last answer, that token included
+    char *tail;            // what it writes after the text of a last answer, including that token
 } GxChatTemplate;
 
-// The template is called `where`. variables: an object with the names of special tokens. now: of strftime_now.
-// The tokenizer lives as long. After an error nothing is open.
+// where: the template's name in messages. variables: an object with the names of special tokens. now: the time for
+// strftime_now. The tokenizer must outlive c. After an error nothing is open.
 GxStatus gx_chat_template_open(GxChatTemplate *c, const char *text, const char *where, const GxJson *variables,
                                int64_t now, const GxTokenizer *tokenizer, GxError *err);
-void gx_chat_template_close(GxChatTemplate *c); // also of one that is all zero
+void gx_chat_template_close(GxChatTemplate *c); // accepts a struct of zeros
 
-// thinks -1: as the template has it where nobody asks; else enable_thinking, if it reads that.
+// thinks -1: the template's default; otherwise enable_thinking, if the template reads it.
 GxStatus gx_chat_template_text(const GxChatTemplate *c, const GxChatTurn *turn, int n, int thinks, char **text,
                                GxError *err);
-// only_last: the spans of the last answer alone. Else *rewrites 1: an answer, or what is before it, stands otherwise
-// once others follow, so that there is no text in which all are learned; then x is empty.
+// only_last: only the spans of the last answer. Otherwise *rewrites 1, with x empty: an answer, or the text before it,
+// is written differently once other turns follow, so no single text contains all answers as they are learned.
 GxStatus gx_chat_template_training_text(const GxChatTemplate *c, const GxChatTurn *turn, int n, int only_last,
                                         GxChatText *x, int *rewrites, GxError *err);
 
@@ -94,8 +94,8 @@ GxStatus gx_chat_template_text(const GxChatTemplate *c, const GxChatTurn *turn, 
 
 // ---- where an answer ends ------------------------------------------------------------------------------------------
 
-// Bytes of the token at the beginning of text[n]: one that the tokenizer adds, or one of the template's variables
-// (eos_token), the longest of them. 0: there is none.
+// The bytes of the longest token that text[n] begins with: one of the tokenizer's added tokens or of the template's
+// variables (eos_token). 0: none.
 static int64_t gx__chat_template_token(const GxChatTemplate *c, const char *text, int64_t n)
 {
     int64_t longest = gx_tokenizer_added(c->tokenizer, text, n);
@@ -107,7 +107,8 @@ static int64_t gx__chat_template_token(const GxChatTemplate *c, const char *text
     return longest;
 }
 
-// What ends an answer, if it stands in text, behind white space. *before: of that; returns its bytes, 0: nothing does.
+// The token that ends an answer, if text begins with it after white space. *before: the bytes of the white space.
+// Returns the token's bytes; 0: none.
 static int64_t gx__chat_template_end(const GxChatTemplate *c, const char *text, int64_t *before)
 {
     const int64_t usual = (int64_t)strlen(c->end);
@@ -118,7 +119,7 @@ static int64_t gx__chat_template_end(const GxChatTemplate *c, const char *text, 
     return token ? token : (int64_t)strcspn(text, " \t\r\n");
 }
 
-// Renders a conversation with an answer that no template has, and looks at what follows it.
+// Renders a conversation with an answer that cannot occur in a template, and examines what follows it.
 static GxStatus gx__chat_template_probe(GxChatTemplate *c, const GxChatTurn *turn, int n, GxError *err)
 {
     GxTemplateText x;
@@ -136,7 +137,7 @@ static GxStatus gx__chat_template_probe(GxChatTemplate *c, const GxChatTurn *tur
                    at ? "it writes after an answer is not a token" : "the assistant says is not in what it writes");
 }
 
-// Without a system's turn, or if the template refuses that, or leaves the answer out, with one.
+// Tries it without a system turn, and, if the template refuses that or leaves the answer out, with one.
 static GxStatus gx__chat_template_find_end(GxChatTemplate *c, GxError *err)
 {
     const GxChatTurn turn[] = {{GX_CHAT_SYSTEM, "s"}, {GX_CHAT_USER, "a"}, {GX_CHAT_ASSISTANT, "galaxysanswer"}};
@@ -149,7 +150,7 @@ static GxStatus gx__chat_template_find_end(GxChatTemplate *c, GxError *err)
 
 // ---- where it begins -----------------------------------------------------------------------------------------------
 
-// text[end] ends with what is said, white space at both ends aside. *begin: where that is.
+// 1: text[end] ends with `said`, ignoring white space at both ends. *begin: where it begins.
 static int gx__chat_template_ends_with(const char *text, int64_t end, const char *said, int64_t *begin)
 {
     int64_t n = (int64_t)strlen(said);
@@ -160,8 +161,8 @@ static int gx__chat_template_ends_with(const char *text, int64_t end, const char
     return *begin >= 0 && !memcmp(text + *begin, said, (size_t)n);
 }
 
-// Where an answer's text, or what follows its thoughts, stands in w, the text of a conversation that ends with it:
-// *from to *to, at `least` or behind it. What is behind it is the usual tail, or else begins with a token.
+// Finds an answer's text, or what follows its thoughts, in w, the text of a conversation that ends with the answer:
+// from *from to *to, not before `least`. It must be followed by the usual tail, or at least by a token.
 static int gx__chat_template_find(const GxChatTemplate *c, const GxTemplateText *w, const char *said, int64_t least,
                                   int64_t *from, int64_t *to)
 {
@@ -177,8 +178,8 @@ static int gx__chat_template_find(const GxChatTemplate *c, const GxTemplateText 
     return 0;
 }
 
-// Where the last answer begins in w: at *begin if its text does not begin before that, and nowhere before *turns, where
-// those before it end.
+// Where the last answer begins in w: at *begin unless its text begins earlier, but not before *turns, where the turns
+// before it end.
 static GxStatus gx__chat_template_begin(const GxChatTemplate *c, const GxChatTurn *turn, int n, const GxTemplateText *w,
                                         int64_t *begin, int64_t *turns, GxError *err)
 {
@@ -186,7 +187,7 @@ static GxStatus gx__chat_template_begin(const GxChatTemplate *c, const GxChatTur
     GX_TRY(gx__chat_template_render(c, turn, n - 1, 1, -1, &p, err));
     *turns = *begin = gx_chat_common(p.text, w->text);
     GxStatus status = GX_OK;
-    if (*begin < p.bytes) { // then they may differ in what invites to answer, but in nothing before that
+    if (*begin < p.bytes) { // then they may differ in the generation prompt, but in nothing before it
         status = gx__chat_template_render(c, turn, n - 1, 0, -1, &b, err);
         if (status == GX_OK) *turns = gx_chat_common(p.text, b.text);
         gx_template_text_free(&b);
@@ -211,7 +212,8 @@ static GxStatus gx__chat_template_add(GxChatText *x, const GxChatSpan *s, GxErro
     return GX_OK;
 }
 
-static GxChatSpan gx__chat_template_span(int64_t begin, int64_t end, int64_t end_bytes, int n) // of the last of n turns
+// the span of the last of n turns
+static GxChatSpan gx__chat_template_span(int64_t begin, int64_t end, int64_t end_bytes, int n)
 {
     GxChatSpan s;
     s.begin = begin, s.end = end, s.end_bytes = end_bytes, s.answer = n / 2 - 1;
@@ -234,7 +236,7 @@ static GxStatus gx__chat_template_find_answer(const GxChatTemplate *c, const GxC
     return gx__chat_template_add(x, &s, err);
 }
 
-// The last answer's {% generation %} blocks: those that the turns before it do not have; perhaps none.
+// The {% generation %} blocks of the last answer: those that the turns before it do not have; there may be none.
 static GxStatus gx__chat_template_take_blocks(const GxChatTemplate *c, const GxChatTurn *turn, int n,
                                               const GxTemplateText *w, GxChatText *x, GxError *err)
 {
@@ -250,7 +252,7 @@ static GxStatus gx__chat_template_take_blocks(const GxChatTemplate *c, const GxC
     return status;
 }
 
-// The first n turns, and the spans of the last answer in them.
+// Renders the first n turns, and finds the spans of their last answer.
 static GxStatus gx__chat_template_answer(const GxChatTemplate *c, const GxChatTurn *turn, int n, GxTemplateText *w,
                                          GxChatText *x, GxError *err)
 {
@@ -264,7 +266,7 @@ static GxStatus gx__chat_template_answer(const GxChatTemplate *c, const GxChatTu
     return status;
 }
 
-// Whether a span of a part of the conversation is also one of the whole.
+// 1: a span of a part of the conversation is also a span of the whole.
 static int gx__chat_template_is_generated(const GxTemplateText *whole, const GxChatSpan *s)
 {
     for (int i = 0; i < whole->generations; i++)
@@ -272,8 +274,8 @@ static int gx__chat_template_is_generated(const GxTemplateText *whole, const GxC
     return 0;
 }
 
-// Adds the spans of an earlier answer, the last of the first n turns, to x, if the whole text has it as it is.
-// *unmarked: one more, if no {% generation %} block is of it.
+// Adds the spans of an earlier answer, the last of the first n turns, to x, if the whole text contains it unchanged.
+// *unmarked is increased if no {% generation %} block belongs to it.
 static GxStatus gx__chat_template_add_earlier(const GxChatTemplate *c, const GxChatTurn *turn, int n,
                                               const GxTemplateText *whole, GxChatText *x, int *rewrites, int *unmarked,
                                               GxError *err)
@@ -294,7 +296,7 @@ static GxStatus gx__chat_template_add_earlier(const GxChatTemplate *c, const GxC
     return status;
 }
 
-// Of so many answers some, or all, have no {% generation %} block that writes a byte.
+// The error if some answers, or all, have no {% generation %} block that writes anything.
 static GxStatus gx__chat_template_fail_unmarked(const GxChatTemplate *c, int unmarked, int answers, int only_last,
                                                 GxError *err)
 {
@@ -340,7 +342,7 @@ static GxStatus gx__chat_template_open(GxChatTemplate *c, const char *text, cons
 {
     c->text = strdup(text), c->variables = gx_json_copy(variables);
     if (!c->text || !c->variables) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the template %s", c->where);
-    GX_TRY(gx_json_set(c->variables, "tools", gx_json_new_null(), err)); // transformers names both, always
+    GX_TRY(gx_json_set(c->variables, "tools", gx_json_new_null(), err)); // transformers always defines both
     GX_TRY(gx_json_set(c->variables, "documents", gx_json_new_null(), err));
     GX_TRY(gx_template_parse(&c->program, text, (int64_t)strlen(text), c->where, err));
     return gx__chat_template_find_end(c, err);

@@ -1,4 +1,4 @@
-// chat_turn.h: what a conversation is made of, and the text that a format (chat.h) makes of it.
+// chat_turn.h: the turns of a conversation, and the text that a format (chat.h) makes of them.
 #ifndef GX_CHAT_TURN_H
 #define GX_CHAT_TURN_H
 #include "../io/files.h"
@@ -13,26 +13,25 @@ typedef struct {
 
 typedef struct { // bytes of a text
     int64_t begin, end;
-    int64_t end_bytes; // the last of them, which are the token that ends an answer; 0: it is not known which
-    int answer;        // which it is of: the first is 0
+    int64_t end_bytes; // how many of them, at the end, are the token that ends an answer; 0: unknown
+    int answer;        // the number of the answer, from 0 on
 } GxChatSpan;
 
 typedef struct { // a conversation as text
     char *text;
     int64_t bytes;
-    GxChatSpan *span; // [spans] what of it is learned
+    GxChatSpan *span; // [spans] the parts that are learned
     int spans;
 } GxChatText;
-void gx_chat_text_free(GxChatText *x); // also of one that is all zero
+void gx_chat_text_free(GxChatText *x); // accepts a struct of zeros
 
-// A conversation is a turn of the system's, or none, then turns of the user's and the assistant's in turn, the last one
-// of `last`.
+// A conversation may begin with a system turn; then user and assistant alternate, and the last turn is that of `last`.
 GxStatus gx_chat_turns_check(const GxChatTurn *turn, int n, GxChatRole last, GxError *err);
 
-// How many bytes of white space text[n] has at its beginning, and at its end: what Python's str.strip() takes away.
+// The bytes of white space at the beginning of text[n], and at its end: what Python's str.strip() removes.
 int64_t gx_chat_space_before(const char *text, int64_t n);
 int64_t gx_chat_space_behind(const char *text, int64_t n);
-int64_t gx_chat_common(const char *a, const char *b);  // bytes, of whole characters, with which both texts begin
+int64_t gx_chat_common(const char *a, const char *b);  // the bytes of the whole characters that both texts begin with
 const char *gx_chat_behind_thoughts(const char *said); // what follows the last </think> of an answer; NULL: it has none
 
 GX_END
@@ -63,7 +62,7 @@ GxStatus gx_chat_turns_check(const GxChatTurn *turn, int n, GxChatRole last, GxE
     return GX_OK;
 }
 
-// Bytes of the white space at the beginning (at_end 0) or the end of text[n]: one character of it, or 0.
+// The bytes of one white-space character at the beginning (at_end 0) or the end of text[n]; 0: there is none.
 static int64_t gx__chat_space(const char *text, int64_t n, int at_end)
 {
     uint32_t c;

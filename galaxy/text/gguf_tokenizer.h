@@ -1,4 +1,4 @@
-// gguf_tokenizer.h: a tokenizer as the keys of a GGUF file (tokenizer.ggml.…), from Hugging Face's files and back.
+// gguf_tokenizer.h: converts tokenizers between Hugging Face's files and the keys of a GGUF file (tokenizer.ggml.…).
 //
 //     GxTokenizerKeys k = GX_ZERO;
 //     GX_TRY(gx_tokenizer_keys_from_folder(&k, "SmolLM2-135M", rows_of_the_embedding, -1, log, err));
@@ -8,20 +8,20 @@
 //     GX_TRY(gx_tokenizer_keys_to_folder(&k, "a_folder", 2048, err));      // tokenizer.json, tokenizer_config.json, …
 //     gx_tokenizer_keys_close(&k);
 //
-// Two kinds can be said there, and what cannot is refused by name:
-//     gpt2     byte-level BPE: pieces and merges. What a word is has a name, `pre`, of which these are known: gpt-2,
-//              smollm, llama-bpe, qwen2.
-//     llama    BPE with bytes for unknown characters, as SentencePiece trains it: pieces with scores, and no merges:
-//              the pair whose piece has the highest score is merged first, however a piece is put together. So the
-//              merges of a tokenizer.json must be all pairs that make a piece, piece by piece; from scores they are
-//              made as transformers makes them.
-// Bytes as tokens (byte_tokens.h) are a gpt2 without merges, whose words do not matter; llama.cpp takes token 11 there,
-// the vertical tab, as the end of a text, since every such tokenizer has one. A folder without a tokenizer becomes a
-// file without one ("none").
+// GGUF can express two kinds; anything else is refused by name:
+//     gpt2     byte-level BPE: pieces and merges. The way text is split into words has a name, `pre`; supported:
+//              gpt-2, smollm, llama-bpe, qwen2.
+//     llama    BPE with bytes for unknown characters, as trained by SentencePiece: pieces with scores, and no merges:
+//              the pair whose joined piece has the highest score is merged first, whatever its two parts are. So the
+//              merges of a tokenizer.json must be all pairs that form a piece, piece by piece. In the other direction
+//              merges are made from scores as transformers makes them.
+// Bytes as tokens (byte_tokens.h) are written as gpt2 without merges, for which words do not matter. llama.cpp assumes
+// that every such tokenizer has an end-of-text token, and takes 11 for it, the vertical tab. A folder without a
+// tokenizer becomes a file without one ("none").
 //
-// There is a token for each row of the embedding; rows without one get [PAD7], unused, which a folder does not get. Of
-// tokens that are found in texts a file says the text and whether it is special; those that take spaces along (lstrip,
-// rstrip) are refused. A text's ▁ stands before it and behind each such token (add_space_prefix), as in LLaMA-2's file.
+// The file has a token for each row of the embedding; rows without one get [PAD7], of type unused, which is not written
+// back to a folder. For added tokens a file has their text and whether they are special; those with lstrip or rstrip
+// are refused. ▁ is put before a text and after each added token (add_space_prefix), as in LLaMA-2's file.
 #ifndef GX_GGUF_TOKENIZER_H
 #define GX_GGUF_TOKENIZER_H
 #include "chat_find.h"
@@ -40,7 +40,7 @@ typedef enum {
 } GxTokenType;
 
 typedef struct {
-    const char *model; // gpt2, llama, none; NULL: nothing is there
+    const char *model; // gpt2, llama, none; NULL: not set
     const char *pre;   // of gpt2
     char **token;      // [n]
     int32_t *type;     // [n] GX_TOKEN_TYPE_…
@@ -49,21 +49,22 @@ typedef struct {
     char **merge; // [merges] of gpt2: "a b"
     int64_t merges;
     int32_t bos, eos, unk, pad; // -1: there is none
-    int32_t eot, eom;           // of a GGUF file: the end of a turn, of a message, where text ends, too; -1: none
+    // read from a GGUF file: the end of a turn and of a message, which also end a text; -1: none
+    int32_t eot, eom;
     int add_bos, add_eos, add_space_prefix;
     char *chat_template; // NULL: none
-    GxError no_template; // why, where a folder has one that is not understood
-    int64_t filled;      // tokens that stand for rows without one
+    GxError no_template; // why the template of a folder is not supported
+    int64_t filled;      // tokens that were made for rows without one
 } GxTokenizerKeys;
 
-// rows: of the embedding; pad: the padding's id where the tokenizer's files name none, -1: none. log: hears what they
-// ask for and is not read (tokenizer_keys.h)
+// rows: of the embedding. pad: the id of the padding if the tokenizer's files name none; -1: none. log: gets warnings
+// about keys that are not read (tokenizer_keys.h).
 GxStatus gx_tokenizer_keys_from_folder(GxTokenizerKeys *k, const char *folder, int64_t rows, int64_t pad,
                                        const GxLogger *log, GxError *err);
 GxStatus gx_tokenizer_keys_write(const GxTokenizerKeys *k, GxGgufWriter *w, GxError *err);
 GxStatus gx_tokenizer_keys_from_gguf(GxTokenizerKeys *k, const GxGguf *g, int64_t rows, GxError *err);
 GxStatus gx_tokenizer_keys_to_folder(const GxTokenizerKeys *k, const char *folder, int64_t max_length, GxError *err);
-void gx_tokenizer_keys_say(const GxTokenizerKeys *k, char out[GX_GGUF_TOKENIZER_SAID]); // what it is, for people
+void gx_tokenizer_keys_say(const GxTokenizerKeys *k, char out[GX_GGUF_TOKENIZER_SAID]); // a description for people
 void gx_tokenizer_keys_close(GxTokenizerKeys *k);
 
 GX_END
@@ -75,7 +76,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-// ---- words that are known ------------------------------------------------------------------------------------------
+// ---- known ways to split words -------------------------------------------------------------------------------------
 
 typedef struct {
     const char *name;  // tokenizer.ggml.pre
@@ -170,7 +171,7 @@ typedef struct {
     GxError *err;
 } gx__KeysFrom;
 
-// "[PAD7]", where no token is
+// Adds "[PAD7]" for an id without a token.
 static GxStatus gx__keys_fill(gx__KeysFrom *x, int64_t id)
 {
     char name[32];
@@ -209,7 +210,8 @@ static GxStatus gx__keys_take_tokens(gx__KeysFrom *x)
     return GX_OK;
 }
 
-// The id of a token that tokenizer_config.json names, or config.json numbers (of a list the first); -1: neither.
+// The id of a token that tokenizer_config.json names, or whose id (in a list, the first) is in config.json; -1:
+// neither.
 static int32_t gx__keys_role(const gx__KeysFrom *x, const char *name, const char *number)
 {
     const GxJson *id = gx_json_get(x->model_config, number);
@@ -222,7 +224,7 @@ static int32_t gx__keys_role(const gx__KeysFrom *x, const char *name, const char
                : -1;
 }
 
-// What stands before and behind a text.
+// The tokens before and after a text.
 static GxStatus gx__keys_take_frame(gx__KeysFrom *x)
 {
     const GxTokenFrame *f = &x->t.frame[0];
@@ -293,7 +295,7 @@ static int gx__keys_is_step(const GxWordSteps *s, int i, GxWordStepKind kind, co
     return i < s->n && s->step[i].kind == kind && !strcmp(s->step[i].text, text);
 }
 
-// ▁ for spaces and before the text: by the normalizer, or by the pre-tokenizer.
+// ▁ for spaces and before the text, set by the normalizer or the pre-tokenizer.
 static GxStatus gx__keys_take_spaces(gx__KeysFrom *x)
 {
     static const char space[] = "\xE2\x96\x81";
@@ -314,8 +316,8 @@ static GxStatus gx__keys_take_spaces(gx__KeysFrom *x)
                    x->folder);
 }
 
-// The next place behind *cut where the piece falls into two pieces; 0: there is none. hash: of piece[*cut], at first
-// GX_HASH_START.
+// Moves *cut to the next place that divides the piece into two pieces; 0: there is none. hash: of piece[*cut],
+// initially GX_HASH_START.
 static int gx__keys_next_cut(const GxPieces *p, const char *piece, int64_t bytes, int64_t *cut, uint64_t *hash)
 {
     while (*cut + 1 < bytes) {
@@ -327,7 +329,7 @@ static int gx__keys_next_cut(const GxPieces *p, const char *piece, int64_t bytes
     return 0;
 }
 
-// In how many ways a piece is made of two.
+// The number of ways to divide a piece into two pieces.
 static int32_t gx__keys_splits(const GxPieces *p, const char *piece)
 {
     uint64_t hash = GX_HASH_START;
@@ -337,7 +339,7 @@ static int32_t gx__keys_splits(const GxPieces *p, const char *piece)
     return ways;
 }
 
-// All ways are looked at: their number grows with the square of the length.
+// Limits the length of pieces: all divisions are tried, which takes time quadratic in the length.
 static GxStatus gx__keys_check_length_of(const char *piece, const char *where, GxError *err)
 {
     if (strlen(piece) <= GX__KEYS_LONGEST) return GX_OK;
@@ -345,7 +347,7 @@ static GxStatus gx__keys_check_length_of(const char *piece, const char *where, G
                    where, (long)strlen(piece), GX__KEYS_LONGEST);
 }
 
-// rank[id]: the place of the merges that make it among all pieces; ways[id]: how many they are.
+// rank[id]: the place, among all pieces, of the merges that form this one; ways[id]: the number of these merges.
 static GxStatus gx__keys_rank(gx__KeysFrom *x, const GxJson *merges, int32_t *rank, int32_t *ways, int32_t *pieces)
 {
     const GxPieces *p = &x->v->model.p;
@@ -354,7 +356,7 @@ static GxStatus gx__keys_rank(gx__KeysFrom *x, const GxJson *merges, int32_t *ra
         char *text = NULL;
         int64_t left;
         GX_TRY(gx__keys_merge_text(gx_json_at(merges, i), &text, &left, x->err));
-        memmove(text + left, text + left + 1, strlen(text + left)); // without the space
+        memmove(text + left, text + left + 1, strlen(text + left)); // removes the space
         const int32_t id = gx_pieces_find(p, text, (int64_t)strlen(text));
         if (id != last && ways[id])
             GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
@@ -369,7 +371,7 @@ static GxStatus gx__keys_rank(gx__KeysFrom *x, const GxJson *merges, int32_t *ra
     return GX_OK;
 }
 
-// Pieces that merges make: 0, -1, -2, … in the order of the merges; the others behind them.
+// Scores: 0, -1, -2, … for the pieces that merges form, in the order of the merges; lower ones for the others.
 static GxStatus gx__keys_take_scores(gx__KeysFrom *x, const int32_t *rank, const int32_t *ways, int32_t pieces)
 {
     GxTokenizerKeys *k = x->k;
@@ -523,7 +525,7 @@ static GxStatus gx__keys_check_length(const GxGguf *g, const GxGgufKey *k, int64
                    g->path, g->text + k->name.at, (long)k->count, (long)rows);
 }
 
-// Equal texts would be one token.
+// Refuses equal texts, which would become one token.
 static GxStatus gx__keys_check_twice(const GxTokenizerKeys *k, const char *path, GxError *err)
 {
     GxPieces p = GX_ZERO;
@@ -638,13 +640,14 @@ static int gx__keys_is_bytes(const GxTokenizerKeys *k)
     return same;
 }
 
-typedef struct { // two pieces that make one
+typedef struct { // two pieces that form one
     float score;
     int32_t id, left, right; // id: the piece; left, right: characters of the two
     int64_t cut;             // bytes of the left one
 } gx__KeysPair;
 
-// As transformers sorts them: by score, of equal ones the longer left piece, then the longer right one, falling.
+// The order in which transformers sorts them: descending by score, then by the length of the left piece, then of the
+// right one.
 static int gx__keys_by_score(const void *a, const void *b)
 {
     const gx__KeysPair *x = (const gx__KeysPair *)a, *y = (const gx__KeysPair *)b;
@@ -756,7 +759,7 @@ static GxStatus gx__keys_put_added(const GxTokenizerKeys *k, GxJson *root, GxErr
     return gx_error_code(err);
 }
 
-// A component as JSON text: %s is put into it.
+// Parses a component from JSON text, in which %s is replaced.
 static GxJson *gx__keys_json(const char *text, GxError *err)
 {
     GxJson *out = NULL;
@@ -820,7 +823,7 @@ static void gx__keys_put_frame(const GxTokenizerKeys *k, GxJson *root, GxError *
     GxJson *out =
                gx__keys_json("{\"type\":\"TemplateProcessing\",\"single\":[],\"pair\":[],\"special_tokens\":{}}", err),
            *tokens = gx_json_get(out, "special_tokens");
-    for (int text = 0; text < 3; text++) { // the single one; both of a pair
+    for (int text = 0; text < 3; text++) { // a single text; the two of a pair
         GxJson *list = gx_json_get(out, text ? "pair" : "single");
         const int type = text == 2;
         if (ids[0] >= 0) gx__keys_put_part(list, "SpecialToken", k->token[ids[0]], type, err);
@@ -887,7 +890,7 @@ GxStatus gx_tokenizer_keys_to_folder(const GxTokenizerKeys *k, const char *folde
         status = gx_path_join(path[1], folder, "chat_template.jinja", err);
         if (status == GX_OK) status = gx_file_write(path[1], k->chat_template, (int64_t)strlen(k->chat_template), err);
     }
-    if (status == GX_OK) status = gx_tokenizer_open(&t, folder, err); // what is wrong with it is found now
+    if (status == GX_OK) status = gx_tokenizer_open(&t, folder, err); // finds errors in it now
     if (status == GX_OK) gx_tokenizer_close(&t);
     return status;
 }

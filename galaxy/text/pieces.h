@@ -1,5 +1,5 @@
-// pieces.h: the pieces of a vocabulary: from an id to its text, and from a text to its id. What kinds of tokenizers
-// share that have a vocabulary (wordpiece.h, bpe.h).
+// pieces.h: the pieces of a vocabulary: from an id to its text, and from a text to its id. Shared by all kinds of
+// tokenizers that have a vocabulary (wordpiece.h, bpe.h, unigram.h).
 //
 //     GxPieces p = GX_ZERO;
 //     GX_TRY(gx_pieces_add(&p, 7, "the", 3, GX_PIECE_MODEL, err));      // ids in any order, with gaps if need be
@@ -11,37 +11,38 @@
 #include "../io/json.h"
 GX_BEGIN
 
-// MODEL: of the vocabulary, not added to it. NORMALIZED: an added token that is.
+// MODEL: in the model's vocabulary, not added to it. NORMALIZED: an added token that is matched in normalised text.
 enum { GX_PIECE_SPECIAL = 1, GX_PIECE_CONTINUES = 2, GX_PIECE_MODEL = 4, GX_PIECE_NORMALIZED = 8 };
 typedef struct {
-    char *text; // all pieces, each with a 0 behind it; one may have U+0000 in it
+    char *text; // all pieces, each with a terminating 0; a piece may contain U+0000
     int64_t bytes, capacity;
-    int64_t *at;          // [size] where each is in text; -1: no piece has this id
+    int64_t *at;          // [size] the position of each in text; -1: no piece has this id
     int32_t *length;      // [size] its bytes
     unsigned char *flags; // [size] GX_PIECE_...
-    int32_t size, room;   // room: of these three
+    int32_t size, room;   // room: the capacity of these three
     int32_t *slot;        // [slots] a hash table of the model's pieces: id + 1; 0: free
     int64_t slots;        // a power of two
     int64_t longest;      // of the model's pieces, bytes
 } GxPieces;
 
 GxStatus gx_pieces_add(GxPieces *p, int32_t id, const char *piece, int64_t bytes, unsigned flags, GxError *err);
-// As it stands in a document that was read with GX_JSON_NULS (json.h); root: the document's.
+// Adds a piece that is spelled as in a document that was read with GX_JSON_NULS (json.h). root: the document's root.
 GxStatus gx_pieces_add_said(GxPieces *p, int32_t id, const GxJson *root, const char *said, unsigned flags,
                             GxError *err);
 GxStatus gx_pieces_index(GxPieces *p, GxError *err);             // makes the table
-GxStatus gx_pieces_enter(GxPieces *p, int32_t id, GxError *err); // one more into the table, just added
+GxStatus gx_pieces_enter(GxPieces *p, int32_t id, GxError *err); // inserts a piece that was just added into the table
 void gx_pieces_close(GxPieces *p);
-// What tells two vocabularies apart, in words; if nothing does, `otherwise`.
+// Describes how two vocabularies differ; if they do not, `otherwise`.
 void gx_pieces_difference(const GxPieces *here, const GxPieces *there, const char *otherwise, char *out, int room);
 
 const char *gx_pieces_text(const GxPieces *p, int32_t id);                        // NULL: no piece has this id
 int64_t gx_pieces_bytes(const GxPieces *p, int32_t id);                           // of it
-int gx_pieces_is(const GxPieces *p, int32_t id, const char *text, int64_t bytes); // this is it
-// *said: it as JSON has it, with GX_JSON_NUL for U+0000; its text itself, or *made, which you free.
+int gx_pieces_is(const GxPieces *p, int32_t id, const char *text, int64_t bytes); // 1: the piece is this text
+// *said: the piece as spelled in JSON, with GX_JSON_NUL for U+0000: its text itself, or *made, which the caller frees.
 GxStatus gx_pieces_say(const GxPieces *p, int32_t id, const char **said, char **made, GxError *err);
-int32_t gx_pieces_find(const GxPieces *p, const char *piece, int64_t bytes); // of the model's pieces; -1: none
-int32_t gx_pieces_at_hash(const GxPieces *p, uint64_t hash, const char *piece, int64_t bytes); // its gx_hash is known
+int32_t gx_pieces_find(const GxPieces *p, const char *piece, int64_t bytes); // a piece of the model; -1: none
+// the same if its gx_hash is known
+int32_t gx_pieces_at_hash(const GxPieces *p, uint64_t hash, const char *piece, int64_t bytes);
 
 GX_END
 #endif
@@ -97,7 +98,7 @@ GxStatus gx_pieces_add_said(GxPieces *p, int32_t id, const GxJson *root, const c
     return GX_OK;
 }
 
-// Where a piece is in the table, or would be.
+// The place in the table where a piece is, or would be inserted.
 static int64_t gx__pieces_slot(const GxPieces *p, uint64_t hash, const char *piece, int64_t bytes)
 {
     int64_t s = (int64_t)((hash ^ hash >> 32) & (uint64_t)(p->slots - 1));
@@ -107,7 +108,7 @@ static int64_t gx__pieces_slot(const GxPieces *p, uint64_t hash, const char *pie
     return s;
 }
 
-// Into the table; of two equal ones, the last counts.
+// Inserts a piece into the table. Of two equal pieces the last one counts.
 static void gx__pieces_put(GxPieces *p, int32_t id)
 {
     const char *piece = p->text + p->at[id];

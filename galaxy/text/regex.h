@@ -1,18 +1,18 @@
-// regex.h: the regular expressions with which tokenizers cut text into words. The only file that knows the library for
-// them (PCRE2, under GX_WITH_PCRE2); without it gx_regex_open is an error that says so.
+// regex.h: the regular expressions by which tokenizers split text into words. The only file that uses the library for
+// them (PCRE2, under GX_WITH_PCRE2); without it gx_regex_open fails with an error that says so.
 //
-// A pattern is written for Oniguruma, as tokenizer.json has it (Ruby's syntax), and finds what it finds there: what the
-// two libraries understand differently is translated or refused by name. What may be used: characters, \r \n \t and
-// escaped signs, . ^ $ (of lines), \s \S, \p{L} \P{L} (and M, N, P, S, Lu, Ll, Lt, Lm, Lo), classes [a-z\s] and [^…],
-// groups (…), (?:…), (?i:…) without classes, (?=…), (?!…), |, and the quantifiers ? * + {2} {2,} {2,3} (lazy and
-// possessive ones, too, but not of braces). White space and the classes \p{…} are spelled out, from the tables of
-// unicode.h: versions of PCRE2 follow different versions of Unicode, and have U+180E among white space.
+// Patterns are written for Oniguruma, as in tokenizer.json (Ruby's syntax), and match the same text as there: what the
+// two libraries interpret differently is translated or refused by name. Supported are characters, \r \n \t and escaped
+// signs, . ^ $ (of lines), \s \S, \p{L} \P{L} (and M, N, P, S, Lu, Ll, Lt, Lm, Lo), classes [a-z\s] and [^…], groups
+// (…), (?:…), (?i:…) without classes, (?=…), (?!…), |, and the quantifiers ? * + {2} {2,} {2,3} (lazy and
+// possessive ones, too, but not of braces). White space and the classes \p{…} are spelled out from the tables of
+// unicode.h, since versions of PCRE2 follow different versions of Unicode, and count U+180E as white space.
 //
 //     GxRegex *words;
 //     GX_TRY(gx_regex_open(&words, " ?\\p{L}+|\\s+", "tokenizer.json", err));
 //     GxRegexRoom room = GX_ZERO;                                       // one for each thread
 //     int64_t start, end;
-//     GX_TRY(gx_regex_find(words, &room, text, bytes, 0, &start, &end, err));    // start < 0: it is not there
+//     GX_TRY(gx_regex_find(words, &room, text, bytes, 0, &start, &end, err));    // start < 0: no match
 //     gx_regex_room_close(&room);
 //     gx_regex_close(words);
 #ifndef GX_REGEX_H
@@ -20,12 +20,13 @@
 #include "unicode.h"
 GX_BEGIN
 
-typedef struct GxRegex GxRegex; // only read once it is open
+typedef struct GxRegex GxRegex; // immutable once it is open
 typedef struct {
     void *match, *stack, *context;
 } GxRegexRoom;
 
-// A pattern that can match nothing at all is refused: it cuts nothing off. `where` names the file in messages.
+// A pattern that can match the empty text is refused, since such a match does not advance. `where` names the file in
+// messages.
 GxStatus gx_regex_open(GxRegex **r, const char *pattern, const char *where, GxError *err);
 void gx_regex_close(GxRegex *r);
 // The leftmost match in text[n] from the byte `from` on; text is UTF-8, which is not checked.
@@ -52,10 +53,10 @@ int gx_regex_is_built(void) { return 1; }
 
 enum { GX__REGEX_DEPTH = 32 };
 typedef struct {
-    const char *pattern, *where, *at; // at: what comes next
+    const char *pattern, *where, *at; // at: the next character
     char *out;
     int64_t n, capacity;
-    int in_class, depth, caseless; // caseless: the depth of the (?i: that it is in; 0: none
+    int in_class, depth, caseless; // caseless: the depth of the enclosing (?i:; 0: none
     GxError *err;
 } gx__Regex;
 
@@ -101,7 +102,7 @@ static GxStatus gx__regex_put_range(gx__Regex *x, uint32_t first, uint32_t last)
     return gx__regex_put(x, text, n);
 }
 
-// name: "s" or that of a class. Inside of a class its ranges, or those between them.
+// name: "s" or a class. Inside brackets it writes the ranges of the class, or, with is_not, those between them.
 static GxStatus gx__regex_put_class(gx__Regex *x, const char *name, int is_not, const char *from, int64_t n)
 {
     uint32_t next = 0, first, last;
@@ -200,7 +201,7 @@ static GxStatus gx__regex_next(gx__Regex *x)
 
 static pcre2_code *gx__regex_code(const GxRegex *r) { return (pcre2_code *)(void *)(uintptr_t)r; }
 
-// `#` and spaces are themselves; ^ and $ are a line's, which ends with \n alone, as in Ruby.
+// As in Ruby, `#` and spaces are literal, and ^ and $ match at lines, which end with \n only.
 static GxStatus gx__regex_compile(gx__Regex *x, GxRegex **r)
 {
     int code = 0;
@@ -224,7 +225,7 @@ static GxStatus gx__regex_compile(gx__Regex *x, GxRegex **r)
         return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
                        "%s: the regular expression \"%.200s\" can match the empty text, which is not supported",
                        x->where, x->pattern);
-    pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); // where it cannot, it is slower
+    pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); // if this fails, matching is only slower
     return GX_OK;
 }
 
@@ -243,7 +244,7 @@ GxStatus gx_regex_open(GxRegex **r, const char *pattern, const char *where, GxEr
 
 void gx_regex_close(GxRegex *r) { pcre2_code_free(gx__regex_code(r)); }
 
-// The first matches have room on the machine's stack; a long one takes more.
+// Short matches use the machine's stack; long ones get a larger one.
 static int gx__regex_more_room(GxRegexRoom *room)
 {
     if (room->stack) return 0;

@@ -1,10 +1,10 @@
-// sentence_modules.h: the files by which sentence-transformers says how texts become vectors, read and written:
+// sentence_modules.h: reads and writes the files in which sentence-transformers describes how texts become vectors:
 //
 //     modules.json                        Transformer, Pooling, Dense (or several, or none), perhaps Normalize
-//     1_Pooling/config.json               the mean of a text's tokens, or the vector of its first
+//     1_Pooling/config.json               the mean of a text's tokens, or the vector of the first one
 //     2_Dense/config.json                 y = f(x W^T + b), f: torch.nn.Identity or Tanh; W and b: model.safetensors
-//     sentence_bert_config.json           max_seq_length: where a text is cut; also by its old names, which are written
-//                                         no more: sentence_roberta_config.json and the like
+//     sentence_bert_config.json           max_seq_length: where a text is truncated; old names of the file are read,
+//                                         but not written: sentence_roberta_config.json and the like
 //     config_sentence_transformers.json   prompts, default_prompt_name, similarity_fn_name
 //
 //     GxSentenceModules m;
@@ -12,8 +12,8 @@
 //     …
 //     gx_sentence_modules_close(&m);
 //
-// Another module, another order, or a setting that would give other vectors and is not built is refused by its name. A
-// key that is not known here is told in m.notes.
+// Other modules, another order, and unsupported settings that would change the vectors are refused by name. Unknown
+// keys are listed in m.notes.
 #ifndef GX_SENTENCE_MODULES_H
 #define GX_SENTENCE_MODULES_H
 #include "../io/json.h"
@@ -30,27 +30,28 @@ typedef struct {
 typedef struct {
     int has_modules;     // 0: there is no modules.json; then normalizes is 1
     char pooling[8];     // "mean", "cls"; "": the folder does not say
-    int normalizes;      // vectors get the length 1
-    int lowers_case;     // texts become lower-case, whatever the tokenizer does
-    int64_t most;        // tokens of a text, with those around it; 0: the folder does not say
-    char *prompt;        // what stands before each text (default_prompt_name); never NULL
-    int excludes_prompt; // a prompt's tokens are not pooled; only where prompt is ""
+    int normalizes;      // vectors are normalised to length 1
+    int lowers_case;     // texts are lower-cased, whatever the tokenizer does
+    int64_t most;        // the most tokens of a text, including special ones; 0: the folder does not say
+    char *prompt;        // put before each text (default_prompt_name); never NULL
+    int excludes_prompt; // a prompt's tokens are not pooled; supported only if prompt is ""
     int dense_n;
     GxSentenceDense dense[GX_SENTENCE_DENSE];
     GxJson *config;                // config_sentence_transformers.json; NULL: there is none
-    char notes[GX_SENTENCE_NOTES]; // what is there and was passed over; "": nothing
+    char notes[GX_SENTENCE_NOTES]; // what the files contain and was ignored; "": nothing
 } GxSentenceModules;
 
-// Of a folder that has none of these files, all is 0 or "". ignores_pooling: the user has chosen, whatever it says.
-// After an error nothing is open.
+// If a folder has none of these files, all is 0 or "". ignores_pooling: the user has chosen the pooling, so the
+// folder's is ignored. After an error nothing is open.
 GxStatus gx_sentence_modules_read(GxSentenceModules *m, const char *folder, int ignores_pooling, GxError *err);
 void gx_sentence_modules_close(GxSentenceModules *m);
-// *most: as GxSentenceModules.most, alone. Where modules.json stands without max_seq_length: the smaller one of the
+// Only *most, as in GxSentenceModules.most. If there is a modules.json without max_seq_length: the smaller of the
 // tokenizer's model_max_length and the model's max_position_embeddings.
 GxStatus gx_sentence_most(const char *folder, int64_t *most, GxError *err);
-// Refuses a folder whose model lies in another one, as modules.json says ("0_Transformer"). Other faults are no error.
+// Refuses a folder whose model is in a subfolder according to modules.json ("0_Transformer"). Other faults are not
+// errors here.
 GxStatus gx_sentence_check_place(const char *folder, GxError *err);
-// width: of what is pooled; most: what is written as max_seq_length; 0: nothing is.
+// width: of the pooled vector. most: written as max_seq_length; 0: not written.
 GxStatus gx_sentence_modules_write(const GxSentenceModules *m, int64_t width, int64_t most, const char *folder,
                                    GxError *err);
 
@@ -67,13 +68,13 @@ GX_END
 #include "tokenizer_config.h"
 
 enum { GX__SENTENCE_CAP = 1 << 20 };
-// What Dense ends with.
+// The activation of Dense.
 #define GX__SENTENCE_TANH     "torch.nn.modules.activation.Tanh"
 #define GX__SENTENCE_IDENTITY "torch.nn.modules.linear.Identity"
 
 // ---- files ---------------------------------------------------------------------------------------------------------
 
-// *json NULL: there is no such file. path: where it is, for messages.
+// *json NULL: there is no such file. path: the path of the file, for messages.
 static GxStatus gx__sentence_open(GxJson **json, const char *folder, const char *name, char path[GX_PATH], GxError *err)
 {
     *json = NULL;
@@ -81,7 +82,7 @@ static GxStatus gx__sentence_open(GxJson **json, const char *folder, const char 
     return gx_path_is_file(path) ? gx_json_read(json, path, GX__SENTENCE_CAP, err) : GX_OK;
 }
 
-// Keys of `json` that are not in the list, up to NULL, are noted.
+// Notes the keys of `json` that are not in `known`, which ends with NULL.
 static void gx__sentence_note_keys(GxSentenceModules *m, const GxJson *json, const char *const *known, const char *path)
 {
     for (GxJsonMember k = GX_ZERO; gx_json_next(json, &k);) {
@@ -94,7 +95,7 @@ static void gx__sentence_note_keys(GxSentenceModules *m, const GxJson *json, con
     }
 }
 
-// What says max_seq_length: the first that is there, as sentence-transformers looks for it.
+// The file with max_seq_length: the first that exists, in the order of sentence-transformers.
 static GxStatus gx__sentence_open_transformer(GxJson **json, const char *folder, char path[GX_PATH], GxError *err)
 {
     static const char *const kinds[] = {"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"};
@@ -142,7 +143,7 @@ static GxStatus gx__sentence_most_of_model(const char *folder, int64_t *most, Gx
     return GX_OK;
 }
 
-// json: what says max_seq_length, at `path`; NULL: nothing does. *most: 0 so far.
+// json: the file with max_seq_length, at `path`; NULL: none. *most must be 0.
 static GxStatus gx__sentence_read_most(const GxJson *json, const char *path, const char *folder, int64_t *most,
                                        GxError *err)
 {
@@ -185,7 +186,7 @@ static GxStatus gx__sentence_read_transformer(GxSentenceModules *m, const GxJson
 
 // ---- modules -------------------------------------------------------------------------------------------------------
 
-// {"pooling_mode": "cls"}, or {"pooling_mode_cls_token": true} among others that are false; the mean where all are.
+// {"pooling_mode": "cls"}, or {"pooling_mode_cls_token": true} with all others false; if all are false, the mean.
 static GxStatus gx__sentence_read_pooling(GxSentenceModules *m, const GxJson *json, const char *path, GxError *err)
 {
     static const char *const known[] = {"word_embedding_dimension",
@@ -272,7 +273,7 @@ static GxStatus gx__sentence_read_dense(GxSentenceModules *m, const GxJson *json
         "in_features",       "out_features",       "bias",         "activation_function",
         "module_input_name", "module_output_name", "use_residual", NULL};
     static const char *const names[] = {"module_input_name", "module_output_name"};
-    const char *activation = GX__SENTENCE_TANH; // where nothing is said
+    const char *activation = GX__SENTENCE_TANH; // the default
     int has_bias = 1, has_residual = 0;
     if (m->dense_n == GX_SENTENCE_DENSE)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: more than %d modules Dense", path, GX_SENTENCE_DENSE);
@@ -303,14 +304,14 @@ static GxStatus gx__sentence_read_dense(GxSentenceModules *m, const GxJson *json
     return gx__sentence_read_weights(d, has_bias, folder, err);
 }
 
-// "sentence_transformers.base.modules.dense.Dense", or "sentence_transformers.models.Dense" of earlier ones.
+// "sentence_transformers.base.modules.dense.Dense", or "sentence_transformers.models.Dense" in earlier versions.
 static const char *gx__sentence_type(const char *type)
 {
     const char *dot = strrchr(type, '.');
     return strncmp(type, "sentence_transformers.", 22) ? type : dot + 1;
 }
 
-// In their order; Dense may come again.
+// In this order; Dense may be repeated.
 static const char *const gx__sentence_types[] = {"Transformer", "Pooling", "Dense", "Normalize"};
 
 static GxStatus gx__sentence_refuse_place(const char *path, const char *where, GxError *err)
@@ -325,7 +326,7 @@ GxStatus gx_sentence_check_place(const char *folder, GxError *err)
 {
     char path[GX_PATH];
     GxJson *json = NULL;
-    GxError ignored = GX_ZERO; // who reads all of it says what is wrong
+    GxError ignored = GX_ZERO; // reported when the whole file is read
     if (gx__sentence_open(&json, folder, "modules.json", path, &ignored) != GX_OK) return GX_OK;
     const GxJson *first = gx_json_at(json, 0);
     const char *where = gx_json_string(gx_json_get(first, "path"));
@@ -336,7 +337,7 @@ GxStatus gx_sentence_check_place(const char *folder, GxError *err)
     return status;
 }
 
-// *place: of the module before, -1: there is none.
+// *place: of the previous module; -1: none.
 static GxStatus gx__sentence_read_module(GxSentenceModules *m, const GxJson *module, int *place, const char *folder,
                                          int ignores_pooling, const char *path, GxError *err)
 {
@@ -428,12 +429,12 @@ static GxStatus gx__sentence_read_all(GxSentenceModules *m, const char *folder, 
     GxJson *json;
     GX_TRY(gx__sentence_open(&m->config, folder, "config_sentence_transformers.json", path, err));
     if (m->config)
-        GX_TRY(gx__sentence_read_config(m, path, err)); // first: pooling is told by whether there is a prompt
+        GX_TRY(gx__sentence_read_config(m, path, err)); // before pooling, which depends on whether there is a prompt
     GX_TRY(gx__sentence_open(&json, folder, "modules.json", path, err));
     GxStatus status = json ? gx__sentence_read_modules(m, json, folder, ignores_pooling, path, err) : GX_OK;
     gx_json_free(json), json = NULL;
     GX_TRY(status);
-    if (!m->has_modules && !ignores_pooling) { // sentence-transformers would not look at it
+    if (!m->has_modules && !ignores_pooling) { // sentence-transformers would not read it
         GX_TRY(gx__sentence_open(&json, folder, "1_Pooling/config.json", path, err));
         status = json ? gx__sentence_read_pooling(m, json, path, err) : GX_OK;
         gx_json_free(json);
@@ -542,7 +543,8 @@ GxStatus gx_sentence_modules_write(const GxSentenceModules *m, int64_t width, in
     snprintf(sub, sizeof sub, "%d_Normalize", 2 + m->dense_n);
     if (m->normalizes) gx__sentence_add_module(modules, sub, "Normalize", err);
     if (most) gx_json_set(text, "max_seq_length", gx_json_new_int(most), err);
-    gx_json_set(text, "do_lower_case", gx_json_new_bool(m->lowers_case), err); // else the tokenizer does that, if any
+    // otherwise the tokenizer does it, if anything
+    gx_json_set(text, "do_lower_case", gx_json_new_bool(m->lowers_case), err);
     if (!gx_json_get(config, "similarity_fn_name"))
         gx_json_set(config, "similarity_fn_name", gx_json_new_string("cosine"), err);
     gx__sentence_write_json(modules, folder, "", "modules.json", err);

@@ -8,11 +8,12 @@
 //     gx_template_text_free(&x);
 //     gx_template_free(t);
 //
-// What is not built is refused by name and line, most of it where a template is parsed: nothing is passed over. It does
-// not prepare the messages: transformers adds the names "reasoning_content" and "thinking" to a message with thoughts.
+// What is not supported is refused by name and line, most of it when a template is parsed; nothing is silently ignored.
+// Messages are not prepared here: transformers adds the names "reasoning_content" and "thinking" to a message with
+// thoughts.
 //
-// A template is somebody else's program: sizes, depths and steps have limits (template_value.h, template_parse.h), and
-// all memory of a rendering goes at its end. Below this header: template_value.h what values are, template_methods.h
+// A template is an untrusted program: sizes, depths and steps have limits (template_value.h, template_parse.h), and all
+// memory of a rendering is freed at its end. Below this header: template_value.h what values are, template_methods.h
 // and template_operators.h what is done with them, template_filters.h filters and tests, template_lex.h and
 // template_parse.h from text to tree, template_render.h from tree to text.
 #ifndef GX_TEMPLATE_H
@@ -25,26 +26,26 @@ enum { GX_TEMPLATE_SOURCE = 4 << 20 }; // bytes of a template, at most
 typedef struct GxTemplate GxTemplate; // immutable: many threads may render with one
 
 typedef struct {
-    char *text; // UTF-8, a 0 behind it
+    char *text; // UTF-8, with a terminating 0
     int64_t bytes;
     GxTemplateSpan *generated; // of the {% generation %} blocks, in their order
     int generations;
 } GxTemplateText;
 
-// Parses a template; `where` is how errors name it: a path. What is not built is refused by name and line
-// (GX_ERR_UNSUPPORTED), what is no template is GX_ERR_FORMAT.
+// Parses a template; `where`, such as a path, names it in messages. What is not supported is refused by name and line
+// (GX_ERR_UNSUPPORTED); GX_ERR_FORMAT: it is not a template.
 GxStatus gx_template_parse(GxTemplate **t, const char *text, int64_t bytes, const char *where, GxError *err);
 void gx_template_free(GxTemplate *t); // NULL: nothing
 
-// variables: an object whose members are the template's global variables; one that is not there is undefined.
-// transformers always gives messages, tools, documents (null where there are none), add_generation_prompt and the
-// special tokens that there are (bos_token, …). now: of strftime_now, as local time. raise_exception("x") is
-// GX_ERR_FORMAT with x and its line in the message.
+// variables: an object whose members are the template's global variables; others are undefined. transformers always
+// passes messages, tools, documents (null if there are none), add_generation_prompt and the existing special tokens
+// (bos_token, …). now: the time for strftime_now, shown as local time. raise_exception("x") is GX_ERR_FORMAT with x
+// and its line in the message.
 GxStatus gx_template_render(const GxTemplate *t, const GxJson *variables, int64_t now, GxTemplateText *out,
                             GxError *err);
 void gx_template_text_free(GxTemplateText *x);
 
-int gx_template_has_generation(const GxTemplate *t);                 // {% generation %} stands in it
+int gx_template_has_generation(const GxTemplate *t);                 // it contains {% generation %}
 int gx_template_mentions(const GxTemplate *t, const char *variable); // it reads a global variable of this name
 
 GX_END

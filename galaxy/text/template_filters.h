@@ -1,5 +1,5 @@
-// template_filters.h: the filters and tests of chat templates: x|trim, x is defined. They are Jinja2's, but for tojson,
-// which is transformers'. What these lists do not have is not built, and refused where a template is parsed.
+// template_filters.h: the filters and tests of chat templates: x|trim, x is defined. They are Jinja2's, except tojson,
+// which is transformers'. Filters and tests that are not in these lists are refused when a template is parsed.
 #ifndef GX_TEMPLATE_FILTERS_H
 #define GX_TEMPLATE_FILTERS_H
 #include "template_operators.h"
@@ -141,7 +141,8 @@ GX__TEMPLATE_FILTER(tojson)
 
 // ---- numbers -------------------------------------------------------------------------------------------------------
 
-// The digits of a number as Python reads them: white space around it, underscores between digits. 0: it is none.
+// The digits of a number as Python reads it, with white space around it and underscores between digits. 0: it is not a
+// number.
 static int gx__template_number_text(GxTemplateRun *r, GxTemplateValue x, int whole, char *text, int64_t size)
 {
     int64_t n = 0, digits = 0, points = 0, exponents = 0;
@@ -168,7 +169,7 @@ static int gx__template_number_text(GxTemplateRun *r, GxTemplateValue x, int who
     return digits > 0 && !strchr("eE+-", text[n - 1]);
 }
 
-static int gx__template_read_float(GxTemplateRun *r, GxTemplateValue x, double *out) // 0: it is none
+static int gx__template_read_float(GxTemplateRun *r, GxTemplateValue x, double *out) // 0: it is not a number
 {
     static const char *const words[] = {"inf", "infinity", "nan"};
     char text[512];
@@ -261,7 +262,7 @@ GX__TEMPLATE_FILTER(round)
     const double scale = pow(10, (double)precision.u.i), scaled = f * scale;
     if (!isfinite(scaled)) return gx_template_fail(r, "round of a number that is not finite");
     *out = gx_template_float((up ? ceil(scaled) : floor(scaled)) / scale);
-    if (out->u.f == 0) out->u.f = 0; // Python goes by an integer, which has no -0
+    if (out->u.f == 0) out->u.f = 0; // Python rounds to an integer, which has no -0
     return 1;
 }
 
@@ -366,7 +367,7 @@ static int gx__template_ignoring_case(GxTemplateRun *r, GxTemplateValue x, int s
     return *out = x, 1;
 }
 
-// The keys by which list is sorted or compared: an attribute's values, without their case.
+// The keys by which a list is sorted or compared: the values of an attribute, ignoring case.
 static int gx__template_keys_of(GxTemplateRun *r, const GxTemplateValue *list, int64_t n, GxTemplateValue attribute,
                                 int sensitive, GxTemplateValue **key)
 {
@@ -546,7 +547,7 @@ static int gx__template_rejectattr(GxTemplateRun *r, GxTemplateValue x, const Gx
     return gx__template_choose(r, x, a, 1, 1, out);
 }
 
-// safe: it takes a text that is |safe or |escape as any other, as Jinja's does without autoescape
+// safe: it treats a text that is |safe or |escape like any other, as Jinja does without autoescape
 static const struct {
     const char *name, *parameters;
     int (*call)(GxTemplateRun *, GxTemplateValue, const GxTemplateValue *, GxTemplateValue *);
@@ -623,7 +624,7 @@ GX__TEMPLATE_KIND_TEST(defined, x.kind != GX_T_UNDEFINED)
 GX__TEMPLATE_KIND_TEST(undefined, x.kind == GX_T_UNDEFINED)
 GX__TEMPLATE_KIND_TEST(none, x.kind == GX_T_NONE)
 GX__TEMPLATE_KIND_TEST(boolean, x.kind == GX_T_BOOL)
-// not `true` and `false`, which are macros in C behind <stdbool.h>, as utf8proc.h includes it
+// not `true` and `false`, which are macros once <stdbool.h> is included, as by utf8proc.h
 GX__TEMPLATE_KIND_TEST(is_true, x.kind == GX_T_BOOL && x.u.i)
 GX__TEMPLATE_KIND_TEST(is_false, x.kind == GX_T_BOOL && !x.u.i)
 GX__TEMPLATE_KIND_TEST(integer, x.kind == GX_T_INT)
@@ -631,7 +632,7 @@ GX__TEMPLATE_KIND_TEST(float, x.kind == GX_T_FLOAT)
 GX__TEMPLATE_KIND_TEST(number, gx_template_is_number(x))
 GX__TEMPLATE_KIND_TEST(string, x.kind == GX_T_STRING)
 GX__TEMPLATE_KIND_TEST(mapping, x.kind == GX_T_DICT)
-// Python's undefined value has a length and elements, and can be called: that fails when it is done
+// Jinja's undefined value has a length and elements and can be called; using them fails only then
 GX__TEMPLATE_KIND_TEST(sequence, x.kind == GX_T_UNDEFINED || x.kind == GX_T_STRING || x.kind == GX_T_DICT ||
                                      (gx_template_is_sequence(x) && x.kind != GX_T_VIEW))
 GX__TEMPLATE_KIND_TEST(iterable, x.kind == GX_T_UNDEFINED || (x.kind >= GX_T_STRING && x.kind <= GX_T_DICT) ||

@@ -1,11 +1,11 @@
-// template_lex.h: a chat template's text as tokens. White space around tags is dropped as transformers has Jinja do it
-// (trim_blocks, lstrip_blocks, - and + in tags), and one newline at the end of the template.
+// template_lex.h: a chat template's text as tokens. White space around tags is removed as by Jinja with transformers'
+// settings (trim_blocks, lstrip_blocks, - and + in tags), and so is one newline at the end of the template.
 #ifndef GX_TEMPLATE_LEX_H
 #define GX_TEMPLATE_LEX_H
 #include "template_methods.h"
 GX_BEGIN
 
-enum { GX_TEMPLATE_BRACKETS = 100 }; // inside of one another
+enum { GX_TEMPLATE_BRACKETS = 100 }; // nested
 
 typedef enum {
     GX_T_DATA = 0, // text outside of tags
@@ -22,11 +22,11 @@ typedef enum {
 typedef struct {
     GxTemplateTokenKind kind;
     int line;
-    int sign;              // of a sign: its first byte, and 256 times its second
+    int sign;              // an operator's first byte, plus 256 times its second
     GxTemplateValue value; // of data, names (as strings) and constants
 } GxTemplateToken;
 
-// All tokens of a text that is UTF-8, the last one GX_T_END, in the run's memory.
+// All tokens of a UTF-8 text, in the run's memory; the last one is GX_T_END.
 int gx_template_lex(GxTemplateRun *r, const char *text, int64_t bytes, GxTemplateToken **tokens, int64_t *n);
 
 GX_END
@@ -43,7 +43,7 @@ typedef struct {
     const char *p, *end;
     GxTemplateToken *token;
     int64_t n, capacity;
-    int at_line_start; // what came last ended with a newline, or nothing came
+    int at_line_start; // 1: at the beginning, or after a newline
     char bracket[GX_TEMPLATE_BRACKETS];
     int brackets;
 } GxTemplateLexer;
@@ -81,7 +81,7 @@ static int gx__template_starts(const GxTemplateLexer *l, const char *p, const ch
     return l->end - p >= (int64_t)strlen(word) && !memcmp(p, word, strlen(word));
 }
 
-// The text in front of a tag with this sign behind its beginning.
+// The text before a tag that begins with this sign (- or +).
 static int gx__template_put_data(GxTemplateLexer *l, const char *from, const char *to, char sign, int variable)
 {
     GxTemplateValue text = gx_template_string(from, to - from);
@@ -101,7 +101,7 @@ static int gx__template_put_data(GxTemplateLexer *l, const char *from, const cha
     return 1;
 }
 
-// Moves behind the end of a tag, and behind what its sign and trim_blocks drop.
+// Moves past the end of a tag, and past the white space that its sign and trim_blocks remove.
 static void gx__template_leave(GxTemplateLexer *l, char sign, int64_t n, int trims)
 {
     const char *from = l->p;
@@ -112,7 +112,7 @@ static void gx__template_leave(GxTemplateLexer *l, char sign, int64_t n, int tri
     l->at_line_start = l->p[-1] == '\n';
 }
 
-// ---- inside of tags ------------------------------------------------------------------------------------------------
+// ---- inside tags ---------------------------------------------------------------------------------------------------
 
 static int gx__template_is_digit(char c) { return c >= '0' && c <= '9'; }
 static int gx__template_is_word(char c)
@@ -120,13 +120,13 @@ static int gx__template_is_word(char c)
     return gx__template_is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c & 0x80);
 }
 
-static int gx__template_digit(char c) // of up to base 16; 99: it is none
+static int gx__template_digit(char c) // up to base 16; 99: not a digit
 {
     const char small = c | 32;
     return gx__template_is_digit(c) ? c - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : 99;
 }
 
-// How many bytes of digits begin here, with single underscores between them.
+// The bytes of the digits that begin here, with single underscores between them.
 static int64_t gx__template_digits(const GxTemplateLexer *l, const char *p, int base)
 {
     int64_t n = 0;
@@ -139,7 +139,7 @@ static int64_t gx__template_digits(const GxTemplateLexer *l, const char *p, int 
     return n;
 }
 
-// The bytes of a float that begins here; 0: none does.
+// The bytes of the float that begins here; 0: none.
 static int64_t gx__template_float_bytes(const GxTemplateLexer *l)
 {
     int64_t n = gx__template_digits(l, l->p, 10), more;
@@ -198,7 +198,7 @@ static int gx__template_put_character(GxTemplateLexer *l, GxTemplateBuilder *b, 
     return gx_template_put(l->r, b, text, gx_unicode_encode(c, text));
 }
 
-// What stands behind a backslash, as in Python's strings. *p: behind the backslash; moves on.
+// An escape, as in Python's strings. *p: after the backslash; moved past the escape.
 static int gx__template_escape(GxTemplateLexer *l, GxTemplateBuilder *b, const char **p, const char *end)
 {
     static const char letters[] = "\\'\"abfnrtv", as[] = "\\'\"\a\b\f\n\r\t\v";
@@ -221,7 +221,7 @@ static int gx__template_escape(GxTemplateLexer *l, GxTemplateBuilder *b, const c
         }
         return gx__template_put_character(l, b, code);
     }
-    if (c & 0x80) { // Jinja writes it as an escape first, of which Python then reads the backslash
+    if (c & 0x80) { // Jinja first turns the character into an escape, of which Python then reads the backslash
         char text[16];
         const int n = gx_unicode_decode(*p - 1, end, &code);
         *p += n - 1;
@@ -286,7 +286,7 @@ static int gx__template_word_token(GxTemplateLexer *l)
     }
     GxTemplateToken *t = gx__template_token(l, GX_T_NAME);
     if (!t) return 0;
-    char *name = (char *)gx_template_allocate(l->r, n + 1); // with a 0 behind it
+    char *name = (char *)gx_template_allocate(l->r, n + 1); // with a terminating 0
     if (!name) return 0;
     memcpy(name, l->p, (size_t)n);
     t->value = gx_template_string(name, n);
@@ -332,7 +332,7 @@ static int gx__template_lex_comment(GxTemplateLexer *l)
     return 1;
 }
 
-// {% raw %} up to behind {% endraw %}; p: behind "raw %}".
+// {% raw %} through {% endraw %}. p: after "raw %}".
 static int gx__template_lex_raw(GxTemplateLexer *l, const char *p, char sign)
 {
     gx__template_count_lines(l, l->p, p);
@@ -354,7 +354,7 @@ static int gx__template_lex_raw(GxTemplateLexer *l, const char *p, char sign)
     return gx_template_fail(l->r, "{%% raw %%} without {%% endraw %%}");
 }
 
-// Behind "raw %}" if such a tag begins here; NULL: another one does.
+// The place after "raw %}" if such a tag begins here; NULL: it is another tag.
 static const char *gx__template_raw_tag(const GxTemplateLexer *l, const char *p, char *sign)
 {
     p = gx__template_behind_space(p, l->end);

@@ -1,25 +1,25 @@
-// template_methods.h: what Python's strings, lists and dicts can do, as chat templates call it: text.strip(),
-// parameters.items(). Filters use the functions of strings, too. All count characters, not bytes.
+// template_methods.h: the methods of Python's strings, lists and dicts that chat templates call: text.strip(),
+// parameters.items(). Filters use the string functions, too. All of them count characters, not bytes.
 //
-// Not built: letters beyond ASCII in upper case (but text that has no case is as it was), str.format.
+// Not supported: upper-casing letters beyond ASCII (text without case is unchanged), str.format.
 #ifndef GX_TEMPLATE_METHODS_H
 #define GX_TEMPLATE_METHODS_H
 #include "template_value.h"
 GX_BEGIN
 
-typedef struct { // of a call: those without a name first
+typedef struct { // of a call: positional ones first
     GxTemplateValue *v;
-    const char **name; // NULL: without one
+    const char **name; // NULL: positional
     int n;
 } GxTemplateArgs;
 
-// Puts the arguments to the places of the parameters, "width first blank"; "old!" must be there. What is not there is
-// absent. `what` is for messages.
+// Matches the arguments to the parameters "width first blank"; one like "old!" is required. Others may be absent.
+// `what` is for messages.
 enum { GX_TEMPLATE_SLOTS = 4 };
 int gx_template_bind(GxTemplateRun *r, const char *what, const char *parameters, const GxTemplateArgs *a,
                      GxTemplateValue slot[GX_TEMPLATE_SLOTS]);
 int gx_template_is_absent(GxTemplateValue v);
-GxTemplateValue gx_template_or(GxTemplateValue v, GxTemplateValue otherwise); // v, or what stands for an absent one
+GxTemplateValue gx_template_or(GxTemplateValue v, GxTemplateValue otherwise); // v; `otherwise` if it is absent
 
 typedef enum { GX_T_UPPER = 0, GX_T_LOWER, GX_T_CAPITALIZE, GX_T_TITLE, GX_T_TITLE_FILTER } GxTemplateCase;
 int gx_template_case(GxTemplateRun *r, GxTemplateValue text, GxTemplateCase how, GxTemplateValue *out);
@@ -28,12 +28,12 @@ int gx_template_strip(GxTemplateRun *r, GxTemplateValue text, GxTemplateValue ch
                       GxTemplateValue *out); // chars: none or absent: white space
 int gx_template_replace(GxTemplateRun *r, GxTemplateValue text, GxTemplateValue from, GxTemplateValue to, int64_t most,
                         GxTemplateValue *out);                                             // most < 0: all
-int gx_template_split_lines(GxTemplateRun *r, GxTemplateValue text, GxTemplateValue *out); // without their ends
+int gx_template_split_lines(GxTemplateRun *r, GxTemplateValue text, GxTemplateValue *out); // without line ends
 int64_t gx_template_length(GxTemplateValue text);                                          // characters
 int64_t gx_template_offset(GxTemplateValue text, int64_t index);                           // where a character begins
 
-// The row of a method of this kind of values; -1: it has none of this name. -2: it has, but it would change the value,
-// which a template may not.
+// The row of a method of this kind of values; -1: there is none of this name; -2: it would change the value, which a
+// template must not.
 int gx_template_method(GxTemplateKind kind, const char *name);
 int gx_template_method_is_built(const char *name); // of any kind
 int gx_template_call_method(GxTemplateRun *r, int method, GxTemplateValue self, const GxTemplateArgs *a,
@@ -60,7 +60,7 @@ GxTemplateValue gx_template_or(GxTemplateValue v, GxTemplateValue otherwise)
     return gx_template_is_absent(v) ? otherwise : v;
 }
 
-// The i-th word of the parameters; 0: there are no more.
+// The i-th word of the parameters; 0: none.
 static int gx__template_parameter(const char *parameters, int i, const char **at, int64_t *n, int *required)
 {
     for (; i >= 0; i--) {
@@ -121,7 +121,7 @@ int64_t gx_template_offset(GxTemplateValue text, int64_t index)
     return at;
 }
 
-// Whether it is a letter of a case, or becomes another character in one.
+// 1: the letter has a case, or changes when upper- or lower-cased.
 static int gx__template_has_case(uint32_t c)
 {
     if (c < 0x80) return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -206,7 +206,7 @@ int gx_template_replace(GxTemplateRun *r, GxTemplateValue text, GxTemplateValue 
     GxTemplateBuilder b = GX_ZERO;
     const char *p = text.u.s, *end = p + text.n;
     if (!gx_template_work(r, text.n / 16)) return 0;
-    while (most != 0) { // of an empty text there is one before each character, and one at the end
+    while (most != 0) { // an empty text occurs before each character, and at the end
         const char *at = from.n ? gx_template_find(r, p, end, from.u.s, from.n) : p;
         if (!at) break;
         if (!gx_template_work(r, 1) || !gx_template_put(r, &b, p, at - p) || !gx_template_put(r, &b, to.u.s, to.n))
@@ -349,7 +349,7 @@ GX__TEMPLATE_METHOD(count)
     return gx_template_work(r, self.n / 16);
 }
 
-// "a b" at white space, from the left or from the right, at most so often.
+// Splits "a b" at white space, from the left or from the right, at most `most` times.
 static int gx__template_split_space(GxTemplateRun *r, GxTemplateValue self, int64_t most, int right, GxTemplateParts *x)
 {
     const GxTemplateValue absent = gx__template_absent();
@@ -521,8 +521,8 @@ GX__TEMPLATE_METHOD(list_count)
 
 typedef int (*GxTemplateMethod)(GxTemplateRun *, GxTemplateValue, const GxTemplateValue *, GxTemplateValue *);
 
-// "_": a parameter without a name. call NULL: not built; parameters NULL: it changes the value, which no template may.
-// Python has no more public methods of these kinds.
+// "_": a positional parameter. call NULL: not supported; parameters NULL: it would change the value, which a template
+// must not. These are all public methods of these kinds in Python.
 static const struct {
     GxTemplateKind kind;
     const char *name, *parameters;
@@ -641,7 +641,7 @@ int gx_template_method_is_built(const char *name)
     for (int i = 0; i < GX__TEMPLATE_METHODS; i++)
         if (!strcmp(gx__template_methods[i].name, name) &&
             (gx__template_methods[i].call || !gx__template_methods[i].parameters))
-            return 1; // one that changes its value is refused where it is called, as in transformers
+            return 1; // a method that changes its value is refused when it is called, as in transformers
     return 0;
 }
 
@@ -654,7 +654,7 @@ int gx_template_call_method(GxTemplateRun *r, int method, GxTemplateValue self, 
         return gx_template_lacks(r, "the method \"%s\" of %s is not supported", name, gx_template_type(self));
     if (self.kind == GX_T_STRING && self.flag)
         return gx_template_lacks(r, "methods of a text that is |safe or |escape are not supported");
-    // Python looks for a part from a place on, and so on
+    // Python's further arguments, such as the place to search from
     if (a->n > 1 && self.kind == GX_T_STRING && strstr("count endswith find index startswith", name))
         return gx_template_lacks(r, "the method \"%s\" with a place where it looks is not supported", name);
     if (!strcmp(name, "splitlines") && a->n) return gx_template_lacks(r, "splitlines(keepends) is not supported");

@@ -1,5 +1,5 @@
-// template_operators.h: what chat templates do with values: arithmetic as Python's (integers of 64 bits; what is larger
-// is refused), a.b, a["b"], a[1:2], and the loop's own values.
+// template_operators.h: the operators of chat templates: arithmetic as in Python (with 64-bit integers; larger ones are
+// refused), a.b, a["b"], a[1:2], and the variable `loop`.
 #ifndef GX_TEMPLATE_OPERATORS_H
 #define GX_TEMPLATE_OPERATORS_H
 #include "template_methods.h"
@@ -10,15 +10,15 @@ int gx_template_binary(GxTemplateRun *r, GxTemplateOperator op, GxTemplateValue 
                        GxTemplateValue *out);
 int gx_template_negate(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue *out);
 
-// a.name: what Python has of this name comes first, as Jinja looks; then a["name"]. What is not there is undefined.
+// a.name: as in Jinja, first Python's attribute of this name, then a["name"]. If there is neither, it is undefined.
 int gx_template_attribute(GxTemplateRun *r, GxTemplateValue a, const char *name, GxTemplateValue *out);
-// a[key]: the other way round.
+// a[key]: in the opposite order.
 int gx_template_item(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue key, GxTemplateValue *out);
-// a[from:to:step]; none where there is nothing.
+// a[from:to:step]; none for those that are left out.
 int gx_template_slice(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue from, GxTemplateValue to,
                       GxTemplateValue step, GxTemplateValue *out);
-// "name", "a.b.0" or a number, as filters name an attribute; none: the value itself. otherwise: what stands for an
-// undefined one; absent or none: nothing.
+// An attribute by "name", "a.b.0" or a number, as filters name it; none: the value itself. otherwise: the value instead
+// of an undefined one; absent or none: no replacement.
 int gx_template_path(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue path, GxTemplateValue otherwise,
                      GxTemplateValue *out);
 
@@ -202,7 +202,7 @@ static int gx__template_loop_attribute(GxTemplateRun *r, const GxTemplateLoop *l
     return 1;
 }
 
-// What Python has of this name; *found 0: nothing.
+// Python's attribute of this name; *found 0: there is none.
 static int gx__template_own(GxTemplateRun *r, GxTemplateValue a, const char *name, GxTemplateValue *out, int *found)
 {
     const int method = gx_template_method(a.kind, name);
@@ -215,7 +215,7 @@ static int gx__template_own(GxTemplateRun *r, GxTemplateValue a, const char *nam
     }
     if (a.kind >= GX_T_MACRO) return gx_template_lacks(r, ".%.60s of %s is not supported", name, gx_template_type(a));
     *out = gx_template_undefined(name);
-    if (method == -2) return 1; // "append": undefined, and calling it an error
+    if (method == -2) return 1; // "append": undefined; calling it is an error
     *found = method >= 0;
     if (method < 0) return 1;
     GxTemplateValue *self = (GxTemplateValue *)gx_template_allocate(r, (int64_t)sizeof *self);

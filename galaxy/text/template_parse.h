@@ -1,13 +1,13 @@
 // template_parse.h: a chat template's tokens as a tree. Tags, filters, tests, methods and names of Jinja that are not
-// built are refused here, by name and line.
+// supported are refused here, by name and line.
 #ifndef GX_TEMPLATE_PARSE_H
 #define GX_TEMPLATE_PARSE_H
 #include "template_lex.h"
 #include "template_filters.h"
 GX_BEGIN
 
-// Of a tree: how deep expressions and tags may be written inside of one another, and how deep the tree may get with
-// them, a + b + c + … included.
+// Limits: how deep expressions and tags may be nested in the text, and how deep the tree may become, including chains
+// like a + b + c + ….
 enum { GX_TEMPLATE_WRITTEN_DEPTH = 100, GX_TEMPLATE_TREE_DEPTH = 400 };
 
 typedef enum {
@@ -36,7 +36,7 @@ typedef enum {
     GX_T_TEXT,       // value
     GX_T_PRINT,      // a
     GX_T_BODY,       // list
-    GX_T_IF,         // a: condition, b: body, c: another one, a body, or NULL
+    GX_T_IF,         // a: condition, b: body, c: another IF, a body, or NULL
     GX_T_FOR,        // target a in b if c: list[0], else list[1] (NULL)
     GX_T_SET,        // target a = b
     GX_T_SET_BLOCK,  // target a, body b, c: filters around GX_T_BLOCK_TEXT, or NULL
@@ -65,23 +65,25 @@ typedef enum {
 typedef struct GxTemplateNode {
     GxTemplateNodeKind kind;
     int line, depth;
-    int row; // of a filter or test; an operator
+    int row; // of a filter or test; or an operator
     int symbol;
     const char *name;
     GxTemplateValue value;
     struct GxTemplateNode *a, *b, *c, **list;
-    const char **names; // of arguments and parameters; NULL: without one
-    int *signs;         // of a comparison; of parameters: their symbols
+    const char **names; // of arguments and parameters; NULL: positional
+    int *signs;         // of a comparison; for parameters: their symbols
     int n;
-    int *hidden; // of a body with a scope: what is undefined in it until it is set, whatever it is around
+    // of a body with a scope: names that are undefined in it until they are set, even if they exist around it
+    int *hidden;
     int n_hidden;
 } GxTemplateNode;
 
 typedef struct { // a name in the template
     const char *name;
-    int stored, read; // it is set somewhere; it is read where no loop and no macro has bound it
+    int stored, read; // stored: it is set somewhere; read: it is read where no loop or macro binds it
     int line;         // where it was read first
-    int bound;        // of the parser, as are these: bodies around that name it, and the one that named it last
+    // used by the parser only, like these: enclosing bodies that name it, and the last body that named it
+    int bound;
     int named, body;
 } GxTemplateSymbol;
 
@@ -104,12 +106,12 @@ typedef struct {
     GxTemplateRun *r;
     GxTemplateToken *t; // the next one
     GxTemplateTree *tree;
-    int *slot, slots, capacity; // symbols by their names: an open hash table of numbers + 1
+    int *slot, slots, capacity; // symbols by name: a hash table with open addressing of numbers + 1
     int depth;                  // written
-    int loops;                  // around here, inside of the same macro
-    int in_loop_tag;            // loops around here, macros or not
+    int loops;                  // enclosing loops within the same macro
+    int in_loop_tag;            // all enclosing loops
     int macros, generations, blocks;
-    int bodies; // with a scope, so far
+    int bodies; // bodies with a scope so far
 } GxTemplateParser;
 
 // ---- pieces --------------------------------------------------------------------------------------------------------
@@ -178,7 +180,7 @@ static GxTemplateNode *gx__template_node(GxTemplateParser *p, GxTemplateNodeKind
     return x;
 }
 
-// Measures how deep the tree is now that the node is made; NULL: too deep.
+// Measures the depth of a complete node; NULL: too deep.
 static GxTemplateNode *gx__template_made(GxTemplateParser *p, GxTemplateNode *x)
 {
     const GxTemplateNode *part[3] = {x->a, x->b, x->c};
@@ -201,7 +203,7 @@ static GxTemplateNode *gx__template_joining(GxTemplateParser *p, GxTemplateNodeK
     return gx__template_made(p, x);
 }
 
-// Adds to a node's list, whose capacity is the power of two above its length.
+// Appends to a node's list, whose capacity is the next power of two.
 static int gx__template_push(GxTemplateParser *p, GxTemplateNode *x, GxTemplateNode *part, const char *name, int sign)
 {
     if ((x->n & (x->n - 1)) == 0) {
@@ -260,7 +262,7 @@ static int gx__template_symbol(GxTemplateParser *p, const char *name) // -1: no 
     return p->tree->symbols++;
 }
 
-// Names bound by a loop or a macro while its body is parsed.
+// Binds names by a loop or macro while its body is parsed.
 static void gx__template_bind_target(GxTemplateParser *p, const GxTemplateNode *target, int by)
 {
     if (target->kind == GX_T_TO_NAME) p->tree->symbol[target->symbol].bound += by;
@@ -279,7 +281,7 @@ static int gx__template_is_tuple_end(const GxTemplateParser *p)
     return p->t->kind == GX_T_VARIABLE_END || p->t->kind == GX_T_BLOCK_END || gx__template_is_sign(p, ')');
 }
 
-// a, b: a tuple; a: itself. may_be_empty: nothing is an empty tuple. conditions: a may be x if y.
+// "a, b" is a tuple, "a" is itself. may_be_empty: nothing is an empty tuple. conditions: an element may be "x if y".
 static GxTemplateNode *gx__template_tuple(GxTemplateParser *p, int conditions, int may_be_empty, const char *end)
 {
     GxTemplateNode *x = gx__template_node(p, GX_T_NEW_TUPLE, p->t->line);
@@ -368,7 +370,7 @@ static GxTemplateNode *gx__template_primary(GxTemplateParser *p)
     return gx__template_unexpected(p, "an expression"), (GxTemplateNode *)NULL;
 }
 
-// (a, b, name=c), to a node's list.
+// Parses (a, b, name=c) into a node's list.
 static int gx__template_arguments(GxTemplateParser *p, GxTemplateNode *x)
 {
     int named = 0;
@@ -405,7 +407,7 @@ static GxTemplateNode *gx__template_call_expression(GxTemplateParser *p, GxTempl
     return ok ? gx__template_made(p, x) : NULL;
 }
 
-// The a:b:c of a slice, or an index: what stands in [ ].
+// The contents of [ ]: an index, or the a:b:c of a slice.
 static GxTemplateNode *gx__template_subscript(GxTemplateParser *p, GxTemplateNode *a)
 {
     GxTemplateNode *x = gx__template_node(p, GX_T_SLICE, p->t->line), *one = NULL;
@@ -459,7 +461,7 @@ static GxTemplateNode *gx__template_postfix(GxTemplateParser *p, GxTemplateNode 
     return x;
 }
 
-// What names a filter or test: "a.b" is none that is built. NULL: failed.
+// The name of a filter or test; one like "a.b" is not supported. NULL: failed.
 static const GxTemplateToken *gx__template_row_name(GxTemplateParser *p, const char *what)
 {
     const GxTemplateToken *t = p->t;
@@ -545,7 +547,7 @@ static GxTemplateNode *gx__template_unary(GxTemplateParser *p, int with_filters)
     return x;
 }
 
-// Binary operators, from those that bind least: level 0: + -; 1: ~; 2: * / // %; 3: **.
+// Binary operators by increasing precedence: level 0: + -; 1: ~; 2: * / // %; 3: **.
 static GxTemplateNode *gx__template_arithmetic(GxTemplateParser *p, int level)
 {
     static const struct {
@@ -716,7 +718,7 @@ static int gx__template_block_end(GxTemplateParser *p)
     return gx__template_next(p) != NULL;
 }
 
-// The rest of a tag and what follows it, up to one of the tags in ends, of which the name is next.
+// The rest of a tag and what follows it, up to the name of one of the tags in `ends`.
 static GxTemplateNode *gx__template_inner(GxTemplateParser *p, const char *const *ends)
 {
     gx__template_skip(p, ':');
@@ -727,7 +729,7 @@ static GxTemplateNode *gx__template_if(GxTemplateParser *p, int line)
 {
     static const char *const ends[] = {"elif", "else", "endif", NULL}, *const end[] = {"endif", NULL};
     GxTemplateNode *first = NULL, *last = NULL;
-    for (;;) { // elif hangs behind, so that many of them are not deep
+    for (;;) { // elif branches are chained, so that many of them do not make the tree deep
         GxTemplateNode *x = gx__template_node(p, GX_T_IF, line);
         if (!x || !(x->a = gx__template_tuple(p, 0, 0, NULL)) || !(x->b = gx__template_inner(p, ends))) return NULL;
         if (!gx__template_made(p, x)) return NULL;
@@ -833,7 +835,8 @@ static GxTemplateNode *gx__template_generation(GxTemplateParser *p, int line)
     GxTemplateNode *x = gx__template_node(p, GX_T_GENERATION, line);
     const int loops = p->loops;
     if (!x) return NULL;
-    if (p->macros || p->blocks || p->generations) // where transformers counts from the beginning of the whole text
+    // inside these, transformers counts positions in the whole text, which does not contain their text yet
+    if (p->macros || p->blocks || p->generations)
         return gx_template_lacks(p->r, "{%% generation %%} inside of %s is not supported",
                                  p->macros   ? "a macro"
                                  : p->blocks ? "a {% set %} block"
@@ -917,9 +920,9 @@ static GxTemplateNode *gx__template_body(GxTemplateParser *p, const char *const 
 
 // ---- scopes --------------------------------------------------------------------------------------------------------
 
-// Jinja2 gives a name to the innermost body (of the template, a loop, a macro …) that names it. One that sets it before
-// anything else, and not below an if, has it undefined up to there, even where there is a variable of this name: for
-// what a loop before that reads, or a macro.
+// In Jinja2 a name belongs to the innermost body (of the template, a loop, a macro …) that names it. If the first
+// thing that a body does with a name is to set it, and not below an if, the name is undefined in that body up to there,
+// even if a variable of this name exists: for a loop before it that reads the name, or a macro.
 typedef struct {
     GxTemplateParser *p;
     GxTemplateNode names; // in signs: the symbols that the body names
@@ -956,7 +959,7 @@ static int gx__template_names_of_target(GxTemplateNaming *z, const GxTemplateNod
     return 1;
 }
 
-// The names that a statement or an expression has in this body itself, in the order in which they come.
+// Collects the names that a statement or an expression uses in this body itself, in order.
 static int gx__template_names_in(GxTemplateNaming *z, const GxTemplateNode *x, int below_if)
 {
     if (!x) return 1;
@@ -967,7 +970,7 @@ static int gx__template_names_in(GxTemplateNaming *z, const GxTemplateNode *x, i
     case GX_T_SET_BLOCK: return gx__template_names_of_target(z, x->a, !below_if);
     case GX_T_DEFINE: return gx__template_named(z, x->symbol, !below_if);
     case GX_T_GENERATION: return 1;
-    case GX_T_IF: // elif hangs behind
+    case GX_T_IF: // elif branches are chained
         for (; x && x->kind == GX_T_IF; x = x->c)
             if (!gx__template_names_in(z, x->a, below_if) || !gx__template_names_in(z, x->b, 1)) return 0;
         return gx__template_names_in(z, x, 1);
@@ -983,7 +986,8 @@ static int gx__template_names_in(GxTemplateNaming *z, const GxTemplateNode *x, i
 
 static int gx__template_inner_bodies(GxTemplateNaming *z, const GxTemplateNode *x);
 
-// A body with a scope, and those in it. owner: the loop or macro that binds names in it, or NULL.
+// Finds the hidden names of a body with a scope, and of those in it. owner: the loop or macro that binds names in it,
+// or NULL.
 static int gx__template_hide(GxTemplateParser *p, GxTemplateNode *body, const GxTemplateNode *owner)
 {
     GxTemplateNaming z;

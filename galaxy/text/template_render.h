@@ -1,8 +1,8 @@
 // template_render.h: walks the tree of a chat template and writes its text.
 //
-// Names are looked for as Jinja2 does: a loop's body has a scope for each round, a macro's call and the body of
-// {% set %} … {% endset %} and {% generation %} have one; if has none. A macro sees the names around the place where it
-// is defined. What is not set anywhere is a variable of the rendering, then a function.
+// Names are resolved as in Jinja2: the body of a loop has a scope for each iteration; a macro's call and the bodies of
+// {% set %} … {% endset %} and {% generation %} have one; if has none. A macro sees the names around its definition.
+// A name that is not set anywhere is a variable of the rendering, otherwise a function.
 #ifndef GX_TEMPLATE_RENDER_H
 #define GX_TEMPLATE_RENDER_H
 #include "template_parse.h"
@@ -29,7 +29,7 @@ typedef struct {
     const GxTemplateTree *tree;
     const GxJson *variables;
     GxTemplateValue *global; // by symbols
-    char *known;             // 1: of these that were looked for, or set
+    char *known;             // 1: has been looked up or set
     GxTemplateBinding *free;
     GxTemplateValue block; // of {% set %} … {% endset %}: its text, for its filters
     GxTemplateBuilder text;
@@ -37,7 +37,7 @@ typedef struct {
     int64_t spans, most_spans;
 } GxTemplateRender;
 
-// The text into r->text, spans into r->span. run, tree and variables are given.
+// Writes the text to r->text and spans to r->span. run, tree and variables must be set.
 int gx_template_write(GxTemplateRender *r);
 
 GX_END
@@ -106,7 +106,7 @@ static int gx__template_bind_name(GxTemplateRender *r, int symbol, GxTemplateSco
     return gx_template_work(&r->run, steps / 8);
 }
 
-// A body's scope is entered: what it sets before anything else is undefined up to there.
+// Enters a body's scope: names that it sets before using them are undefined up to there.
 static int gx__template_begin(GxTemplateRender *r, const GxTemplateNode *body, GxTemplateScope *scope)
 {
     for (int i = 0; i < body->n_hidden; i++)
@@ -183,7 +183,7 @@ static int gx__template_call_range(GxTemplateRender *r, const GxTemplateArgs *a,
     return gx_template_work(&r->run, n);
 }
 
-// dict(…) and namespace(…): of a dict or of pairs, and of names.
+// dict(…) and namespace(…), from a dict or pairs and from named arguments.
 static int gx__template_call_dict(GxTemplateRender *r, const GxTemplateArgs *a, GxTemplateKind kind,
                                   GxTemplateValue *out)
 {
@@ -228,7 +228,7 @@ static int gx__template_call_raise(GxTemplateRender *r, const GxTemplateArgs *a)
 
 static int gx__template_call_strftime(GxTemplateRender *r, const GxTemplateArgs *a, GxTemplateValue *out)
 {
-    static const char known[] = "aAwdbBmyYHIpMSjUWcxX%GuVzZ-"; // as Python's, on every system
+    static const char known[] = "aAwdbBmyYHIpMSjUWcxX%GuVzZ-"; // those that Python supports on every system
     const time_t now = (time_t)r->run.now;
     char format[256], text[1024];
     struct tm day;
@@ -240,7 +240,7 @@ static int gx__template_call_strftime(GxTemplateRender *r, const GxTemplateArgs 
     memcpy(format, a->v[0].u.s, (size_t)a->v[0].n);
     format[a->v[0].n] = 0;
     for (const char *p = format; (p = strchr(p, '%')); p += 2) {
-        p += p[1] == '-'; // %-d: without a zero in front
+        p += p[1] == '-'; // %-d: without a leading zero
         if (!p[1] || !strchr(known, p[1]) || (p[1] == '-') || strchr("zZ", p[1]))
             return gx_template_lacks(&r->run, "strftime_now: %%%c is not supported", p[1] ? p[1] : '%');
     }
@@ -398,7 +398,7 @@ static int gx__template_eval_concat(GxTemplateRender *r, const GxTemplateNode *x
     return 1;
 }
 
-// Of one or two values that are computed before.
+// Evaluates a node whose operands, one or two, are evaluated first.
 static int gx__template_eval_simple(GxTemplateRender *r, const GxTemplateNode *x, GxTemplateScope *scope,
                                     GxTemplateValue *out)
 {
@@ -492,7 +492,7 @@ static GxTemplateOutcome gx__template_run_if(GxTemplateRender *r, const GxTempla
     return x ? gx__template_run(r, x, scope, out) : GX_T_DONE;
 }
 
-// The elements that the loop goes through: those for which its condition holds.
+// The elements that the loop iterates over: those that meet its condition.
 static int gx__template_loop_list(GxTemplateRender *r, const GxTemplateNode *x, GxTemplateScope *scope,
                                   GxTemplateLoop *l)
 {
@@ -535,11 +535,13 @@ static GxTemplateOutcome gx__template_run_for(GxTemplateRender *r, const GxTempl
         if (outcome == GX_T_FAILED || outcome == GX_T_BREAKS) break;
         completed |= outcome == GX_T_DONE;
         gx__template_empty_scope(
-            r, inner); // also that of a macro that is defined in it: it sees the round in which it is called
+            // also the scope of a macro that is defined in the loop, so the macro sees the iteration in which it is
+            // called
+            r, inner);
     }
     if (outcome == GX_T_FAILED) return outcome;
     if (completed || !x->list[1]) return GX_T_DONE;
-    // as Jinja has it: else is for a loop of which no round has come to its end, those with break and continue, too
+    // as in Jinja: else runs if no iteration was completed, including those that ended by break or continue
     inner = gx__template_scope(r, scope);
     return inner && gx__template_begin(r, x->list[1], inner) ? gx__template_run(r, x->list[1], inner, out)
                                                              : GX_T_FAILED;

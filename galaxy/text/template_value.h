@@ -1,17 +1,17 @@
-// template_value.h: the values that a chat template computes with, as Python has them: what is true, what is equal,
-// what comes first, how each is written, and the memory that they lie in. template.h is the entrance.
+// template_value.h: the values of a chat template, as in Python: truth, equality, order, their text, and their memory.
+// template.h is the public interface.
 //
-// A rendering takes all its memory from one GxTemplateRun, which gives it back at once: no value is freed. Every
-// function that can fail returns 0 then, with the error in run->err; 1 otherwise. What Python refuses fails here, too;
-// what Python can and this cannot fails with "not supported" in the message.
+// A rendering takes all its memory from one GxTemplateRun, which frees it all at once: single values are never freed.
+// Every function that can fail returns 1, or 0 with the error in run->err. What fails in Python fails here, too; what
+// Python supports and this does not fails with "not built" in the message.
 #ifndef GX_TEMPLATE_VALUE_H
 #define GX_TEMPLATE_VALUE_H
 #include "../io/json.h"
 #include "unicode.h"
 GX_BEGIN
 
-// Against hostile templates: bytes of all values, work (about one per operation and per 16 bytes that it looks at), how
-// deep values and evaluations may nest.
+// Limits against hostile templates: the bytes of all values, the work (about one per operation and per 16 bytes that it
+// reads), the depth of nested values and evaluations.
 #define GX_TEMPLATE_MEMORY (INT64_C(384) << 20)
 #define GX_TEMPLATE_STEPS  INT64_C(50000000)
 enum { GX_TEMPLATE_NEST = 200, GX_TEMPLATE_DEPTH = 1200, GX_TEMPLATE_RANGE = 100000 };
@@ -32,9 +32,9 @@ typedef struct {
 } GxTemplateRun;
 
 int gx_template_fail(GxTemplateRun *r, const char *format, ...) GX_PRINTF(2, 3);  // GX_ERR_FORMAT; 0
-int gx_template_lacks(GxTemplateRun *r, const char *format, ...) GX_PRINTF(2, 3); // GX_ERR_UNSUPPORTED: not built; 0
+int gx_template_lacks(GxTemplateRun *r, const char *format, ...) GX_PRINTF(2, 3); // GX_ERR_UNSUPPORTED: "not built"; 0
 int gx_template_work(GxTemplateRun *r, int64_t steps);
-// Where part[m] stands in [p, end), first, or last; NULL: nowhere, or that took too many steps, which is an error then.
+// The first, or last, occurrence of part[m] in [p, end); NULL: none, or it took too many steps, which is an error.
 const char *gx_template_find(GxTemplateRun *r, const char *p, const char *end, const char *part, int64_t m);
 const char *gx_template_find_last(GxTemplateRun *r, const char *p, const char *end, const char *part, int64_t m);
 void *gx_template_allocate(GxTemplateRun *r, int64_t bytes); // zeros; NULL: failed
@@ -50,7 +50,7 @@ typedef enum {
     GX_T_TUPLE,
     GX_T_RANGE,
     GX_T_VIEW,      // keys, values or items of a dict
-    GX_T_GENERATOR, // what map, select and others give: read once, without a length
+    GX_T_GENERATOR, // the result of map, select and others: can be read once, has no length
     GX_T_DICT,
     GX_T_NAMESPACE,
     GX_T_LOOP,
@@ -66,7 +66,7 @@ typedef struct GxTemplateValue {
     union {
         int64_t i; // integers and bools
         double f;
-        const char *s; // a string; the name of what is undefined, or NULL
+        const char *s; // a string; the name of an undefined value, or NULL
         struct GxTemplateValue *list;
         struct GxTemplateDict *dict;
         struct GxTemplateStream *stream;
@@ -78,7 +78,7 @@ typedef struct GxTemplateDict {
     GxTemplateValue *key, *value;
     int64_t n, capacity;
 } GxTemplateDict;
-typedef struct GxTemplateStream { // elements from `at` on are still to come
+typedef struct GxTemplateStream { // elements from `at` on have not been read
     GxTemplateValue *list;
     int64_t n, at;
 } GxTemplateStream;
@@ -92,9 +92,9 @@ GxTemplateValue gx_template_string(const char *s, int64_t bytes); // not copied
 GxTemplateValue gx_template_list(GxTemplateKind kind, GxTemplateValue *list, int64_t n);
 int gx_template_generator(GxTemplateRun *r, GxTemplateValue *list, int64_t n, GxTemplateValue *out);
 int gx_template_new_dict(GxTemplateRun *r, GxTemplateKind kind, GxTemplateValue *out); // or a namespace
-int gx_template_from_json(GxTemplateRun *r, const GxJson *json, GxTemplateValue *out); // strings stay the document's
+int gx_template_from_json(GxTemplateRun *r, const GxJson *json, GxTemplateValue *out); // strings remain the document's
 
-// A key that is there keeps its place. Lists and dicts, and tuples with them, are no keys.
+// An existing key keeps its place. Lists, dicts and tuples that contain them cannot be keys.
 int gx_template_is_key(GxTemplateValue v);
 int gx_template_dict_set(GxTemplateRun *r, GxTemplateDict *d, GxTemplateValue key, GxTemplateValue value);
 int gx_template_dict_find(GxTemplateRun *r, const GxTemplateDict *d, GxTemplateValue key, int64_t *at); // -1: not there
@@ -108,12 +108,12 @@ int gx_template_truth(GxTemplateValue v);
 int gx_template_equal(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue b, int *out);
 int gx_template_less(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue b, int *out);    // a < b
 int gx_template_at_most(GxTemplateRun *r, GxTemplateValue a, GxTemplateValue b, int *out); // a <= b
-int gx_template_is_in(const char *name, uint32_t c); // the character is one of this class (gx_unicode_class)
+int gx_template_is_in(const char *name, uint32_t c); // 1: the character is in this class (gx_unicode_class)
 int gx_template_contains(GxTemplateRun *r, GxTemplateValue x, GxTemplateValue in, int *out);
-// The elements that a loop over it meets; a generator has none left then.
+// The elements that a loop over v visits. A generator is exhausted afterwards.
 int gx_template_iterate(GxTemplateRun *r, GxTemplateValue v, GxTemplateValue **list, int64_t *n);
 
-typedef struct { // a text that grows, in the run's memory
+typedef struct { // a growing text, in the run's memory
     char *s;
     int64_t n, capacity, most; // most: bytes; 0: no limit of its own
 } GxTemplateBuilder;
@@ -129,8 +129,8 @@ typedef struct {
 } GxTemplateJsonStyle;
 int gx_template_put_json(GxTemplateRun *r, GxTemplateBuilder *b, GxTemplateValue v, const GxTemplateJsonStyle *style);
 
-// Sorts the n elements of list by their keys, in their order where keys are equal. as_lists: keys that are equal need
-// no order, as in Python's lists of one.
+// A stable sort of the n elements of `list` by their keys. as_lists: keys are compared like Python's one-element lists,
+// so equal ones need not be ordered types.
 int gx_template_sort(GxTemplateRun *r, GxTemplateValue *list, GxTemplateValue *key, int64_t n, int reverse,
                      int as_lists);
 
@@ -152,12 +152,12 @@ typedef struct GxTemplateChunk {
     int64_t bytes;
 } GxTemplateChunk;
 
-// Zeros; NULL: there is no more.
+// Zeros; NULL: the limit is reached.
 static void *gx__template_memory_take(GxTemplateMemory *m, int64_t bytes)
 {
     bytes = gx_round_up(gx_max(bytes, 1), 16);
     if (m->end - m->at < bytes) {
-        // chunks grow with what is there, so that a small template takes little
+        // chunks grow with the total, so a small template takes little memory
         const int64_t head = gx_round_up((int64_t)sizeof(GxTemplateChunk), 16);
         const int64_t room = head + gx_max(bytes, gx_min(gx_max(m->total, 4096), 1 << 20));
         if (m->total + room > GX_TEMPLATE_MEMORY) return NULL;
@@ -215,8 +215,7 @@ int gx_template_work(GxTemplateRun *r, int64_t steps)
     return gx_template_fail(r, "the template takes more than %ld steps", (long)GX_TEMPLATE_STEPS);
 }
 
-// A place where the first character stands costs as much as the whole part: what differs at its end alone is looked at
-// whole.
+// Every place where the first character occurs is counted as a comparison of the whole part, which it can be.
 const char *gx_template_find(GxTemplateRun *r, const char *p, const char *end, const char *part, int64_t m)
 {
     for (; m && end - p >= m; p++) {
@@ -343,7 +342,7 @@ static int gx__template_from_json(GxTemplateRun *r, const GxJson *json, GxTempla
     case GX_JSON_OBJECT: break;
     }
     if (!gx_template_new_dict(r, GX_T_DICT, out) || !gx__template_dict_room(r, out->u.dict, n)) return 0;
-    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) { // names differ: the reader has seen to that
+    for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) { // names are unique: the reader ensures that
         const int64_t i = out->u.dict->n++;
         out->u.dict->key[i] = gx_template_string(m.key, (int64_t)strlen(m.key));
         if (!gx__template_from_json(r, m.value, &out->u.dict->value[i], depth + 1)) return 0;
@@ -486,7 +485,7 @@ static int gx__template_less(GxTemplateRun *r, GxTemplateValue a, GxTemplateValu
     if (depth > GX_TEMPLATE_NEST) return gx_template_fail(r, "values are nested deeper than %d", GX_TEMPLATE_NEST);
     if (!gx_template_work(r, 1)) return 0;
     if (gx_template_is_number(a) && gx_template_is_number(b)) return *out = gx__template_compare_numbers(a, b) == -1, 1;
-    if (a.kind == GX_T_STRING && b.kind == GX_T_STRING) { // UTF-8 is in the order of its characters
+    if (a.kind == GX_T_STRING && b.kind == GX_T_STRING) { // the byte order of UTF-8 is that of its characters
         const int order = memcmp(a.u.s, b.u.s, (size_t)gx_min(a.n, b.n));
         *out = order ? order < 0 : a.n < b.n;
         return gx_template_work(r, gx_min(a.n, b.n) / 16);
@@ -576,7 +575,7 @@ int gx_template_put(GxTemplateRun *r, GxTemplateBuilder *b, const char *s, int64
     if (b->n + bytes + 1 > b->capacity) {
         const int64_t capacity = gx_round_up(2 * b->n + bytes + 32, 16);
         if (b->s && b->s + b->capacity == r->memory.at && r->memory.end - b->s >= capacity) {
-            r->memory.at = b->s + capacity; // it is the last thing there, and grows in its place
+            r->memory.at = b->s + capacity; // it is the last block, and grows in place
         } else {
             char *grown = (char *)gx_template_allocate(r, capacity);
             if (!grown) return 0;
@@ -598,7 +597,7 @@ int gx_template_put_word(GxTemplateRun *r, GxTemplateBuilder *b, const char *s)
 
 GxTemplateValue gx_template_built(const GxTemplateBuilder *b) { return gx_template_string(b->s ? b->s : "", b->n); }
 
-// The fewest digits that read back as x; from 1e16 on and below 1e-4 with an exponent.
+// The fewest digits that read back as x, with an exponent from 1e16 on and below 1e-4.
 static void gx__template_format_float(char *out, double x) // out[40]: as Python's repr
 {
     char digits[40];
@@ -610,7 +609,7 @@ static void gx__template_format_float(char *out, double x) // out[40]: as Python
     do snprintf(digits, sizeof digits, "%.*e", precision - 1, fabs(x));
     while (strtod(digits, NULL) != fabs(x) && precision++ < 17);
     exponent = atoi(strchr(digits, 'e') + 1);
-    for (char *p = digits; *p != 'e'; p++) // the digits alone
+    for (char *p = digits; *p != 'e'; p++) // only the digits
         if (*p >= '0' && *p <= '9') digits[n++] = *p;
     if (signbit(x)) *out++ = '-';
     if (exponent < -4 || exponent >= 16) {
@@ -867,7 +866,7 @@ int gx_template_sort(GxTemplateRun *r, GxTemplateValue *list, GxTemplateValue *k
     GxTemplateValue *from[2] = {list, key}, *to[2];
     to[0] = (GxTemplateValue *)gx_template_allocate(r, 2 * n * (int64_t)sizeof *list), to[1] = to[0] ? to[0] + n : NULL;
     if (!to[0]) return 0;
-    for (int64_t width = 1; width < n; width *= 2) { // merges neighbours, from the bottom up
+    for (int64_t width = 1; width < n; width *= 2) { // bottom-up merge sort
         for (int64_t begin = 0; begin < n; begin += 2 * width) {
             const int64_t middle = gx_min(begin + width, n), end = gx_min(begin + 2 * width, n);
             for (int64_t i = begin, j = middle, k = begin; k < end; k++) {

@@ -1,14 +1,14 @@
-// text_stream.h: tokens that come one by one, as text that can be shown at once: characters of several tokens are held
-// back until they are whole.
+// text_stream.h: turns tokens that arrive one by one into text that can be shown immediately: a character that consists
+// of several tokens is held back until it is complete.
 //
 //     GxTextStream s = gx_text_stream(&tokenizer, GX_SPECIAL_AS_TEXT, n);      // tokens from number n on are shown
-//     GX_TRY(gx_text_stream_next(&s, ids, ++n, 0, &text, &bytes, err));        // what ids[0..n) add, perhaps nothing
-//     GX_TRY(gx_text_stream_next(&s, ids, n, 1, &text, &bytes, err));          // the rest, whole or not
+//     GX_TRY(gx_text_stream_next(&s, ids, ++n, 0, &text, &bytes, err));        // the text that ids[0..n) add
+//     GX_TRY(gx_text_stream_next(&s, ids, n, 1, &text, &bytes, err));          // the rest, complete or not
 //     gx_text_stream_close(&s);
 //
-// A token's text may depend on those before it (a space that only the first word of a text does not have), so the last
-// tokens that were shown are decoded again with those that follow, and what is shown is the difference. Bytes that are
-// not UTF-8 are shown as U+FFFD, and so is a byte 0.
+// A token's text may depend on the tokens before it (only the first word of a text lacks its space), so the last tokens
+// that were shown are decoded again together with those that follow, and the difference is shown. Bytes that are not
+// UTF-8 are shown as U+FFFD, and so is a byte 0.
 #ifndef GX_TEXT_STREAM_H
 #define GX_TEXT_STREAM_H
 #include "tokenizer.h"
@@ -17,13 +17,13 @@ GX_BEGIN
 typedef struct {
     const GxTokenizer *tokenizer;
     GxSpecialTokens special;
-    int64_t from, shown; // tokens [from, shown) are decoded again; those behind are not shown yet
+    int64_t from, shown; // tokens [from, shown) are decoded again; later ones are not shown yet
     char *text[2], *out;
 } GxTextStream;
 
 GxTextStream gx_text_stream(const GxTokenizer *t, GxSpecialTokens special, int64_t first);
 void gx_text_stream_close(GxTextStream *s);
-// *text lives until the next call; it has a 0 behind it.
+// *text is valid until the next call, and has a terminating 0.
 GxStatus gx_text_stream_next(GxTextStream *s, const int32_t *ids, int64_t n, int is_last, const char **text,
                              int64_t *bytes, GxError *err);
 
@@ -63,7 +63,7 @@ static GxStatus gx__text_stream_decode(GxTextStream *s, int which, const int32_t
     return GX_OK;
 }
 
-// 1: it ends within a character, or with U+FFFD, which stands for one that is not whole.
+// 1: the text ends within a character, or with U+FFFD, which replaces an incomplete one.
 static int gx__text_stream_is_cut(const char *text, int64_t n)
 {
     if (n >= 3 && !memcmp(text + n - 3, "\xEF\xBF\xBD", 3)) return 1;
@@ -85,7 +85,7 @@ GxStatus gx_text_stream_next(GxTextStream *s, const int32_t *ids, int64_t n, int
     GX_TRY(gx__text_stream_decode(s, 0, ids + s->from, s->shown - s->from, &before, err));
     GX_TRY(gx__text_stream_decode(s, 1, ids + s->from, n - s->from, &all, err));
     if (!is_last && gx__text_stream_is_cut(s->text[1], all)) return GX_OK;
-    // where what was shown has another text now, all from there on is new
+    // if what was shown has a different text now, everything from the first difference on is new
     int64_t same = 0;
     while (same < before && same < all && s->text[0][same] == s->text[1][same]) same++;
     if (same < before && same < all) // whole characters

@@ -1,29 +1,30 @@
-// tokenizer.h: text to token ids and back: the door for several kinds of tokenizers.
+// tokenizer.h: text to token ids and back: the common interface of all kinds of tokenizers.
 //
 //     bytes      a token's id is the value of its byte (byte_tokens.h). Needs no files and no training, takes any input
-//     WordPiece  BERT's: words, cut into the longest pieces that a vocabulary has (wordpiece.h)
-//     BPE        GPT-2's, LLaMA's, Qwen's: characters or bytes, put together by a list of merges (bpe.h, words.h)
-//     Unigram    T5's, XLM-R's: words, cut into the likeliest pieces (unigram.h, words.h)
+//     WordPiece  BERT's: words, split into the longest pieces that a vocabulary has (wordpiece.h)
+//     BPE        GPT-2's, LLaMA's, Qwen's: characters or bytes, joined by a list of merges (bpe.h, words.h)
+//     Unigram    T5's, XLM-R's: words, split into the most likely pieces (unigram.h, words.h)
 //
-// A tokenizer is opened from what Hugging Face's libraries read and write: a folder or a file of it, tokenizer.json or
-// vocab.txt; tokenizer_config.json, where it lies beside, names the special tokens (and says for vocab.txt whether
-// letters become lower-case). Text gets the ids that `tokenizers` 0.23 gives it. What is not built is refused by name.
-// gx_tokenizer_write saves it again so that `tokenizers` (Tokenizer.from_file) and transformers (AutoTokenizer) load
-// it.
+// A tokenizer is opened from what Hugging Face's libraries read and write: a folder, or a file in it, tokenizer.json or
+// vocab.txt. A tokenizer_config.json beside it names the special tokens (and for vocab.txt whether letters become
+// lower-case). Text gets the same ids as from `tokenizers` 0.23. What is not supported is refused by name.
+// gx_tokenizer_write saves a tokenizer so that `tokenizers` (Tokenizer.from_file) and transformers (AutoTokenizer) can
+// load it.
 //
 //     GxTokenizer t;
 //     GX_TRY(gx_tokenizer_open(&t, "bert-base-uncased", err));
-//     int32_t ids[64];                                            // gx_tokenizer_most(&t, 5) are always enough
+//     int32_t ids[64];                                            // gx_tokenizer_most(&t, 5) is always enough
 //     int64_t n;
 //     GxStatus status = gx_tokenizer_encode(&t, "hello", 5, GX_SPECIAL_AS_TEXT, ids, &n, err);
 //     …
 //     gx_tokenizer_close(&t);
 //
-// A model gets its texts in a frame, [CLS] a [SEP] or [CLS] a [SEP] b [SEP], or what a BPE's post-processor says:
-// gx_tokenizer_join. What truncation and padding of tokenizer.json would do is left to it, and to who calls it.
+// A model gets its texts in a frame: [CLS] a [SEP] or [CLS] a [SEP] b [SEP], or that of a BPE's post-processor:
+// gx_tokenizer_join. `truncation` and `padding` in tokenizer.json are ignored: gx_tokenizer_join truncates, callers
+// pad.
 //
-// An open tokenizer is only read: several threads may use it. Copies of the struct are the same tokenizer: one of them
-// is closed. A kind is a table of functions (GxTokenizerKind) in a file of its own, and its line in
+// An open tokenizer is immutable: several threads may use it. Copies of the struct are the same tokenizer: close only
+// one of them. A kind is a table of functions (GxTokenizerKind) in a file of its own, and its line in
 // gx__tokenizer_kinds.
 #ifndef GX_TOKENIZER_H
 #define GX_TOKENIZER_H
@@ -35,38 +36,38 @@
 #include "wordpiece_files.h"
 GX_BEGIN
 
-// GxTokenizer gx_tokenizer_bytes(void): bytes as tokens; needs no close (byte_tokens.h)
-// A folder with tokenizer.json, or else with vocab.txt; or one of these files. After an error nothing is open.
+// GxTokenizer gx_tokenizer_bytes(void): bytes as tokens; needs no close (byte_tokens.h) path: a folder with
+// tokenizer.json, or else with vocab.txt; or one of these files. After an error nothing is open.
 GxStatus gx_tokenizer_open(GxTokenizer *t, const char *path, GxError *err);
 void gx_tokenizer_close(GxTokenizer *t);
 
 // "byte-256", "wordpiece-30522-0123456789abcdef": equal identities give equal ids; stored beside tokenised data.
 const char *gx_tokenizer_identity(const GxTokenizer *t);
 // ids[gx_tokenizer_most(t, bytes)]; *n: how many were written. No special tokens are added. Bytes that are not UTF-8
-// count as U+FFFD (unicode.h), but to bytes as tokens they are like any.
+// count as U+FFFD (unicode.h), except where tokens are bytes.
 GxStatus gx_tokenizer_encode(const GxTokenizer *t, const void *text, int64_t bytes, GxSpecialTokens special,
                              int32_t *ids, int64_t *n, GxError *err);
-int64_t gx_tokenizer_most(const GxTokenizer *t, int64_t bytes); // tokens that a text of so many bytes may have
-// Where text[bytes] may be cut so that both parts, each by itself, have the ids of the whole: the first such place from
-// `at` on. It is behind the end of a line, between two characters of ASCII: before it one that is no white space,
-// behind it a letter. `bytes`: there is none, or none can be with this tokenizer.
+int64_t gx_tokenizer_most(const GxTokenizer *t, int64_t bytes); // the most tokens of a text of so many bytes
+// The first place from `at` on where text[bytes] may be cut so that both parts, encoded separately, have the ids of the
+// whole. It follows the end of a line, with ASCII characters on both sides: no white space before the line's end, a
+// letter after it. Returns `bytes` if there is no such place, or this tokenizer allows none.
 int64_t gx_tokenizer_cut(const GxTokenizer *t, const char *text, int64_t bytes, int64_t at);
-// text[n * t->longest]; *bytes of it were written; no 0 behind them.
+// text[n * t->longest]; *bytes: how many were written, without a terminating 0.
 GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special, char *text,
                              int64_t *bytes, GxError *err);
-// "##ing", as tokenizer.json has it; NULL: no token has this id. It lies in the tokenizer, or in room[8]. One with
-// U+0000 in it looks as if it ended there; gx_tokenizer_decode gives it whole.
+// The piece as in tokenizer.json, "##ing"; NULL: no token has this id. It is in the tokenizer's memory or in room[8]. A
+// piece that contains U+0000 appears to end there; gx_tokenizer_decode returns it whole.
 const char *gx_tokenizer_piece(const GxTokenizer *t, int32_t id, char room[8]);
 int32_t gx_tokenizer_find(const GxTokenizer *t, const char *piece); // its id; -1: there is none
 int gx_tokenizer_is_special(const GxTokenizer *t, int32_t id);      // [CLS] and the like
-int gx_tokenizer_continues(const GxTokenizer *t, int32_t id);       // goes on with the word of the token before it
-// Bytes of the added token, special or not, with which text[bytes] begins, the longest one; 0: it begins with none.
+int gx_tokenizer_continues(const GxTokenizer *t, int32_t id);       // it continues the word of the previous token
+// The bytes of the longest added token, special or not, that text[bytes] begins with; 0: none.
 int64_t gx_tokenizer_added(const GxTokenizer *t, const char *text, int64_t bytes);
 
-// Writes tokenizer.json, tokenizer_config.json and, where the kind has one, its vocabulary (vocab.txt). What was added
-// to it (tokenizer_add.h) goes into the folder's added_tokens.json, too, if there is one.
+// Writes tokenizer.json, tokenizer_config.json and, if the kind has one, its vocabulary file (vocab.txt). Tokens that
+// were added (tokenizer_add.h) are also written to the folder's added_tokens.json, if it has one.
 GxStatus gx_tokenizer_write(const GxTokenizer *t, const char *folder, GxError *err);
-// The folder's tokenizer gives the same ids.
+// Fails unless the folder's tokenizer gives the same ids.
 GxStatus gx_tokenizer_check(const GxTokenizer *t, const char *folder, GxError *err);
 
 // ---- texts in their frame ------------------------------------------------------------------------------------------
@@ -76,19 +77,19 @@ typedef struct {          // one or two texts as ids, without special tokens
     int64_t n_a, n_b;
 } GxTokenTexts;
 
-// How many of the tokens of each stay so that both have at most `most`, as truncation "longest_first" of `tokenizers`
-// and transformers has it: a part that has no more than half of `most` stays whole; else the shorter one (of equal ones
-// a) gets half, rounded down, and the other the rest. With n_b 0: a is cut. Tokens go at the end. Returns whether it
-// cut.
+// How many tokens of each text to keep so that both together have at most `most`, like truncation "longest_first" of
+// `tokenizers` and transformers: a text of at most half of `most` is kept whole; if both are longer, the shorter one (a
+// if they are equal) gets half, rounded down, and the other the rest. With n_b 0 only a is truncated. Tokens are
+// removed at the end. Returns 1 if anything is removed.
 int gx_truncate_longest_first(int64_t *n_a, int64_t *n_b, int64_t most);
-int gx_tokenizer_frame_tokens(const GxTokenizer *t, int texts); // besides those of one text or two; no frame: 0
-// [CLS] a [SEP], types 0; with b: [CLS] a [SEP] of type 0, b [SEP] of type 1; or t->frame. Cut by longest_first to
-// max_length in all. ids[max_length], types[max_length] (NULL: not wanted); *n: how many were written; *cut: tokens
-// were left out (NULL: not wanted).
+int gx_tokenizer_frame_tokens(const GxTokenizer *t, int texts); // the tokens added to one text or two; no frame: 0
+// [CLS] a [SEP], types 0; with b: [CLS] a [SEP] of type 0, b [SEP] of type 1; or t->frame. Truncated by longest_first
+// to max_length in total. ids[max_length], types[max_length] (NULL: not wanted); *n: how many were written; *cut:
+// tokens were left out (NULL: not wanted).
 GxStatus gx_tokenizer_join(const GxTokenizer *t, const GxTokenTexts *texts, int64_t max_length, int32_t *ids,
                            int32_t *types, int64_t *n, int *cut, GxError *err);
-// Both in one, of one text, in which special tokens are as t->splits_special says. *all: how many tokens it has with
-// its frame, uncut (NULL: not wanted).
+// Encodes one text and puts it into its frame; t->splits_special decides about special tokens in it. *all: the tokens
+// of the text and its frame without truncation (NULL: not wanted).
 GxStatus gx_tokenizer_encode_framed(const GxTokenizer *t, const void *text, int64_t bytes, int64_t max_length,
                                     int32_t *ids, int32_t *types, int64_t *n, int64_t *all, GxError *err);
 
@@ -108,7 +109,8 @@ enum { GX__TOKENIZER_KINDS = sizeof gx__tokenizer_kinds / sizeof *gx__tokenizer_
 
 enum { GX__TOKENIZER_BYTES = 256 };
 
-// Whose model it is; NULL: nobody's. BPE of 256 pieces, without merges and added tokens, is bytes as tokens.
+// The kind that a model belongs to; NULL: none. BPE with 256 pieces and without merges and added tokens is bytes as
+// tokens.
 static const GxTokenizerKind *gx__tokenizer_of(const GxJson *root, const GxJson *model, const char *type)
 {
     const int has_more = gx_json_size(gx_json_get(model, "merges")) > 0 ||
@@ -120,7 +122,7 @@ static const GxTokenizerKind *gx__tokenizer_of(const GxJson *root, const GxJson 
     return NULL;
 }
 
-// What the objects of a tokenizer.json have, by their type: a member beside these might change ids.
+// The known members of the objects in a tokenizer.json, by their type. Any other member might change ids.
 static const char *const gx__tokenizer_members[][2] = {
     {"", "version,truncation,padding,added_tokens,normalizer,pre_tokenizer,post_processor,decoder,model"},
     {"BPE", "type,dropout,unk_token,continuing_subword_prefix,end_of_word_suffix,fuse_unk,byte_fallback,"
@@ -160,7 +162,7 @@ static GxStatus gx__tokenizer_check_members(const GxJson *object, const char *ty
     for (GxJsonMember m = GX_ZERO; i < types && gx_json_type(object) == GX_JSON_OBJECT && gx_json_next(object, &m);) {
         const char *list = gx__tokenizer_members[i][1];
         GxTextItem item;
-        int is_known = !strcmp(m.key, GX_JSON_NUL); // the reader's note
+        int is_known = !strcmp(m.key, GX_JSON_NUL); // a mark of the JSON reader
         while (gx_text_next(&list, &item))
             is_known |= item.n == (int64_t)strlen(m.key) && !memcmp(item.at, m.key, (size_t)item.n);
         if (!is_known)
@@ -170,7 +172,7 @@ static GxStatus gx__tokenizer_check_members(const GxJson *object, const char *ty
     return GX_OK;
 }
 
-// A component, and those of a sequence. (json.h bounds the depth.)
+// Checks a component, and those of a sequence. (json.h bounds the depth.)
 static GxStatus gx__tokenizer_check_component(const GxJson *object, const char *path, GxError *err)
 {
     static const char *const lists[] = {"normalizers", "pretokenizers", "decoders", "processors"};
@@ -199,7 +201,7 @@ static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from,
     GxJson *root, *model = NULL;
     const char *type = "";
     char cut[GX_TEXT_VALUE];
-    GX_TRY(gx_json_read_with(&root, from->path, GX_TOKENIZER_CAP, GX_JSON_NULS, err)); // pieces may have them
+    GX_TRY(gx_json_read_with(&root, from->path, GX_TOKENIZER_CAP, GX_JSON_NULS, err)); // pieces may contain U+0000
     GxStatus status = gx_json_get_object(root, "model", 1, &model, from->path, err);
     if (status == GX_OK) status = gx_json_get_string(model, "type", 1, &type, from->path, err);
     const GxTokenizerKind *kind = gx__tokenizer_of(root, model, type);
@@ -214,11 +216,11 @@ static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from,
     return status;
 }
 
-// Its tokenizer.json, or else the file of a kind's vocabulary.
+// The folder's tokenizer.json, or else the vocabulary file of a kind.
 static GxStatus gx__tokenizer_find_file(char file[GX_PATH], const char *folder, GxError *err)
 {
     GX_TRY(gx_path_join(file, folder, "tokenizer.json", err));
-    if (gx_path_is_file(file) || gx_path_is_broken(file)) return GX_OK; // broken: to be named where it is opened
+    if (gx_path_is_file(file) || gx_path_is_broken(file)) return GX_OK; // broken: reported when it is opened
     for (int i = 0; i < GX__TOKENIZER_KINDS; i++) {
         if (!gx__tokenizer_kinds[i]->vocabulary) continue;
         GX_TRY(gx_path_join(file, folder, gx__tokenizer_kinds[i]->vocabulary, err));
@@ -327,7 +329,7 @@ int gx_tokenizer_continues(const GxTokenizer *t, int32_t id)
     return gx__tokenizer_has(t, id) && t->kind->pieces.continues(t, id);
 }
 
-// tokenizer_config.json says whether texts' special tokens are characters, as it is now.
+// Writes to tokenizer_config.json whether special tokens in texts are treated as characters.
 static GxStatus gx__tokenizer_write_special(const GxTokenizer *t, const char *folder, GxError *err)
 {
     char path[GX_PATH];
@@ -344,7 +346,7 @@ static GxStatus gx__tokenizer_write_special(const GxTokenizer *t, const char *fo
     return status;
 }
 
-// added_tokens.json, of an older folder, gets the tokens that were added here.
+// Adds the tokens that were added here to added_tokens.json, if an older folder has it.
 static GxStatus gx__tokenizer_write_added(const GxTokenizer *t, const char *folder, GxError *err)
 {
     char path[GX_PATH], room[8];
@@ -393,7 +395,7 @@ int gx_truncate_longest_first(int64_t *n_a, int64_t *n_b, int64_t most)
     return 1;
 }
 
-// The frame of one text or two, for a tokenizer that has none of its own: by its roles.
+// The frame of one text or two. A tokenizer without a frame of its own gets one from its roles.
 static GxStatus gx__tokenizer_frame(const GxTokenizer *t, int two, GxTokenFrame *frame, GxError *err)
 {
     const int32_t cls = t->role[GX_TOKEN_CLS], sep = t->role[GX_TOKEN_SEP];

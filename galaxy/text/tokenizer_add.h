@@ -3,24 +3,24 @@
 //     GxNewTokens list;
 //     GxTokensAdded said;
 //     GX_TRY(gx_new_tokens_read(&list, text, bytes, "tokens.txt", err));  // the text of a file of that name
-//     GxStatus status = gx_tokenizer_add(&t, &list, &said, err);          // t is another tokenizer now
+//     GxStatus status = gx_tokenizer_add(&t, &list, &said, err);          // t is a new tokenizer now
 //     gx_new_tokens_close(&list);
 //
-// A file whose name ends with .json is one of these:
-//     ["<tool>", …]                        as transformers' add_tokens(["<tool>"]) has them: not special, normalized
+// A file whose name ends with .json has one of these forms:
+//     ["<tool>", …]                        as for transformers' add_tokens(["<tool>"]): not special, normalized
 //     [{"content": "<tool>", …}, …]        transformers' AddedToken: special, lstrip, rstrip, normalized, single_word,
-//                                          which are false where they are left out, but for normalized: it is then what
-//                                          special is not; with an id, as in tokenizer.json, it has to get that one
-//     {"<tool>": 32000, …}                 added_tokens.json: each has to get its id
-// Any other file has a token a line, as ["<tool>", …] has them; empty lines count for nothing.
+//                                          all false by default, except normalized, whose default is the
+//                                          opposite of special; an id, as in tokenizer.json, must be the one it gets
+//     {"<tool>": 32000, …}                 added_tokens.json: each token must get its id
+// Any other file has one token per line, with the meaning of ["<tool>", …]; empty lines are ignored.
 //
-// New tokens get the ids behind those of the tokenizer, in the order of the list. A token that the tokenizer has, added
-// to it or a piece of its model, stays as it is. What `tokenizers` cannot be told is refused: U+0000, and single_word,
-// which is not built here. Old texts without the new tokens keep their ids.
+// New tokens get the ids after those of the tokenizer, in the order of the list. A token that the tokenizer already
+// has, as an added token or a piece of its model, is not changed. Refused are U+0000, which `tokenizers` cannot
+// express, and single_word, which is not supported here. Texts without the new tokens keep their ids.
 //
-// The tokenizer is written to a folder of its own under TMPDIR, its files get the tokens (tokenizer.json, and where
-// they have such lists tokenizer_config.json and special_tokens_map.json), and it is opened again: what
-// gx_tokenizer_write writes of it afterwards is what transformers and `tokenizers` read the same tokens from.
+// The tokenizer is written to a temporary folder under TMPDIR, the tokens are inserted into its files (tokenizer.json,
+// and tokenizer_config.json and special_tokens_map.json if they have such lists), and it is opened again. So
+// transformers and `tokenizers` read the same tokens from the files that gx_tokenizer_write then writes.
 #ifndef GX_TOKENIZER_ADD_H
 #define GX_TOKENIZER_ADD_H
 #include "tokenizer.h"
@@ -29,26 +29,26 @@ GX_BEGIN
 typedef struct {
     char *content;
     int special, normalized, lstrip, rstrip;
-    int64_t id; // -1: it is not said
+    int64_t id; // -1: not given
 } GxNewToken;
 typedef struct {
     GxNewToken *token;
     int64_t n, capacity;
-    const char *path; // as it was given
+    const char *path; // as given
 } GxNewTokens;
 typedef struct {
-    int64_t added, known; // known: those that were there, or came twice
-    int32_t first;        // id of the first that was added
+    int64_t added, known; // known: those that existed already, or occurred twice
+    int32_t first;        // id of the first one that was added
 } GxTokensAdded;
 
 enum { GX_NEW_TOKENS_CAP = 64 << 20 }; // bytes of a file
 
-// path: lent until gx_new_tokens_close, which is called after an error, too.
+// path must stay valid until gx_new_tokens_close, which is to be called after an error, too.
 GxStatus gx_new_tokens_read(GxNewTokens *list, const char *text, int64_t bytes, const char *path, GxError *err);
 void gx_new_tokens_close(GxNewTokens *list);
-// After an error t is as it was.
+// After an error t is unchanged.
 GxStatus gx_tokenizer_add(GxTokenizer *t, const GxNewTokens *list, GxTokensAdded *said, GxError *err);
-// 1: each id that `base` has stands for the same piece in t, which has more. Else `difference` says what is not so.
+// 1: each id of `base` has the same piece in t, and t has more. Otherwise `difference` says what differs.
 int gx_tokenizer_extends(const GxTokenizer *t, const GxTokenizer *base, char difference[GX_TOKENIZER_DIFFERENCE]);
 
 GX_END
@@ -69,7 +69,7 @@ void gx_new_tokens_close(GxNewTokens *list)
     memset(list, 0, sizeof *list);
 }
 
-// content: n bytes, without a 0 behind them. The rest of *token is kept.
+// content: n bytes, not terminated. The other fields of *token are used as they are.
 static GxStatus gx__new_tokens_put(GxNewTokens *list, GxNewToken token, const char *content, int64_t n, GxError *err)
 {
     if (list->n == list->capacity) {
@@ -100,7 +100,7 @@ static int gx__new_tokens_is_blank(const char *text, int64_t n)
     return gx_unicode_is_space(c);
 }
 
-static int gx__new_tokens_is_text(const char *content) // in UTF-8
+static int gx__new_tokens_is_text(const char *content) // 1: valid UTF-8
 {
     GxJson *text = gx_json_new_string(content);
     gx_json_free(text);
@@ -224,7 +224,7 @@ GxStatus gx_new_tokens_read(GxNewTokens *list, const char *text, int64_t bytes, 
 
 // ---- the files -----------------------------------------------------------------------------------------------------
 
-// Those of the list that are to be added, in their order, as a list of its own whose contents are lent.
+// The tokens of the list that are to be added, in their order, as another list that borrows their contents.
 static GxStatus gx__tokenizer_add_choose(const GxTokenizer *t, const GxNewTokens *list, GxNewTokens *chosen,
                                          GxTokensAdded *said, GxError *err)
 {
@@ -260,7 +260,7 @@ static GxStatus gx__tokenizer_add_choose(const GxTokenizer *t, const GxNewTokens
     return status;
 }
 
-static GxJson *gx__tokenizer_add_object(const GxNewToken *token, int64_t id, GxError *err) // id -1: without
+static GxJson *gx__tokenizer_add_object(const GxNewToken *token, int64_t id, GxError *err) // id -1: without an id
 {
     GxJson *out = gx_json_new_object();
     if (id >= 0) gx_json_set(out, "id", gx_json_new_int(id), err);
@@ -273,7 +273,7 @@ static GxJson *gx__tokenizer_add_object(const GxNewToken *token, int64_t id, GxE
     return out;
 }
 
-// Changes a file of the folder, if it is there, by `edit`, which says how many values it has put in.
+// Changes a file of the folder, if it exists, by `edit`, which returns how many values it has inserted.
 typedef int64_t (*gx__TokenizerEdit)(GxJson *root, const GxNewTokens *list, int32_t first, GxError *err);
 static GxStatus gx__tokenizer_add_edit(const char *folder, const char *name, gx__TokenizerEdit edit,
                                        const GxNewTokens *list, int32_t first, GxError *err)
@@ -299,7 +299,7 @@ static int64_t gx__tokenizer_add_to_document(GxJson *root, const GxNewTokens *li
     return list->n;
 }
 
-// Special tokens into a list of names, where the file has one.
+// Inserts special tokens into a list of names, if the file has one.
 static int64_t gx__tokenizer_add_names(GxJson *names, const GxNewTokens *list, GxError *err)
 {
     int64_t edits = 0;
@@ -341,7 +341,7 @@ static GxStatus gx__tokenizer_add_in(const GxTokenizer *t, GxTokenizer *grown, c
     return gx_tokenizer_open(grown, folder, err);
 }
 
-// The file of the tokens is what the user knows, and not the folder.
+// Names the file of the tokens in the error, since the user does not know the temporary folder.
 static GxStatus gx__tokenizer_add_explain(const GxNewTokens *list, const char *folder, GxError *err)
 {
     GxError told = GX_ZERO;
@@ -353,7 +353,7 @@ static GxStatus gx__tokenizer_add_explain(const GxNewTokens *list, const char *f
     return gx_error_code(err);
 }
 
-// `tokenizers` gives new tokens the ids behind as many as there are.
+// `tokenizers` gives new tokens ids that begin at the number of existing ones, so ids must have no gaps.
 static GxStatus gx__tokenizer_add_check_gaps(const GxTokenizer *t, const GxNewTokens *list, GxError *err)
 {
     char room[8];

@@ -1,13 +1,13 @@
-// tokenizer_config.h: tokenizer_config.json, which transformers writes beside a tokenizer: the names of special tokens,
-// often a chat template. All who read that file read it here.
+// tokenizer_config.h: reads tokenizer_config.json, which transformers writes beside a tokenizer: the names of special
+// tokens, often a chat template. All readers of that file use these functions.
 //
 //     GxJson *config;
 //     GX_TRY(gx_tokenizer_config_read(&config, "a_folder", err));
-//     const char *end = gx_tokenizer_config_token(config, "eos_token");      // lent; NULL: it names none
+//     const char *end = gx_tokenizer_config_token(config, "eos_token");      // borrowed; NULL: it names none
 //     gx_json_free(config);
 //
-// Integers beyond 64 bits are read as doubles (json.h, GX_JSON_BIG_INTEGERS): transformers writes model_max_length,
-// where there is no such limit, as 1000000000000000019884624838656. U+0000 in a text stands as GX_JSON_NUL.
+// Integers beyond 64 bits are read as doubles (json.h, GX_JSON_BIG_INTEGERS): transformers writes a model_max_length
+// without limit as 1000000000000000019884624838656. U+0000 in a text is represented as GX_JSON_NUL.
 #ifndef GX_TOKENIZER_CONFIG_H
 #define GX_TOKENIZER_CONFIG_H
 #include "../io/json.h"
@@ -16,19 +16,19 @@ GX_BEGIN
 #define GX_TOKENIZER_CONFIG "tokenizer_config.json"
 enum { GX_TOKENIZER_CONFIG_CAP = 64 << 20 }; // bytes
 
-// *json: the folder's file, an object, which you free; NULL and GX_OK: it has none. Where it has no
-// added_tokens_decoder, it is an older one, and the tokens are those of special_tokens_map.json, as in transformers. A
-// file that is no object is an error.
+// *json: the folder's file, an object, which the caller frees; NULL with GX_OK: there is none. A file without
+// added_tokens_decoder is an older one, for which the tokens are read from special_tokens_map.json, as in transformers.
+// A file that is not an object is an error.
 GxStatus gx_tokenizer_config_read(GxJson **json, const char *folder, GxError *err);
-// For messages: the file that the names of special tokens were read from.
+// The file that the names of special tokens were read from, for messages.
 GxStatus gx_tokenizer_config_names_path(char path[GX_PATH], const GxJson *json, const char *folder, GxError *err);
-// All take NULL. A token is a string, or {"content": …}: its content. NULL: there is none.
+// All accept NULL. The content of a token, which is a string or {"content": …}. NULL: none.
 const GxJson *gx_tokenizer_config_content(const GxJson *token);
 // The content of a token by its key, "eos_token".
 const GxJson *gx_tokenizer_config_value(const GxJson *json, const char *key);
-const char *gx_tokenizer_config_token(const GxJson *json, const char *key); // if it is a string; NULL: it is none
-// Where a folder's chat template stands, if it has one in a file: additional_chat_templates/default.jinja, which goes
-// before chat_template.jinja in transformers 5, if there is one.
+const char *gx_tokenizer_config_token(const GxJson *json, const char *key); // NULL: it is not a string
+// The file of a folder's chat template, if it has one: additional_chat_templates/default.jinja, which takes precedence
+// in transformers 5, otherwise chat_template.jinja.
 GxStatus gx_tokenizer_template_path(char path[GX_PATH], const char *folder, GxError *err);
 
 GX_END
@@ -46,7 +46,7 @@ static GxStatus gx__tokenizer_config_open(GxJson **json, const char *folder, GxE
     return gx_json_read_object(json, path, GX_TOKENIZER_CONFIG_CAP, GX_JSON_BIG_INTEGERS | GX_JSON_NULS, err);
 }
 
-// Its members take the place of the configuration's.
+// Its members replace the configuration's.
 static GxStatus gx__tokenizer_config_add_map(GxJson **json, const char *folder, GxError *err)
 {
     char path[GX_PATH];

@@ -1,9 +1,9 @@
-// tokenizer_keys.h: what a tokenizer's files have and is not read. tokenizer.json is refused where an object of it has
-// a member that is not known, since ids may depend on it. tokenizer_config.json and special_tokens_map.json have much
-// that tokenizer.json says as well, and is taken from there: what they ask for beside it is named.
+// tokenizer_keys.h: warns of keys in a tokenizer's files that are not read. A tokenizer.json with an unknown member is
+// refused, since ids may depend on it. tokenizer_config.json and special_tokens_map.json repeat much of tokenizer.json,
+// which is read from there; what they request beyond it is named in warnings.
 //
 //     GX_TRY(gx_tokenizer_open(&t, folder, err));
-//     GX_TRY(gx_tokenizer_check_keys(&t, folder, log, err));    // once, by who has a logger: rank 0
+//     GX_TRY(gx_tokenizer_check_keys(&t, folder, log, err));    // once, on the rank that logs: 0
 #ifndef GX_TOKENIZER_KEYS_H
 #define GX_TOKENIZER_KEYS_H
 #include "../io/json_keys.h"
@@ -11,8 +11,8 @@
 GX_BEGIN
 
 extern const GxJsonKeys gx_tokenizer_config_keys; // of tokenizer_config.json
-// path: a folder, or a file in it. Warnings only, but for a file that is no JSON. A folder without such files has
-// nothing to be named.
+// path: a folder, or a file in it. Logs warnings only, except that a file that is not JSON is an error. A folder
+// without such files gives no warnings.
 GxStatus gx_tokenizer_check_keys(const GxTokenizer *t, const char *path, const GxLogger *log, GxError *err);
 
 GX_END
@@ -95,7 +95,7 @@ static const GxJsonKey gx__tokenizer_config_keys[] = {
 };
 const GxJsonKeys gx_tokenizer_config_keys = {GX_KEYS(gx__tokenizer_config_keys)};
 
-// transformers takes a token that stands there for a special one, whether tokenizer.json has it or not.
+// transformers treats tokens that are named here as special, whether they are in tokenizer.json or not.
 static void gx__tokenizer_check_special(const GxTokenizer *t, const GxJson *token, const char *key, const char *path,
                                         const GxLogger *log)
 {
@@ -138,7 +138,7 @@ static void gx__tokenizer_check_tokens(const GxTokenizer *t, const GxJson *confi
     }
 }
 
-// What unknown words become stands in both files.
+// Both files name the token for unknown words.
 static void gx__tokenizer_check_unknown(const GxTokenizer *t, const GxJson *config, const char *path,
                                         const GxLogger *log)
 {
@@ -151,7 +151,7 @@ static void gx__tokenizer_check_unknown(const GxTokenizer *t, const GxJson *conf
            path, gx_text_cut(said, cut[0], GX_TEXT_VALUE), gx_text_cut(name, cut[1], GX_TEXT_VALUE));
 }
 
-// A BERT's normalizer stands in both files.
+// Both files describe BERT's normalizer.
 static void gx__tokenizer_check_normalizer(const GxTokenizer *t, const GxJson *config, const char *path,
                                            const GxLogger *log)
 {
@@ -169,7 +169,7 @@ static void gx__tokenizer_check_normalizer(const GxTokenizer *t, const GxJson *c
     }
 }
 
-// transformers 5 builds the tokenizers of these classes anew, with the model that their class has.
+// transformers 5 rebuilds tokenizers of these classes with the model of the class.
 static void gx__tokenizer_check_class(const GxTokenizer *t, const GxJson *config, const char *path, const GxLogger *log)
 {
     static const char *const classes[][2] = {{"BertTokenizer", "WordPiece"},    {"DistilBertTokenizer", "WordPiece"},
@@ -189,7 +189,7 @@ static void gx__tokenizer_check_class(const GxTokenizer *t, const GxJson *config
     }
 }
 
-// Where tokenizer.json says it: ByteLevel and Metaspace.
+// Compared with tokenizer.json's ByteLevel and Metaspace.
 static void gx__tokenizer_check_prefix(const GxTokenizer *t, const GxJson *config, const char *path,
                                        const GxLogger *log)
 {
@@ -207,7 +207,7 @@ static void gx__tokenizer_check_prefix(const GxTokenizer *t, const GxJson *confi
            path, has ? "false" : "true", has ? "a space" : "no space");
 }
 
-// added_tokens.json, of older folders: {"token": id}.
+// added_tokens.json, in older folders: {"token": id}.
 static GxStatus gx__tokenizer_check_added(const GxTokenizer *t, const char *folder, const GxLogger *log, GxError *err)
 {
     char path[GX_PATH], cut[GX_TEXT_VALUE];

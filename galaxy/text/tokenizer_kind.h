@@ -1,5 +1,5 @@
-// tokenizer_kind.h: what a kind of tokenizer is: a table of functions, in a file of its own (byte_tokens.h,
-// wordpiece.h), behind the door that tokenizer.h is; and words that these files share.
+// tokenizer_kind.h: a kind of tokenizer: a table of functions, defined in the kind's own file (byte_tokens.h,
+// wordpiece_files.h) and called through tokenizer.h; and the types that these files share.
 #ifndef GX_TOKENIZER_KIND_H
 #define GX_TOKENIZER_KIND_H
 #include "../io/json.h"
@@ -9,11 +9,11 @@ typedef struct GxTokenizer GxTokenizer;
 
 // The tokens that frame texts: [PAD], [UNK], [CLS], [SEP], [MASK], whatever they are called.
 typedef enum { GX_TOKEN_PAD, GX_TOKEN_UNK, GX_TOKEN_CLS, GX_TOKEN_SEP, GX_TOKEN_MASK } GxTokenRole;
-enum { GX_TOKENIZER_CAP = 64 << 20 }; // bytes of a tokenizer's file, at most
+enum { GX_TOKENIZER_CAP = 64 << 20 }; // the most bytes of a tokenizer's file
 enum { GX_TOKEN_ROLES = 5, GX_TOKENIZER_IDENTITY = 64, GX_TOKENIZER_DIFFERENCE = 240 };
 
-// "[SEP]" in a text: the token, as `tokenizers` has it where nothing is said, or five characters as any others, so that
-// no user's text ends a sentence. In decoding: written out, or left out.
+// "[SEP]" in a text: the token, as in `tokenizers` by default, or five ordinary characters, so that a user's text
+// cannot end a sentence. In decoding: written as text, or left out.
 typedef enum { GX_SPECIAL_AS_TOKENS, GX_SPECIAL_AS_TEXT } GxSpecialTokens;
 
 typedef struct {             // what a tokenizer is opened from
@@ -21,15 +21,17 @@ typedef struct {             // what a tokenizer is opened from
     const GxJson *json;      // tokenizer.json's root; NULL: the kind's own file
     const GxJson *config;    // tokenizer_config.json's; NULL: there is none
     const char *config_path; // for messages
-    const char *names_path;  // too, of the file that names special tokens: that one, or special_tokens_map.json
+    // for messages: the file that names special tokens, tokenizer_config.json or special_tokens_map.json
+    const char *names_path;
 } GxTokenizerSource;
 
-// A kind is filled group by group, a line for each member that says its name.
-typedef struct {                                                                   // from files, and to them
+// The table of a kind is filled in group by group, one line per member with its name as a comment.
+typedef struct {                                                                   // reading and writing files
     GxStatus (*open)(GxTokenizer *t, const GxTokenizerSource *from, GxError *err); // after an error nothing is open
     void (*close)(GxTokenizer *t);
     GxStatus (*write)(const GxTokenizer *t, const char *folder, GxError *err);
-    // Of two whose identities differ, what else does; or a check of its own, which then is all that is looked at.
+    // difference: describes how two tokenizers with different identities differ. check: replaces the comparison of
+    // identities.
     void (*difference)(const GxTokenizer *here, const GxTokenizer *there, char out[GX_TOKENIZER_DIFFERENCE]);
     GxStatus (*check)(const GxTokenizer *t, const char *folder, GxError *err);
 } GxTokenizerFiles;
@@ -38,8 +40,8 @@ typedef struct { // texts
     GxStatus (*encode)(const GxTokenizer *t, const char *text, int64_t bytes, GxSpecialTokens special, int32_t *ids,
                        int64_t *n, GxError *err);
     GxStatus (*decode)(const GxTokenizer *t, const int32_t *ids, int64_t n, GxSpecialTokens special, char *text,
-                       int64_t *bytes, GxError *err); // of ids within the vocabulary
-    // 1: a text may be cut where gx_tokenizer_cut does, and both parts encoded by themselves.
+                       int64_t *bytes, GxError *err); // all ids must be in the vocabulary
+    // 1: a text may be cut where gx_tokenizer_cut says, and both parts encoded separately.
     int (*lines_are_apart)(const GxTokenizer *t);
 } GxTokenizerTexts;
 
@@ -53,13 +55,13 @@ typedef struct {                                                          // the
 typedef struct {
     const char *name;       // "WordPiece"
     const char *model_type; // tokenizer.json's model.type
-    const char *vocabulary; // the file that it can also be opened from; NULL: none
+    const char *vocabulary; // a file that it can also be opened from; NULL: none
     GxTokenizerFiles files;
     GxTokenizerTexts texts;
     GxTokenizerPieces pieces;
 } GxTokenizerKind;
 
-// What a text gets around it: tokens, and the texts themselves, in their order.
+// The frame of a text: tokens, and the texts themselves, in order.
 enum { GX_FRAME_A = -1, GX_FRAME_B = -2, GX_FRAME_MOST = 16 };
 typedef struct {
     int32_t id; // or GX_FRAME_A, GX_FRAME_B
@@ -74,30 +76,31 @@ struct GxTokenizer {
     const GxTokenizerKind *kind;
     void *vocabulary;             // the kind's own
     int vocab_size;               // ids are 0 to vocab_size - 1; an embedding may have more rows
-    int longest;                  // bytes of decoded text, at most, for each token
-    int tokens_for_byte;          // of text, at most
+    int longest;                  // the most bytes of decoded text per token
+    int tokens_for_byte;          // the most tokens per byte of text
     int32_t role[GX_TOKEN_ROLES]; // ids by GxTokenRole; -1: it has none
-    int32_t end;                  // of a text, where several follow one another (eos_token); -1: it has none
-    GxTokenFrame frame[2];        // of one text, of two; n 0: [CLS] a [SEP] b [SEP], if there are such roles
-    int splits_special;           // texts have no special tokens, but their characters (split_special_tokens)
-    int32_t added_from;           // ids from here on were added to it after it was read (tokenizer_add.h); 0: none was
+    int32_t end;                  // the token that ends a text if several follow one another (eos_token); -1: none
+    GxTokenFrame frame[2];        // for one text and for two; n 0: [CLS] a [SEP] b [SEP], if there are such roles
+    int splits_special;           // special tokens in texts are treated as characters (split_special_tokens)
+    int32_t added_from;           // ids from here on were added after the tokenizer was read (tokenizer_add.h); 0: none
     char identity[GX_TOKENIZER_IDENTITY];
 };
 
-// What such a text of records has: transformers' split_special_tokens of tokenizer_config.json, or an option.
+// How special tokens in the texts of records are treated: by split_special_tokens in tokenizer_config.json, or by an
+// option.
 static inline GxSpecialTokens gx_tokenizer_special(const GxTokenizer *t)
 {
     return t->splits_special ? GX_SPECIAL_AS_TEXT : GX_SPECIAL_AS_TOKENS;
 }
 
 static inline int gx_is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-// Or with a mark, which a normalizer may put together with a letter of ASCII before it.
+// 1: the byte may belong to a letter, or to a mark that a normalizer composes with an ASCII letter before it.
 static inline int gx_may_be_letter(char c) { return gx_is_ascii_letter(c) || (unsigned char)c >= 128; }
 
 typedef struct {                     // one member of a document and its value, as JSON text
     const char *object, *key, *json; // object NULL: the root
 } GxTokenizerMember;
-GxJson *gx_tokenizer_document(const GxTokenizerMember *members, int n, GxError *err); // gx_json_free it
+GxJson *gx_tokenizer_document(const GxTokenizerMember *members, int n, GxError *err); // to be freed by gx_json_free
 int gx_tokenizer_json_equal(const GxJson *a, const GxJson *b);
 
 GX_END

@@ -1,12 +1,12 @@
-// unicode.h: characters as numbers: UTF-8 in and out, what kind a character is, its lower-case letter, what it is
-// composed of, and the other way round. The only file that knows the Unicode library (utf8proc, under
-// GX_WITH_UTF8PROC).
+// unicode.h: characters as numbers: decoding and encoding UTF-8, character classes, lower case, decomposition and
+// composition. The only file that uses the Unicode library (utf8proc, under GX_WITH_UTF8PROC).
 //
-// All answers are those of Hugging Face's `tokenizers`, so that the same text has the same tokens. Its parts follow
-// different versions of Unicode, so kinds and letters come from tables that were asked of it (unicode_tables.h), and
-// decomposition is utf8proc's (which Unicode promises never to change), left undone for characters that are newer than
-// the library's. With any version of utf8proc that knows Unicode 12 (2.4) the answers are the same. Without utf8proc
-// gx_unicode_nfd, _nfc and _alike are errors that say so, and everything else works.
+// All results are those of Hugging Face's `tokenizers`, so that the same text has the same tokens. Its parts follow
+// different versions of Unicode. So classes and letters come from tables that were obtained from it (unicode_tables.h),
+// and decomposition is utf8proc's (Unicode guarantees that it never changes), except for characters that are newer than
+// the Unicode version of `tokenizers`, which are left alone. All versions of utf8proc that know Unicode 12 (2.4 and
+// later) give the same results. Without utf8proc gx_unicode_nfd, _nfc and _alike fail with an error that says so, and
+// everything else works.
 //
 //     uint32_t c;
 //     for (const char *p = text; p < end; p += gx_unicode_decode(p, end, &c)) …
@@ -15,49 +15,50 @@
 #include "../base/status.h"
 GX_BEGIN
 
-// GX_NFD_MOST, GX_NFKD_MOST: characters that one decomposes into
+// GX_NFD_MOST, GX_NFKD_MOST: the most characters that one decomposes into
 enum { GX_REPLACEMENT = 0xFFFD, GX_NFD_MOST = 4, GX_NFKD_MOST = 18 };
 
-// The character at p < end, and how many bytes it has. What is not UTF-8 (RFC 3629) is U+FFFD: one for each longest
-// beginning of a character that is cut off, and for each byte that cannot begin one (Unicode 15, section 3.9).
+// Decodes the character at p < end; returns its bytes. What is not UTF-8 (RFC 3629) becomes U+FFFD: one for each
+// maximal prefix of a truncated character, and one for each byte that cannot begin a character (Unicode 15, section
+// 3.9).
 int gx_unicode_decode(const char *p, const char *end, uint32_t *c);
-int gx_unicode_encode(uint32_t c, char *out); // out[4]; returns how many bytes
+int gx_unicode_encode(uint32_t c, char *out); // out[4]; returns the number of bytes
 
 typedef struct { // a text as characters; grows as needed
     uint32_t *c;
     int64_t n, capacity;
 } GxCharacters;
-GxStatus gx_characters_reserve(GxCharacters *x, int64_t n, GxError *err); // room for n, what is there is kept
+GxStatus gx_characters_reserve(GxCharacters *x, int64_t n, GxError *err); // room for n in total; the contents are kept
 GxStatus gx_characters_read(GxCharacters *x, const char *text, int64_t bytes,
-                            GxError *err); // in place of what is there
+                            GxError *err); // replaces the contents
 void gx_characters_close(GxCharacters *x);
 
-int gx_unicode_is_space(uint32_t c);        // White_Space: U+0085, U+00A0, U+3000 among it, not U+200B
-int gx_unicode_is_python_space(uint32_t c); // what Python's str.isspace and strip take for it: U+001C to U+001F, too
-int gx_unicode_is_other(uint32_t c);        // control, format, private use; but not what has no character yet
-int gx_unicode_is_mark(uint32_t c);         // a nonspacing mark: most accents
-int gx_unicode_is_punctuation(uint32_t c);  // and what else ASCII has of signs: $ + < = > ^ ` | ~
-int gx_unicode_lower(uint32_t c, uint32_t out[2]); // returns how many: 1, or 2 (U+0130). No final sigma
+int gx_unicode_is_space(uint32_t c);               // White_Space: U+0085, U+00A0, U+3000 among it, not U+200B
+int gx_unicode_is_python_space(uint32_t c);        // by Python's str.isspace and strip, which include U+001C to U+001F
+int gx_unicode_is_other(uint32_t c);               // control, format, private use; but not unassigned
+int gx_unicode_is_mark(uint32_t c);                // a nonspacing mark: most accents
+int gx_unicode_is_punctuation(uint32_t c);         // including ASCII's symbols: $ + < = > ^ ` | ~
+int gx_unicode_lower(uint32_t c, uint32_t out[2]); // returns their number: 1, or 2 (U+0130). No final sigma
 
-int gx_unicode_is_number(uint32_t c); // digits, Roman numerals, fractions: what Digits looks for
+int gx_unicode_is_number(uint32_t c); // digits, Roman numerals, fractions: what the pre-tokenizer Digits matches
 
-// The bytes of the grapheme that text at p < end begins with: a letter with its accents, a syllable, an emoji of
-// several (extended grapheme clusters: Unicode Standard Annex 29). The text is UTF-8, or counts as U+FFFD.
+// The bytes of the grapheme that begins at p < end: a letter with its accents, a syllable, an emoji of several
+// characters (extended grapheme clusters: Unicode Standard Annex 29). What is not UTF-8 counts as U+FFFD.
 int64_t gx_unicode_grapheme(const char *p, const char *end);
 
-// The characters of a class of regular expressions, "L", "M", "N", "P" or "S" in \p{L}, or a kind of letters ("Lu",
-// "Ll", "Lt", "Lm", "Lo"), as ranges in their order: the i-th one; 0: there are no more, or no class has this name.
+// The i-th range of the characters of a class of regular expressions: "L", "M", "N", "P" or "S" as in \p{L}, or a kind
+// of letters ("Lu", "Ll", "Lt", "Lm", "Lo"). Ranges ascend. Returns 0 if there is no such range or class.
 int gx_unicode_class(const char *name, int i, uint32_t *first, uint32_t *last);
 
-// Canonical decomposition (NFD; not NFKD) of n characters into out[GX_NFD_MOST * n]; *m: how many it has. Hangul
-// syllables come apart, too.
+// Canonical decomposition (NFD; not NFKD) of n characters into out[GX_NFD_MOST * n]; *m: their number. Hangul syllables
+// are decomposed, too.
 GxStatus gx_unicode_nfd(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err);
-// NFC: decomposed, and what can be is composed again. out[GX_NFD_MOST * n].
+// NFC: decomposes, then composes again what can be. out[GX_NFD_MOST * n].
 GxStatus gx_unicode_nfc(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err);
-// Each character by those that it is compatible with: ligatures come apart, wide letters become plain. NFD of that is
-// NFKD, NFC of it NFKC.
+// Replaces each character by its compatible ones: ligatures are taken apart, wide letters become plain. NFD of the
+// result is NFKD, its NFC is NFKC.
 GxStatus gx_unicode_alike(const uint32_t *text, int64_t n, GxCharacters *out, GxError *err);
-int gx_unicode_has_nfd(void);         // 0: built without utf8proc, which these need
+int gx_unicode_has_nfd(void);         // 0: built without utf8proc, which these functions need
 const char *gx_unicode_version(void); // of utf8proc: "2.8.0"; "no": built without it
 
 GX_END
@@ -78,7 +79,7 @@ int gx_unicode_decode(const char *p, const char *end, uint32_t *c)
 {
     const unsigned char *b = (const unsigned char *)p;
     const int n = b[0] < 0xE0 ? 2 : b[0] < 0xF0 ? 3 : 4;
-    // the second byte's range keeps overlong forms, surrogates and what is above U+10FFFF out
+    // the second byte's range excludes overlong forms, surrogates and values above U+10FFFF
     const int low = b[0] == 0xE0   ? 0xA0
                     : b[0] == 0xF0 ? 0x90
                                    : 0x80,
@@ -137,7 +138,7 @@ void gx_characters_close(GxCharacters *x)
 #define GX__UNICODE_IN(table, c) gx__unicode_in((table), (int)(sizeof(table) / sizeof *(table)), (c))
 static int gx__unicode_in(const gx__UnicodeRange *range, int n, uint32_t c)
 {
-    int low = 0, high = n; // the first range that ends at c or later is among them
+    int low = 0, high = n; // binary search for the first range that ends at c or later
     while (low < high) {
         const int middle = (low + high) / 2;
         if (range[middle].last < c) low = middle + 1;
@@ -183,7 +184,7 @@ int gx_unicode_class(const char *name, int i, uint32_t *first, uint32_t *last)
     static const struct {
         const char *name;
         const gx__UnicodeRange *range;
-        const gx__UnicodeSteps *steps; // where there is no `range`
+        const gx__UnicodeSteps *steps; // used if there is no `range`
         int n;
     } known[] = {
         GX__UNICODE_CLASS("L", gx__unicode_letters),        GX__UNICODE_CLASS("M", gx__unicode_any_marks),
@@ -234,8 +235,8 @@ int gx_unicode_lower(uint32_t c, uint32_t out[2])
 
 // ---- graphemes -----------------------------------------------------------------------------------------------------
 
-// The letters of gx__UnicodeJoin; besides 0 any other character, L Hangul's first letters, 1 and 2 its syllables
-// without and with a last letter, Z U+200D, R regional indicators, r \r.
+// The letters of gx__UnicodeJoin, and: 0 any other character, L Hangul's leading consonants, 1 and 2 its syllables
+// without and with a trailing consonant, Z U+200D, R regional indicators, r \r.
 static int gx__unicode_join(uint32_t c)
 {
     const int n = (int)(sizeof gx__unicode_joins / sizeof *gx__unicode_joins);
@@ -254,8 +255,8 @@ static int gx__unicode_join(uint32_t c)
     return low < n && gx__unicode_joins[low].first <= c ? gx__unicode_joins[low].kind : 0;
 }
 
-// What came before in a grapheme decides in three cases: a pictogram with what extends it, and then U+200D, joins
-// another; a consonant with a linker behind it joins another; regional indicators come in pairs.
+// Three rules depend on more than the previous character: a pictogram with its extenders, followed by U+200D, joins
+// another; a consonant followed by a linker joins another; regional indicators come in pairs.
 typedef struct {
     int last, is_pictogram, has_joiner, is_consonant, has_linker, regions;
 } gx__UnicodeGrapheme;
@@ -307,14 +308,14 @@ int64_t gx_unicode_grapheme(const char *p, const char *end)
 int gx_unicode_has_nfd(void) { return 1; }
 const char *gx_unicode_version(void) { return utf8proc_version(); }
 
-static int gx__unicode_order(uint32_t c) // its canonical combining class
+static int gx__unicode_order(uint32_t c) // the canonical combining class
 {
     return c < 0x300 || !GX__UNICODE_IN(gx__unicode_old, c)
                ? 0
                : utf8proc_get_property((utf8proc_int32_t)c)->combining_class;
 }
 
-// Marks of lower order first, those of one order as they were: by counting, since hostile texts have millions in a row.
+// Sorts marks by order, stably. A counting sort, since hostile texts have millions in a row.
 static GxStatus gx__unicode_sort_many(uint32_t *c, int64_t n, GxError *err)
 {
     int64_t place[257] = {0};
@@ -343,7 +344,7 @@ static GxStatus gx__unicode_sort(uint32_t *c, int64_t n, GxError *err)
 static int gx__unicode_parts(uint32_t c, uint32_t out[GX_NFD_MOST])
 {
     utf8proc_int32_t part[GX_NFD_MOST];
-    int boundary = 0; // of graphemes, which are not looked at
+    int boundary = 0; // of graphemes; not used
     out[0] = c;
     if (c < 0xC0 || !GX__UNICODE_IN(gx__unicode_old, c)) return 1;
     const utf8proc_ssize_t n =
@@ -355,7 +356,7 @@ static int gx__unicode_parts(uint32_t c, uint32_t out[GX_NFD_MOST])
 
 GxStatus gx_unicode_nfd(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err)
 {
-    int64_t used = 0, marks = 0; // the last ones, which may have to change places
+    int64_t used = 0, marks = 0; // the trailing marks, which may have to be reordered
     for (int64_t i = 0; i < n; i++) {
         uint32_t part[GX_NFD_MOST];
         const int parts = gx__unicode_parts(text[i], part);
@@ -370,7 +371,7 @@ GxStatus gx_unicode_nfd(const uint32_t *text, int64_t n, uint32_t *out, int64_t 
     return marks > 1 ? gx__unicode_sort(out + used - marks, marks, err) : GX_OK;
 }
 
-// The character that a and b are together; 0: none.
+// The character that a and b compose to; 0: none.
 static uint32_t gx__unicode_pair(uint32_t a, uint32_t b)
 {
     utf8proc_int32_t both[2] = {(utf8proc_int32_t)a, (utf8proc_int32_t)b};
@@ -379,11 +380,12 @@ static uint32_t gx__unicode_pair(uint32_t a, uint32_t b)
     return GX__UNICODE_IN(gx__unicode_old, (uint32_t)both[0]) ? (uint32_t)both[0] : 0;
 }
 
-// Each character joins the last one that is no mark, unless one between them stands in its way (Unicode 15, D117).
+// Each character is composed with the last one that is not a mark, unless a character between them blocks it (Unicode
+// 15, D117).
 GxStatus gx_unicode_nfc(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err)
 {
     int64_t used = 0, base = -1;
-    int last = 0; // the order of the one before, behind the base
+    int last = 0; // the order of the previous mark after the base
     GX_TRY(gx_unicode_nfd(text, n, out, m, err));
     for (int64_t i = 0; i < *m; i++) {
         const uint32_t c = out[i];
@@ -433,7 +435,7 @@ GxStatus gx_unicode_nfd(const uint32_t *text, int64_t n, uint32_t *out, int64_t 
 
 GxStatus gx_unicode_nfc(const uint32_t *text, int64_t n, uint32_t *out, int64_t *m, GxError *err)
 {
-    return gx_unicode_nfd(text, n, out, m, err); // says the same
+    return gx_unicode_nfd(text, n, out, m, err); // reports the error
 }
 
 GxStatus gx_unicode_alike(const uint32_t *text, int64_t n, GxCharacters *out, GxError *err)

@@ -1,51 +1,54 @@
-// unigram.h: the unigram language model (Kudo 2018): how a word becomes pieces of a vocabulary in which each piece has
-// a score, the logarithm of how likely it is. Of all ways to write the word as pieces, that with the greatest sum of
-// scores is taken. What a word is: words.h; tokenizers in files: unigram_files.h.
+// unigram.h: the unigram language model (Kudo 2018): splits a word into pieces of a vocabulary in which each piece has
+// a score, its log-probability. Of all ways to split the word, the one with the greatest sum of scores is taken. What a
+// word is: words.h; tokenizers in files: unigram_files.h.
 //
-// The best way up to each place in the word is found from left to right (Viterbi 1967), with a trie of the pieces: a
-// word of n bytes takes at most n steps for each byte of the longest piece, and 24 n bytes of memory. Sums are of
-// doubles, added from left to right; of equal ones the piece that begins first counts, as in Hugging Face's
-// `tokenizers`.
+// The best split up to each place in the word is found from left to right (Viterbi 1967), with a trie of the pieces: a
+// word of n bytes takes at most n times as many steps as the longest piece has bytes, and 24 n bytes of memory. Sums
+// are doubles, added from left to right; of equal sums the one whose last piece begins first is taken, as in Hugging
+// Face's `tokenizers`.
 //
-// A character that is no piece counts as one whose score is 10 below the lowest. Such characters in a row are one
-// unknown piece: that whose text they are, if there is one after all, or with byte_fallback the pieces <0x00> to <0xFF>
-// of its bytes, if all of them are there, or the unknown piece.
+// A character that is not a piece counts as one with a score 10 below the lowest. Several such characters in a row are
+// one unknown piece, which becomes the first of these that applies: the piece with this text, if there is one after
+// all; with byte_fallback the pieces <0x00> to <0xFF> of its bytes, if the vocabulary has all of them; the unknown
+// piece.
 #ifndef GX_UNIGRAM_H
 #define GX_UNIGRAM_H
 #include "pieces.h"
 #include "unicode.h"
 GX_BEGIN
 
-enum { GX_UNIGRAM_BYTES = 1 << 26 }; // of all pieces, at most: so many places the trie has, which have 28 bits
+// the most bytes of all pieces: the trie has as many nodes, whose numbers have 28 bits
+enum { GX_UNIGRAM_BYTES = 1 << 26 };
 typedef struct {
     GxPieces p;
     double *score; // [p's ids]
     double least;
     uint64_t *edge;    // [places] a hash table of the trie's edges: node << 36 | byte << 28 | child; 0: free
     int64_t places;    // a power of two
-    int32_t *piece;    // [nodes] which ends there; -1: none
+    int32_t *piece;    // [nodes] the piece that ends there; -1: none
     int32_t byte[256]; // ids of <0x00> to <0xFF>; -1: none
     int32_t nodes;     // 0 is the root
-    int32_t unk;       // -1: there is none, and unknown characters are an error
+    int32_t unk;       // -1: none, so unknown characters are an error
     int byte_fallback;
 } GxUnigram;
 
-// Making one: pieces into u->p, with ids from 0 without gaps, and its table; scores and settings; then this.
+// To make one: fill in u->p, with ids from 0 without gaps, its table, the scores and the settings, and call this.
 GxStatus gx_unigram_ready(GxUnigram *u, GxError *err);
 void gx_unigram_close(GxUnigram *u);
 
-typedef struct {      // a place in a word, between two of its bytes
-    double score;     // of the best way that ends here
-    int32_t from, to; // where its last piece begins, -1: no way ends here; where the best way goes on
-    int32_t id;       // its last piece
+typedef struct {  // a place in a word, between two of its bytes
+    double score; // of the best split that ends here
+    // from: where its last piece begins, -1: no split ends here. to: where the best split of the whole word continues
+    int32_t from, to;
+    int32_t id; // its last piece
 } GxUnigramPlace;
-typedef struct { // room for a word on its way, which grows as needed; one for each thread
+typedef struct { // work space for a word, which grows as needed; one per thread
     GxUnigramPlace *place;
     int64_t capacity;
 } GxUnigramRoom;
 void gx_unigram_room_close(GxUnigramRoom *room);
 
-// word[bytes] is UTF-8. ids[bytes]: there are no more than that; *n: how many.
+// word[bytes] is UTF-8. ids: room for `bytes` ids, the most there can be; *n: their number.
 GxStatus gx_unigram_word(const GxUnigram *u, GxUnigramRoom *room, const char *word, int64_t bytes, int32_t *ids,
                          int64_t *n, GxError *err);
 
@@ -60,7 +63,7 @@ GX_END
 
 // ---- the trie ------------------------------------------------------------------------------------------------------
 
-// Where an edge is in the table, or would be.
+// The place in the table where an edge is, or would be inserted.
 static int64_t gx__unigram_edge(const GxUnigram *u, int32_t node, unsigned char byte)
 {
     const uint64_t key = (uint64_t)(uint32_t)node << 8 | byte, hash = key * UINT64_C(0x9E3779B97F4A7C15);
@@ -86,7 +89,7 @@ static void gx__unigram_enter(GxUnigram *u, int32_t id)
         }
         node = (int32_t)(u->edge[at] & 0xFFFFFFF);
     }
-    u->piece[node] = id; // an empty piece ends at the root, where nobody looks
+    u->piece[node] = id; // an empty piece ends at the root, which is never read
 }
 
 GxStatus gx_unigram_ready(GxUnigram *u, GxError *err)
@@ -142,7 +145,7 @@ static GxStatus gx__unigram_grow(GxUnigramRoom *room, int64_t n, GxError *err)
     return GX_OK;
 }
 
-// A piece from one place to another, if it is a better way there.
+// Takes a piece from one place to another if this gives a better split.
 static void gx__unigram_offer(GxUnigramPlace *place, int32_t from, int32_t to, int32_t id, double score)
 {
     const double sum = place[from].score + score;
@@ -152,7 +155,7 @@ static void gx__unigram_offer(GxUnigramPlace *place, int32_t from, int32_t to, i
     place[to].id = id;
 }
 
-// All pieces that begin at a place. Without one of a single character, that is unknown.
+// Tries all pieces that begin at a place. If none of them is the single character there, it is unknown.
 static GxStatus gx__unigram_step(const GxUnigram *u, GxUnigramPlace *place, const char *word, int32_t at, int32_t bytes,
                                  int character, GxError *err)
 {

@@ -1,12 +1,11 @@
 // unigram_files.h: the model Unigram of a tokenizer.json (T5, XLM-R, and what SentencePiece trains by default): pieces
 // with their scores in the order of their ids, the unknown one (unk_id), and whether unknown characters become bytes
-// (byte_fallback). The algorithm: unigram.h; what stands around the model: words_files.h; to open and use a tokenizer:
+// (byte_fallback). The algorithm: unigram.h; what surrounds the model: words_files.h; to open and use a tokenizer:
 // tokenizer.h.
 //
-// Where two ways to write a word are equally likely, the last bits of the scores decide. `tokenizers` does not read a
-// number as the nearest double: it takes its digits as an integer, rounds that to a double, and divides it by a power
-// of ten, which rounds again. So it is done here, with the fewest digits that tell the double from others, as files
-// have them.
+// If two splits of a word are equally likely, the last bits of the scores decide. `tokenizers` does not read a number
+// as the nearest double: it reads its digits as an integer, rounds that to a double, and divides it by a power of ten,
+// which rounds again. The same is done here, with the fewest digits that identify the double, as files have them.
 #ifndef GX_UNIGRAM_FILES_H
 #define GX_UNIGRAM_FILES_H
 #include "unigram.h"
@@ -51,7 +50,7 @@ static const GxWordModel gx__unigram_model = {
 
 // ---- reading -------------------------------------------------------------------------------------------------------
 
-// As `tokenizers` reads the digits of a number.
+// The value that `tokenizers` reads for a number.
 static double gx__unigram_score(double nearest)
 {
     char text[40], digits[40], power_of_ten[16], *p = digits;
@@ -104,7 +103,7 @@ static GxStatus gx__unigram_read_vocab(GxWordsReading *x, const GxJson *vocab)
     if (!u->score) return GX_FAIL(x->err, GX_ERR_MEMORY, "no memory for %ld pieces", (long)n);
     for (int64_t id = 0; id < n; id++) GX_TRY(gx__unigram_read_piece(x, gx_json_at(vocab, id), id));
     GX_TRY(gx_pieces_index(&u->p, x->err));
-    for (int64_t id = 0; id < n; id++) // of two equal ones the table keeps one
+    for (int64_t id = 0; id < n; id++) // the table keeps only one of two equal pieces
         if (u->p.at[id] < 0)
             return GX_FAIL(x->err, GX_ERR_FORMAT, "%s: piece %ld of the vocabulary, \"%.100s\", is listed twice",
                            x->path, (long)id, gx_json_string(gx_json_at(gx_json_at(vocab, id), 0)));

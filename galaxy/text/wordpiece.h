@@ -1,18 +1,18 @@
-// wordpiece.h: WordPiece (Schuster and Nakajima 2012; BERT: Devlin et al. 2018): how text becomes words, and words
-// become the longest pieces that a vocabulary has. Reading and writing its files: wordpiece_files.h; making a
-// vocabulary: wordpiece_train.h. Opened and used through tokenizer.h.
+// wordpiece.h: WordPiece (Schuster and Nakajima 2012; BERT: Devlin et al. 2018): splits text into words, and words into
+// the longest pieces that a vocabulary has. Reading and writing its files: wordpiece_files.h; making a vocabulary:
+// data/wordpiece_train.h. Opened and used through tokenizer.h.
 //
 // A text goes through these steps, with the same result as in Hugging Face's `tokenizers` 0.23:
-//   1. added tokens ([SEP], …) are found: the leftmost, of those the longest; first those that are not normalised, in
-//      the text as it is, then the others, in what step 2 makes of the text between
+//   1. added tokens ([SEP], …) are found: the leftmost, of those the longest; first those that match the text as it
+//      is, then, in the text between them after step 2, those that match normalised text
 //   2. the normaliser: control characters, U+0000 and U+FFFD are dropped, white space becomes a space; spaces around
 //      Chinese characters; accents are dropped (NFD without its nonspacing marks); each character becomes lower-case
 //   3. words: split at white space; each punctuation mark is a word
 //   4. pieces: the longest that the word begins with, then the longest of the rest with ## before it, and so on. No
 //      such piece, or a word of more than 100 characters: [UNK]
 //
-// Bytes that are not UTF-8 are U+FFFD, which step 2 drops. A text of n bytes takes about 40 n bytes of memory on its
-// way: long ones are better encoded line by line, which gives the same ids.
+// Bytes that are not UTF-8 are U+FFFD, which step 2 drops. Encoding a text of n bytes takes about 40 n bytes of memory:
+// long texts are better encoded line by line, which gives the same ids.
 #ifndef GX_WORDPIECE_H
 #define GX_WORDPIECE_H
 #include "pieces.h"
@@ -21,39 +21,39 @@
 GX_BEGIN
 
 enum { GX_ACCENTS_AS_LOWERCASE = -1 };
-typedef struct { // as BertNormalizer in tokenizer.json
+typedef struct { // BertNormalizer in tokenizer.json
     int clean_text, handle_chinese_chars;
-    int strip_accents; // GX_ACCENTS_AS_LOWERCASE (null there): stripped where letters become lower-case
+    int strip_accents; // GX_ACCENTS_AS_LOWERCASE (null in the file): stripped if letters become lower-case
     int lowercase;
 } GxBertNormalizer;
 
-// Step 2 on `text`; `spare` is room that it needs.
+// Step 2 on `text`; `spare` is work space.
 GxStatus gx_bert_normalize(const GxBertNormalizer *how, GxCharacters *text, GxCharacters *spare, GxError *err);
 int gx_bert_strips_accents(const GxBertNormalizer *how);
 // Fails if step 2 needs tables of Unicode that were not compiled in (unicode.h).
 GxStatus gx_bert_check_unicode(const GxBertNormalizer *how, GxError *err);
-// Step 3: the next word of c[n] from *at on: it begins at *at and has so many characters; 0: there is none.
+// Step 3: finds the next word of c[n] from *at on. *at: where it begins; returns its characters; 0: none.
 int64_t gx_bert_word(const uint32_t *c, int64_t n, int64_t *at);
 
 typedef struct {
-    GxCharacters pattern; // what it is in a text: its characters, normalised if it is
+    GxCharacters pattern; // the characters that it matches, normalised if the token is
     int32_t id;
-    int special, normalized, lstrip, rstrip; // lstrip: takes the white space before it along
+    int special, normalized, lstrip, rstrip; // lstrip: also matches the white space before it
 } GxAddedToken;
 
 typedef struct {
     GxBertNormalizer normalizer;
     int64_t max_word;         // characters
-    int has_decoder, cleanup; // in decoding: ## is taken away; " ." becomes "."
+    int has_decoder, cleanup; // in decoding: ## is removed; " ." becomes "."
     GxPieces p;
     GxAddedToken *added; // special ones first
     int added_n;
-    unsigned char leads[128]; // 1: an added token begins with this character, or with one beyond ASCII (leads[0])
+    unsigned char leads[128]; // 1: an added token begins with this character; leads[0]: with one beyond ASCII
 } GxWordPiece;
 
-// Making one: pieces, then the table of v->p, then added tokens, whose content is a piece already.
+// To make one: add the pieces, then make the table of v->p, then add the added tokens, whose content must be a piece.
 GxStatus gx_wordpiece_add(GxWordPiece *v, int32_t id, const char *piece, int64_t bytes, unsigned flags, GxError *err);
-unsigned gx_wordpiece_flags(const char *piece, unsigned flags); // and whether it continues a word
+unsigned gx_wordpiece_flags(const char *piece, unsigned flags); // flags, and whether the piece continues a word
 // how->pattern is not read; `where` names the file in messages.
 GxStatus gx_wordpiece_add_token(GxWordPiece *v, const GxAddedToken *how, const char *where, GxError *err);
 void gx_wordpiece_close(GxWordPiece *v);
@@ -93,7 +93,7 @@ static void gx__wordpiece_clean(GxCharacters *text)
     text->n = kept;
 }
 
-// The blocks of Chinese characters. `tokenizers` has 0x2B920 where the block begins at 0x2B820.
+// The blocks of Chinese characters. As in `tokenizers`, 0x2B920 is used where the block begins at 0x2B820.
 static int gx__wordpiece_is_chinese(uint32_t c)
 {
     return c >= 0x3400 &&
@@ -122,7 +122,7 @@ static GxStatus gx__wordpiece_space_chinese(GxCharacters *text, GxCharacters *sp
 static GxStatus gx__wordpiece_strip_accents(GxCharacters *text, GxCharacters *spare, GxError *err)
 {
     int64_t kept = 0, plain = 0;
-    while (plain < text->n && text->c[plain] < 0xC0) plain++; // these have no accents, and are none
+    while (plain < text->n && text->c[plain] < 0xC0) plain++; // these neither have nor are accents
     if (plain == text->n) return GX_OK;
     GX_TRY(gx_characters_reserve(spare, GX_NFD_MOST * text->n, err));
     GX_TRY(gx_unicode_nfd(text->c, text->n, spare->c, &spare->n, err));
@@ -156,7 +156,7 @@ GxStatus gx_bert_check_unicode(const GxBertNormalizer *how, GxError *err)
     uint32_t none[GX_NFD_MOST];
     int64_t n;
     return gx_bert_strips_accents(how) && !gx_unicode_has_nfd() ? gx_unicode_nfd(none, 0, none, &n, err)
-                                                                : GX_OK; // says it
+                                                                : GX_OK; // reports the error
 }
 
 GxStatus gx_bert_normalize(const GxBertNormalizer *how, GxCharacters *text, GxCharacters *spare, GxError *err)
@@ -227,30 +227,29 @@ void gx_wordpiece_close(GxWordPiece *v)
 
 // ---- pieces --------------------------------------------------------------------------------------------------------
 
-typedef struct { // an encoding on its way
+typedef struct { // the state of an encoding
     const GxTokenizer *t;
     const GxWordPiece *v;
     GxSpecialTokens special;
     GxCharacters whole, text, spare;
-    char *word; // as UTF-8, with two bytes before it
+    char *word; // as UTF-8, with two spare bytes before it
     int64_t word_room;
     int32_t *ids;
     int64_t n;
     GxError *err;
 } gx__WordPieceWork;
 
-// The longest piece that word[bytes] begins with, behind ## if it is not its beginning. Returns its bytes; 0: there is
-// none.
+// The longest piece that word[bytes] begins with, preceded by ## unless it begins the word. Returns its bytes; 0: none.
 static int64_t gx__wordpiece_longest(const GxWordPiece *v, const char *word, int64_t bytes, int is_first, int32_t *id)
 {
-    // word has ## before it, which is part of the piece where it is not the word's beginning
+    // word is preceded by ##, which is part of a piece that does not begin the word
     const char *from = is_first ? word : word - 2;
     const int64_t before = word - from;
     uint64_t hash = gx_hash(GX_HASH_START, from, before);
     int64_t best = 0;
     for (int64_t n = 1; n <= bytes && n + before <= v->p.longest; n++) {
         hash = gx_hash(hash, word + n - 1, 1);
-        if (n < bytes && ((unsigned char)word[n] & 0xC0) == 0x80) continue; // inside of a character
+        if (n < bytes && ((unsigned char)word[n] & 0xC0) == 0x80) continue; // inside a character
         const int32_t found = gx_pieces_at_hash(&v->p, hash, from, n + before);
         if (found >= 0) best = n, *id = found;
     }
@@ -273,9 +272,10 @@ static GxStatus gx__wordpiece_word(gx__WordPieceWork *w, const uint32_t *c, int6
     for (int64_t i = 0; i < n; i++) bytes += gx_unicode_encode(c[i], word + bytes);
     for (int64_t done = 0, taken; done < bytes; done += taken) {
         int32_t id = 0;
-        if (done > 0) memcpy(word + done - 2, "##", 2); // over the end of the piece before it, which is done with
+        // overwrites the end of the previous piece, which is no longer needed
+        if (done > 0) memcpy(word + done - 2, "##", 2);
         taken = gx__wordpiece_longest(w->v, word + done, bytes - done, done == 0, &id);
-        if (taken == 0) { // one part without a piece, and none of the word has
+        if (taken == 0) { // if one part has no piece, the whole word has none
             w->ids[begun] = w->t->role[GX_TOKEN_UNK];
             w->n = begun + 1;
             return GX_OK;
@@ -315,7 +315,8 @@ static GxStatus gx__wordpiece_between(gx__WordPieceWork *w, const uint32_t *c, i
     return normalized ? gx__wordpiece_words(w, c, n) : gx__wordpiece_normalized(w, c, n);
 }
 
-// A text with the added tokens in it that are normalised, or are not; what is between them goes on.
+// Encodes a text: finds the added tokens in it, those that match normalised text or the others, and passes on the text
+// between them.
 static GxStatus gx__wordpiece_split(gx__WordPieceWork *w, const uint32_t *c, int64_t n, int normalized)
 {
     int64_t done = 0;
@@ -359,7 +360,7 @@ GxStatus gx_wordpiece_encode(const GxTokenizer *t, const char *text, int64_t byt
 
 // ---- decoding ------------------------------------------------------------------------------------------------------
 
-// In place; the new one is not longer. Returns how many bytes there are then.
+// Replaces in place; `to` is not longer than `from`. Returns the bytes of the result.
 static int64_t gx__wordpiece_replace(char *text, int64_t n, const char *from, const char *to)
 {
     const int64_t old = (int64_t)strlen(from), now = (int64_t)strlen(to);
@@ -374,7 +375,7 @@ static int64_t gx__wordpiece_replace(char *text, int64_t n, const char *from, co
     return kept;
 }
 
-// Of a piece and the space before it: `tokenizers` looks no further.
+// Cleans up one piece and the space before it, which is as far as `tokenizers` looks.
 static int64_t gx__wordpiece_cleanup(char *text, int64_t n)
 {
     static const char *const pairs[][2] = {{" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
@@ -385,7 +386,7 @@ static int64_t gx__wordpiece_cleanup(char *text, int64_t n)
     return n;
 }
 
-// A piece as decoded text. Of an added token that is normalised, `tokenizers` 0.23 gives what it is then.
+// A piece as decoded text. For an added token with `normalized`, `tokenizers` 0.23 writes its normalised text.
 static int64_t gx__wordpiece_put_piece(const GxWordPiece *v, int32_t id, int joins, char *out)
 {
     const char *piece = v->p.text + v->p.at[id] + 2 * joins;

@@ -1,12 +1,13 @@
-// wordpiece_files.h: WordPiece tokenizers in files, as Hugging Face's libraries have them: tokenizer.json, or vocab.txt
-// (a piece per line) with tokenizer_config.json. The algorithm: wordpiece.h; to open and use one: tokenizer.h.
+// wordpiece_files.h: reads and writes the files of WordPiece tokenizers, in the formats of Hugging Face's libraries:
+// tokenizer.json, or vocab.txt (a piece per line) with tokenizer_config.json. The algorithm: wordpiece.h; to open and
+// use one: tokenizer.h.
 //
 // tokenizer.json has to describe BERT's tokenizer: the normalizer BertNormalizer or null, the pre_tokenizer
 // BertPreTokenizer, the model WordPiece with the prefix ##, the decoder WordPiece or null, and a post_processor that
-// puts texts between [CLS] and [SEP], or null. Anything else is refused by name. Where tokenizer_config.json says other
-// things of letters and accents than tokenizer.json, the latter counts, as for `tokenizers`. A vocab.txt has the
-// options of tokenizer_config.json: do_lower_case (else true), strip_accents, tokenize_chinese_chars; its last line of
-// two equal ones counts.
+// puts texts between [CLS] and [SEP], or null. Anything else is refused by name. If tokenizer_config.json and
+// tokenizer.json differ about case and accents, the latter is used, as by `tokenizers`. For a vocab.txt the options are
+// in tokenizer_config.json: do_lower_case (default true), strip_accents, tokenize_chinese_chars; of two equal lines the
+// last one counts.
 #ifndef GX_WORDPIECE_FILES_H
 #define GX_WORDPIECE_FILES_H
 #include "tokenizer_config.h"
@@ -15,14 +16,14 @@ GX_BEGIN
 
 extern const GxTokenizerKind gx_wordpiece;
 
-// By GxTokenRole: the usual name of the token in a vocabulary, and the key that names it in tokenizer_config.json.
+// By GxTokenRole: the token's usual name in a vocabulary, and its key in tokenizer_config.json.
 typedef struct {
     const char *name, *key;
 } GxTokenRoleNames;
 extern const GxTokenRoleNames gx_wordpiece_roles[GX_TOKEN_ROLES];
 
-// A tokenizer of a vocabulary in memory, which it takes over, even when it fails: gives ids to the roles that have one
-// of the usual names ([PAD], …) and makes these added tokens. `where` names it in messages.
+// Makes a tokenizer from a vocabulary in memory, of which it takes ownership even if it fails. Roles whose usual names
+// ([PAD], …) are in the vocabulary get their ids, and these become added tokens. `where` names it in messages.
 GxStatus gx_wordpiece_open(GxTokenizer *t, GxWordPiece *v, const char *where, GxError *err);
 
 GX_END
@@ -62,7 +63,7 @@ static int gx__wordpiece_has_nul(const GxWordPiece *v, int32_t id)
 
 static uint64_t gx__wordpiece_hash_int(uint64_t hash, int64_t value) { return gx_hash(hash, &value, sizeof value); }
 
-// Of all that ids follow from.
+// The identity: a hash of everything that affects ids.
 static void gx__wordpiece_identify(GxTokenizer *t)
 {
     const GxWordPiece *v = (const GxWordPiece *)t->vocabulary;
@@ -93,7 +94,7 @@ static void gx__wordpiece_close(GxTokenizer *t)
     memset(t, 0, sizeof *t);
 }
 
-// The vocabulary is whole, the roles are known.
+// Completes a tokenizer whose vocabulary and roles are set.
 static GxStatus gx__wordpiece_ready(GxTokenizer *t, const char *where, GxError *err)
 {
     const GxWordPiece *v = (const GxWordPiece *)t->vocabulary;
@@ -120,7 +121,7 @@ static GxStatus gx__wordpiece_take(GxTokenizer *t, const GxWordPiece *v, GxError
     return GX_OK;
 }
 
-// A role's token is an added one.
+// Makes the token of a role an added token.
 static GxStatus gx__wordpiece_set_role(GxTokenizer *t, int role, const char *name, const char *where, GxError *err)
 {
     GxWordPiece *v = (GxWordPiece *)t->vocabulary;
@@ -148,9 +149,10 @@ GxStatus gx_wordpiece_open(GxTokenizer *t, GxWordPiece *v, const char *where, Gx
     return status;
 }
 
-// ---- tokenizer.json: what is built ---------------------------------------------------------------------------------
+// ---- tokenizer.json: what is supported -----------------------------------------------------------------------------
 
-// The type of a component: one of `types`, up to NULL; NULL itself first: null is fine. *out: the component, or NULL.
+// The type of a component must be one of `types`, which end with NULL. may_be_null: null is allowed. *out: the
+// component, or NULL.
 static GxStatus gx__wordpiece_component(const GxJson *root, const char *key, const char *const *types, int may_be_null,
                                         GxJson **out, const char *path, GxError *err)
 {
@@ -235,7 +237,7 @@ static GxStatus gx__wordpiece_read_model(const GxJson *root, GxTokenizer *t, con
     return GX_OK;
 }
 
-// An entry of added_tokens, or of tokenizer_config.json's added_tokens_decoder, whose key is the id.
+// An entry of added_tokens, or of tokenizer_config.json's added_tokens_decoder, in which the key is the id.
 static GxStatus gx__wordpiece_take_added(GxWordPiece *v, const GxJson *from, const char *content, int64_t bytes,
                                          int64_t id, const char *path, GxError *err)
 {
@@ -255,7 +257,7 @@ static GxStatus gx__wordpiece_take_added(GxWordPiece *v, const GxJson *from, con
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the added token \"%.100s\" has the id %ld; %s", path, content, (long)id,
                        known >= 0 ? "the vocabulary has another one for it" : "expected an id that no other piece has");
     for (int i = 0; i < v->added_n; i++)
-        if (v->added[i].id == id) return GX_OK; // said twice
+        if (v->added[i].id == id) return GX_OK; // listed twice
     token.id = (int32_t)id;
     if (known < 0) GX_TRY(gx_wordpiece_add(v, token.id, content, bytes, 0, err));
     return gx_wordpiece_add_token(v, &token, path, err);
@@ -289,8 +291,8 @@ static GxStatus gx__wordpiece_read_added_list(const GxJson *root, GxWordPiece *v
 
 // ---- roles, and the frame ------------------------------------------------------------------------------------------
 
-// The name of a role: in tokenizer_config.json a string or {"content": "…"}; NULL: null, so there is none; else the
-// usual one.
+// The name of a role's token: a string or {"content": "…"} in tokenizer_config.json; NULL if it is null there;
+// otherwise the usual name.
 static GxStatus gx__wordpiece_role_name(const GxTokenizerSource *from, int role, const char **name, int *is_said,
                                         GxError *err)
 {
@@ -310,9 +312,9 @@ static GxStatus gx__wordpiece_read_roles(GxTokenizer *t, const GxTokenizerSource
         const char *name;
         int is_said;
         GX_TRY(gx__wordpiece_role_name(from, i, &name, &is_said, err));
-        if (!name || (from->json && i == GX_TOKEN_UNK)) continue; // tokenizer.json's model names it
+        if (!name || (from->json && i == GX_TOKEN_UNK)) continue; // named by the model in tokenizer.json
         if (from->json) t->role[i] = gx__wordpiece_any(v, name);
-        else GX_TRY(gx__wordpiece_set_role(t, i, name, from->path, err)); // a vocab.txt has no list of them
+        else GX_TRY(gx__wordpiece_set_role(t, i, name, from->path, err)); // a vocab.txt has no list of added tokens
         if (is_said && t->role[i] < 0)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: the %s is \"%.100s\", which the vocabulary does not have",
                            from->names_path, gx_wordpiece_roles[i].key, name);
@@ -334,7 +336,7 @@ static const char *gx__wordpiece_name(const GxTokenizer *t, int role)
     return t->role[role] < 0 ? gx_wordpiece_roles[role].name : v->p.text + v->p.at[t->role[role]];
 }
 
-// The names of the roles in the place of the usual ones.
+// Replaces the usual names by those of the roles' tokens.
 static GxStatus gx__wordpiece_rename(const GxTokenizer *t, GxJson *list, GxError *err)
 {
     for (int64_t i = 0; i < gx_json_size(list); i++) {
@@ -360,7 +362,7 @@ static GxStatus gx__wordpiece_put_frame_token(const GxTokenizer *t, GxJson *toke
     return gx_error_code(err);
 }
 
-// The post_processor that gx_tokenizer_join stands for; null, if it cannot.
+// The post_processor that does what gx_tokenizer_join does; null if there are no such tokens.
 static GxJson *gx__wordpiece_frame(const GxTokenizer *t, GxError *err)
 {
     GxJson *frame = NULL;
@@ -414,7 +416,7 @@ static GxStatus gx__wordpiece_read_json(GxTokenizer *t, const GxTokenizerSource 
     return gx__wordpiece_check_frame(t, from->json, from->path, err);
 }
 
-// A piece per line, without the white space at its end.
+// One piece per line, without trailing white space.
 static GxStatus gx__wordpiece_read_lines(GxWordPiece *v, const char *text, int64_t bytes, const char *path,
                                          GxError *err)
 {
@@ -551,8 +553,8 @@ static GxJson *gx__wordpiece_added_json(const GxWordPiece *v, const GxAddedToken
     return out;
 }
 
-// Added tokens lie with the special ones first; a list of them goes by ids, since `tokenizers` gives those that the
-// model does not have their ids in the order of the list. Of each of the two kinds the order stays.
+// In memory special tokens come first. The list in the file is ordered by ids, since `tokenizers` numbers those that
+// the model does not have in the order of the list. The order within each of the two groups is kept.
 static void gx__wordpiece_list_added(const GxWordPiece *v, GxJson *list, GxError *err)
 {
     int special = 0, specials = 0, other;
@@ -595,7 +597,7 @@ static GxJson *gx__wordpiece_config(const GxTokenizer *t, GxError *err)
     gx_json_set(root, "do_lower_case", gx_json_new_bool(v->normalizer.lowercase), err);
     gx_json_set(root, "strip_accents", gx__wordpiece_accents(&v->normalizer), err);
     gx_json_set(root, "tokenize_chinese_chars", gx_json_new_bool(v->normalizer.handle_chinese_chars), err);
-    gx_json_set(root, "clean_up_tokenization_spaces", gx_json_new_bool(0), err); // the decoder's cleanup is what counts
+    gx_json_set(root, "clean_up_tokenization_spaces", gx_json_new_bool(0), err); // the decoder's cleanup decides
     for (int i = 0; i < GX_TOKEN_ROLES; i++)
         gx_json_set(root, gx_wordpiece_roles[i].key,
                     t->role[i] < 0 ? gx_json_new_null() : gx_json_new_string(gx__wordpiece_name(t, i)), err);
@@ -608,8 +610,8 @@ static GxJson *gx__wordpiece_config(const GxTokenizer *t, GxError *err)
     return root;
 }
 
-// The pieces of the model by their ids as lines; none, where they are not all of the ids up to theirs, or lines would
-// not give them back.
+// Writes the model's pieces as lines, by id. Writes no file if ids have gaps, or if reading the lines would not give
+// the same pieces.
 static GxStatus gx__wordpiece_write_lines(const GxWordPiece *v, const char *folder, GxError *err)
 {
     char path[GX_PATH];
@@ -676,8 +678,8 @@ static int gx__wordpiece_continues(const GxTokenizer *t, int32_t id)
     return (((const GxWordPiece *)t->vocabulary)->p.flags[id] & GX_PIECE_CONTINUES) != 0;
 }
 
-// A line's end is between words, and what is made of a character depends on no other but those of its own word: added
-// tokens alone might look beyond.
+// A line's end separates words, and a character's result depends only on its own word. Only added tokens could match
+// across lines.
 static int gx__wordpiece_lines_are_apart(const GxTokenizer *t)
 {
     const GxWordPiece *v = (const GxWordPiece *)t->vocabulary;

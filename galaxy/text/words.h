@@ -1,20 +1,20 @@
-// words.h: what stands between a text and the words that a model cuts into pieces (bpe.h, unigram.h): added tokens, the
-// normalizer, the pre-tokenizer, and the decoder that goes the way back. Each is a row of steps, named and working as
-// in tokenizer.json. This header says what they are, and how much a text can grow on its way; words_normalize.h,
-// words_encode.h and words_decode.h do what they say, words_files.h reads and writes them.
+// words.h: what happens between a text and the words that a model splits into pieces (bpe.h, unigram.h): added tokens,
+// the normalizer, the pre-tokenizer, and, in the opposite direction, the decoder. Each is a sequence of steps with the
+// names and the meaning of tokenizer.json. This header defines the steps, and how much a text can grow by them;
+// words_normalize.h, words_encode.h and words_decode.h execute them, words_files.h reads and writes them.
 //
 // A text goes through these, with the same result as in Hugging Face's `tokenizers` 0.23:
-//   1. added tokens (<|endoftext|>, …) are found: the leftmost, of those the longest; first those that are not
-//      normalised, in the text as it is, then the others, in what step 2 makes of the text between
-//   2. the normalizer: NFC and the like, lower case, a charsmap (charsmap.h); something put before the text; one thing
-//      replaced by another; white space at the ends taken away
-//   3. the pre-tokenizer: words by a regular expression or white space, digits apart, ▁ for spaces, a character for
+//   1. added tokens (<|endoftext|>, …) are found: the leftmost, of those the longest; first those that match the
+//      text as it is, then, in the text between them after step 2, those that match normalised text
+//   2. the normalizer: NFC and the like, lower case, a charsmap (charsmap.h); a prefix; replacements; white space at
+//      the ends removed
+//   3. the pre-tokenizer: words by a regular expression or white space, digits separated, ▁ for spaces, a character for
 //      each byte
-//   4. each word by itself: the model
+//   4. the model, on each word separately
 //
-// Bytes that are not UTF-8 are U+FFFD (unicode.h). In decoding they become U+FFFD, too, as `tokenizers` has it: one for
-// each longest beginning of a character that is cut off (ByteLevel), or, where a row of byte pieces is not UTF-8 as a
-// whole, one for each byte of it (ByteFallback).
+// Bytes that are not UTF-8 are U+FFFD (unicode.h). In decoding they become U+FFFD, too, as in `tokenizers`: one for
+// each maximal prefix of a truncated character (ByteLevel), or, if a run of byte pieces is not UTF-8 as a whole, one
+// for each of its bytes (ByteFallback).
 #ifndef GX_WORDS_H
 #define GX_WORDS_H
 #include "charsmap.h"
@@ -24,29 +24,29 @@
 #include <string.h>
 GX_BEGIN
 
-typedef enum {          // in an order that stays as it is: identities follow from the numbers
+typedef enum {          // the order must not change, since identities depend on the numbers
     GX_WORDS_NFC,       // normalizer
     GX_WORDS_PREPEND,   // normalizer: text
     GX_WORDS_REPLACE,   // normalizer, decoder: text by content
     GX_WORDS_SPLIT,     // pre-tokenizer: regex; keeps: GX_WORDS_MATCHES | GX_WORDS_GAPS
-    GX_WORDS_DIGITS,    // pre-tokenizer; keeps: 1 each by itself, 0 a row of them
-    GX_WORDS_PREFIX,    // pre-tokenizer: a space before what begins with none
+    GX_WORDS_DIGITS,    // pre-tokenizer; keeps: 1: each digit separately, 0: runs of digits
+    GX_WORDS_PREFIX,    // pre-tokenizer: a space before a text that does not begin with one
     GX_WORDS_BYTES,     // pre-tokenizer, decoder: a character for each byte
     GX_WORDS_METASPACE, // pre-tokenizer, decoder: text for spaces, and before a text by `keeps`: GX_WORDS_NEVER, …
-    GX_WORDS_BEFORE,    // pre-tokenizer: a word begins at each text
+    GX_WORDS_BEFORE,    // pre-tokenizer: a word begins at each occurrence of text
     GX_WORDS_BYTE_FALLBACK, // decoder
     GX_WORDS_FUSE,          // decoder
     GX_WORDS_STRIP,         // decoder: up to `keeps` of text at the beginning of a token
-    GX_WORDS_NFD,           // normalizer, as the next five
+    GX_WORDS_NFD,           // normalizer, like the next five
     GX_WORDS_NFKC,
     GX_WORDS_NFKD,
     GX_WORDS_LOWERCASE,
     GX_WORDS_CHARSMAP,      // text: as in the file
     GX_WORDS_TRIM,          // white space at the ends; keeps: GX_WORDS_LEFT | GX_WORDS_RIGHT, where
-    GX_WORDS_REPLACE_REGEX, // normalizer: what regex finds, by content
-    GX_WORDS_SPACES         // pre-tokenizer: words are what is between white space
+    GX_WORDS_REPLACE_REGEX, // normalizer: matches of regex by content
+    GX_WORDS_SPACES         // pre-tokenizer: words are separated by white space
 } GxWordStepKind;
-enum { GX_WORDS_TOO_MANY = 1 << 20 }; // tokens for a byte, or bytes for a token: no tokenizer has so many
+enum { GX_WORDS_TOO_MANY = 1 << 20 }; // tokens per byte, or bytes per token: more than any real tokenizer has
 enum { GX_WORDS_STEPS = 16, GX_WORDS_MATCHES = 1, GX_WORDS_GAPS = 2, GX_WORDS_LEFT = 1, GX_WORDS_RIGHT = 2 };
 enum { GX_WORDS_NEVER = 0, GX_WORDS_FIRST = 1, GX_WORDS_ALWAYS = 2 };
 typedef struct {
@@ -63,54 +63,55 @@ typedef struct {
 } GxWordSteps;
 
 typedef struct {
-    char *pattern; // what it is in a text: normalised, if it is
+    char *pattern; // the text that it matches, normalised if the token is
     int64_t bytes;
     int32_t id;
-    int special, normalized, lstrip, rstrip; // lstrip: takes the white space before it along
+    int special, normalized, lstrip, rstrip; // lstrip: also matches the white space before it
 } GxWordAdded;
 
 typedef struct GxWords GxWords;
-typedef struct { // a model: how a word becomes pieces
+typedef struct { // a model: splits words into pieces
     const char *name;
-    int64_t room; // bytes of what a word needs on its way, which are 0 at first
-    // word[bytes] is UTF-8. ids[bytes]: there are no more than that; *n: how many.
+    int64_t room; // bytes of the work space for a word, which begins as zeros
+    // word[bytes] is UTF-8. ids: room for `bytes` ids, the most there can be; *n: their number.
     GxStatus (*word)(const GxWords *v, void *room, const char *word, int64_t bytes, int32_t *ids, int64_t *n,
                      GxError *err);
     void (*room_close)(void *room);
-    uint64_t (*hash)(const GxWords *v, uint64_t hash); // of its settings, for the identity
+    uint64_t (*hash)(const GxWords *v, uint64_t hash); // continues a hash by its settings, for the identity
     void (*close)(GxWords *v);
 } GxWordModel;
 
-struct GxWords { // a tokenizer around its model; it is only read. The first member of a kind's own struct
+struct GxWords { // a tokenizer around its model; immutable when open. The first member of a kind's own struct
     const GxWordModel *model;
-    GxPieces *p;       // the model's, to which added tokens are added
+    GxPieces *p;       // the model's pieces and the added tokens
     int32_t unk;       // -1: there is none
     int byte_fallback; // a character may become a token for each of its bytes
-    uint64_t content;  // a hash of what else the model has: merges, scores
+    uint64_t content;  // a hash of the model's other data: merges, scores
     GxWordSteps normalizer, pre_tokenizer, decoder;
     int has_decoder;
     GxWordAdded *added; // special ones first
     int added_n;
-    unsigned char leads[2][256]; // [normalized]: 1: one begins with this byte
-    char *file[4];               // the files it was read from, as they are (words_files.h)
+    unsigned char leads[2][256]; // [normalized]: 1: an added token begins with this byte
+    char *file[4];               // the files that it was read from, verbatim (words_files.h)
     int64_t file_n[4];
 };
 
 void gx_words_steps_close(GxWordSteps *s);
-int32_t gx_words_id_of(const GxWords *v, const char *piece, int64_t bytes); // of an added token, too; -1: there is none
-// At most so many tokens for a byte of text, and bytes of decoded text for a token; GX_WORDS_TOO_MANY: or more.
+int32_t gx_words_id_of(const GxWords *v, const char *piece, int64_t bytes); // added tokens, too; -1: none
+// The most tokens per byte of text, and the most bytes of decoded text per token; GX_WORDS_TOO_MANY: at least so many.
 int gx_words_tokens_for_byte(const GxWords *v);
 int gx_words_longest(const GxWords *v);
 int gx_words_lines_are_apart(const GxTokenizer *t); // a function of a GxTokenizerKind (tokenizer_kind.h)
 
-// Regular expressions that many models' words are cut by.
+// Regular expressions by which many models split text into words.
 extern const char gx_words_of_gpt2[], gx_words_of_llama3[], gx_words_of_qwen2[], gx_words_of_tekken[];
 
-typedef struct { // bytes that grow as needed
+typedef struct { // a growing array of bytes
     char *p;
     int64_t n, capacity;
 } GxWordBytes;
-GxStatus gx_word_bytes_reserve(GxWordBytes *b, int64_t more, GxError *err); // room for so many behind the n that it has
+// room for `more` bytes after the n existing ones
+GxStatus gx_word_bytes_reserve(GxWordBytes *b, int64_t more, GxError *err);
 GxStatus gx_word_bytes_put(GxWordBytes *b, const char *text, int64_t n, GxError *err);
 void gx_word_bytes_close(GxWordBytes *b);
 
@@ -166,7 +167,7 @@ void gx_words_steps_close(GxWordSteps *s)
     memset(s, 0, sizeof *s);
 }
 
-// ---- what is known of words ----------------------------------------------------------------------------------------
+// ---- known ways to split words -------------------------------------------------------------------------------------
 
 const char gx_words_of_gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
            gx_words_of_llama3[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
@@ -178,8 +179,8 @@ const char gx_words_of_gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[
                "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|\\p{N}|"
                " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
-// Of "x\nA", x no white space, A a letter: each of these ends a word behind \n, alone or with signs before it, wherever
-// it began, and whether A comes then or the text ends.
+// 1: in "x\nA", x not white space, A a letter, the step always ends a word after \n (alone or with signs before it),
+// wherever that word began, and whether A or the end of the text follows.
 static int gx__words_ends_lines(const GxWordStep *s)
 {
     static const char *const known[] = {gx_words_of_gpt2, gx_words_of_llama3, gx_words_of_qwen2, gx_words_of_tekken};
@@ -189,8 +190,8 @@ static int gx__words_ends_lines(const GxWordStep *s)
     return 0;
 }
 
-// No added token has \n in it, or takes it from before what may be a letter; what the normalizer makes of x, \n and A
-// is the same, whatever stands around them; words end there, and nothing depends on where a text begins.
+// 1: no added token contains \n, or strips it before a possible letter; the normalizer treats x, \n and A independently
+// of what surrounds them; words end there, and nothing depends on where a text begins.
 int gx_words_lines_are_apart(const GxTokenizer *t)
 {
     const GxWords *v = (const GxWords *)t->vocabulary;
@@ -227,7 +228,8 @@ static int64_t gx__words_characters(const char *text)
     return n;
 }
 
-// Each step makes of a part of n >= 1 units at most n times this: bytes, or characters where a token has one at least.
+// The factor by which a step can lengthen a part of at least one unit. Units are bytes, or characters if every token
+// has at least one.
 static int64_t gx__words_grows(const GxWordStep *s, int by_bytes, int byte_fallback)
 {
     const int64_t text = !s->text   ? 0
@@ -238,7 +240,7 @@ static int64_t gx__words_grows(const GxWordStep *s, int by_bytes, int byte_fallb
                                         : gx__words_characters(s->content);
     switch (s->kind) {
     case GX_WORDS_NFC:
-    case GX_WORDS_NFD: return by_bytes ? 3 : GX_NFD_MOST; // of UTF-8: Unicode Standard Annex 15
+    case GX_WORDS_NFD: return by_bytes ? 3 : GX_NFD_MOST; // in UTF-8: Unicode Standard Annex 15
     case GX_WORDS_NFKC:
     case GX_WORDS_NFKD: return by_bytes ? 11 : GX_NFKD_MOST;
     case GX_WORDS_LOWERCASE: return 2; // U+0130
@@ -247,14 +249,14 @@ static int64_t gx__words_grows(const GxWordStep *s, int by_bytes, int byte_fallb
     case GX_WORDS_REPLACE: return gx_max(1, (content + text - 1) / text);
     case GX_WORDS_REPLACE_REGEX: return gx_max(1, content);
     case GX_WORDS_PREFIX: return 2;
-    case GX_WORDS_BYTES: return byte_fallback ? 2 : 1; // of what stands for a byte
+    case GX_WORDS_BYTES: return byte_fallback ? 2 : 1; // the bytes of a character that stands for a byte
     case GX_WORDS_METASPACE: return 1 + text;
     default: return 1;
     }
 }
 
-// A byte that is not UTF-8 becomes three, or one character, which no normal form changes: a first one makes of a byte
-// three or eleven, and not three times that.
+// A byte that is not UTF-8 becomes U+FFFD, three bytes or one character, which normal forms do not change. So a normal
+// form as the first step lengthens a byte by a factor of three or eleven, not by three times that.
 int gx_words_tokens_for_byte(const GxWords *v)
 {
     const GxWordSteps *rows[] = {&v->normalizer, &v->pre_tokenizer};
@@ -273,7 +275,8 @@ int gx_words_tokens_for_byte(const GxWords *v)
     return (int)most;
 }
 
-// A byte may become U+FFFD, which has three; a piece of two bytes or more stands for each by one or two of its own.
+// A byte may become U+FFFD, which has three bytes; a piece of two or more bytes has one or two bytes for each byte that
+// it stands for.
 int gx_words_longest(const GxWords *v)
 {
     int64_t most = 1;

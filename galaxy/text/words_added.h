@@ -1,4 +1,4 @@
-// words_added.h: the added tokens of a tokenizer of words, as tokenizer.json's "added_tokens" has them.
+// words_added.h: reads the added tokens of a tokenizer of words, "added_tokens" in tokenizer.json.
 #ifndef GX_WORDS_ADDED_H
 #define GX_WORDS_ADDED_H
 #include "words_reading.h"
@@ -6,7 +6,8 @@ GX_BEGIN
 
 enum { GX_WORDS_IDS = 1 << 24 }; // a piece's id is less
 
-// Into x->v, whose normalizer and pieces must have been read, since tokens are normalised, and may be pieces.
+// Reads them into x->v, whose normalizer and pieces must have been read, since tokens may be normalised, and may be
+// pieces.
 GxStatus gx_words_read_added(GxWordsReading *x);
 
 GX_END
@@ -18,7 +19,7 @@ GX_END
 #include <string.h>
 #include "words_normalize.h"
 
-// Its pattern is the content, normalised if it is; it is put behind the special ones, or behind all.
+// Appends a token to the special ones, or to all. Its pattern is the content, normalised if the token is.
 static GxStatus gx__words_keep_added(GxWordsReading *x, const GxWordAdded *how, const char *content, int64_t bytes)
 {
     GxWords *v = x->v;
@@ -70,7 +71,7 @@ static GxStatus gx__words_take_added(GxWordsReading *x, const GxJson *from, cons
                        (long)id,
                        known >= 0 ? "the vocabulary has another one for it" : "expected an id that no other piece has");
     for (int i = 0; i < v->added_n; i++)
-        if (v->added[i].id == id) return GX_OK; // said twice
+        if (v->added[i].id == id) return GX_OK; // listed twice
     token.id = (int32_t)id;
     if (known < 0) GX_TRY(gx_pieces_add(v->p, token.id, content, bytes, 0, x->err));
     return gx__words_keep_added(x, &token, content, bytes);

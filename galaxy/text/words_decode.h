@@ -1,4 +1,5 @@
-// words_decode.h: tokens into a text: the decoder of words.h, step by step, on the texts of all tokens at once.
+// words_decode.h: turns tokens into text: executes the decoder of words.h, step by step, on the texts of all tokens at
+// once.
 #ifndef GX_WORDS_DECODE_H
 #define GX_WORDS_DECODE_H
 #include "words.h"
@@ -18,14 +19,14 @@ GX_END
 #include "byte_tokens.h"
 #include "words_normalize.h"
 
-typedef struct { // tokens as texts: token i is bytes[end[i - 1], end[i]); there are never more than at first
+typedef struct { // tokens as texts: token i is bytes[end[i - 1], end[i]). Their number never grows
     GxWordBytes bytes;
     int64_t *end, n;
 } gx__WordsTokens;
 
 static int64_t gx__words_begin(const gx__WordsTokens *x, int64_t i) { return i > 0 ? x->end[i - 1] : 0; }
 
-// The bytes that a token stands for; if it has another character, itself.
+// Appends the bytes that a token stands for; if one of its characters stands for no byte, the token itself.
 static GxStatus gx__words_put_token_bytes(const char *text, int64_t n, GxWordBytes *out, GxError *err)
 {
     const int64_t begun = out->n;
@@ -43,7 +44,7 @@ static GxStatus gx__words_put_token_bytes(const char *text, int64_t n, GxWordByt
     return GX_OK;
 }
 
-// All tokens as one.
+// Joins all tokens into one.
 static GxStatus gx__words_decode_bytes(const gx__WordsTokens *x, gx__WordsTokens *out, GxError *err)
 {
     GxWordBytes all = GX_ZERO;
@@ -64,7 +65,7 @@ static int gx__words_hex(char c)
     return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
 }
 
-// <0x0A>; -1: it is another token. `tokenizers` also reads <0x+A>.
+// The byte of a token like <0x0A>; -1: it is another token. Like `tokenizers`, this also accepts <0x+A>.
 static int gx__words_fallback_byte(const char *text, int64_t n)
 {
     if (n != 6 || memcmp(text, "<0x", 3) || text[5] != '>') return -1;
@@ -72,7 +73,7 @@ static int gx__words_fallback_byte(const char *text, int64_t n)
     return high < 0 || low < 0 ? -1 : 16 * high + low;
 }
 
-// Rows of byte tokens become one token, or, where that is not UTF-8, a U+FFFD each.
+// A run of byte tokens becomes one token, or, if that is not UTF-8, one U+FFFD per byte.
 static GxStatus gx__words_decode_fallback(const gx__WordsTokens *x, gx__WordsTokens *out, GxError *err)
 {
     for (int64_t i = 0; i < x->n;) {
@@ -105,7 +106,7 @@ static GxStatus gx__words_decode_fallback(const gx__WordsTokens *x, gx__WordsTok
     return GX_OK;
 }
 
-// What becomes of one token.
+// Applies a step to one token.
 static GxStatus gx__words_decode_token(const GxWordStep *s, int64_t i, const char *text, int64_t n, GxWordBytes *out,
                                        GxError *err)
 {
@@ -113,7 +114,7 @@ static GxStatus gx__words_decode_token(const GxWordStep *s, int64_t i, const cha
     GxWordStep replace = {GX_WORDS_REPLACE, 0, s->text, space, s->text_n, 1, NULL, NULL};
     int64_t cut = 0;
     if (s->kind == GX_WORDS_REPLACE) return gx_words_replace(s, text, n, out, err);
-    if (s->kind == GX_WORDS_METASPACE) { // at the beginning it was put there
+    if (s->kind == GX_WORDS_METASPACE) { // at the beginning the encoder has inserted it
         if (i == 0 && s->keeps != GX_WORDS_NEVER) replace.content = nothing, replace.content_n = 0;
         return gx_words_replace(&replace, text, n, out, err);
     }
@@ -136,8 +137,8 @@ static GxStatus gx__words_decode_step(const GxWordStep *s, const gx__WordsTokens
     return GX_OK;
 }
 
-// What a token is in decoded text: its piece; of an added token that is normalised, `tokenizers` 0.23 gives what it is
-// then. NULL: no piece has this id.
+// A token in decoded text: its piece. For an added token with `normalized`, `tokenizers` 0.23 writes its normalised
+// text. NULL: no piece has this id.
 static const char *gx__words_token_text(const GxWords *v, int32_t id, int64_t *bytes)
 {
     const char *piece = gx_pieces_text(v->p, id);
@@ -149,7 +150,8 @@ static const char *gx__words_token_text(const GxWords *v, int32_t id, int64_t *b
     return v->added[i].pattern;
 }
 
-// Of one that is normalised, what it is then has to be the name of a special token.
+// 1: the token is special and left out. For one with `normalized`, its normalised text must be the name of a special
+// token.
 static int gx__words_is_left_out(const GxWords *v, int32_t id, const char *text, int64_t bytes)
 {
     if (!(v->p->flags[id] & GX_PIECE_SPECIAL)) return 0;
@@ -158,7 +160,7 @@ static int gx__words_is_left_out(const GxWords *v, int32_t id, const char *text,
     return 0;
 }
 
-// The tokens' texts. Without a decoder there are spaces between them.
+// The texts of all tokens. Without a decoder they are separated by spaces.
 static GxStatus gx__words_decode_texts(const GxWords *v, const int32_t *ids, int64_t n, GxSpecialTokens special,
                                        gx__WordsTokens *x, GxError *err)
 {

@@ -1,7 +1,8 @@
-// words_encode.h: a text into tokens: added tokens, the normalizer (words_normalize.h), the pre-tokenizer, and
-// of each word the model, in the order that words.h describes.
+// words_encode.h: turns text into tokens: added tokens, the normalizer (words_normalize.h), the pre-tokenizer, and the
+// model on each word, in the order that words.h describes.
 //
-// No step keeps a list of words: each part that a step makes goes through all that follow before the next one is made.
+// No step keeps a list of words: each part that a step produces passes through all later steps before the next part is
+// produced.
 #ifndef GX_WORDS_ENCODE_H
 #define GX_WORDS_ENCODE_H
 #include "words.h"
@@ -23,10 +24,10 @@ GX_END
 
 // ---- the pre-tokenizer ---------------------------------------------------------------------------------------------
 
-typedef struct { // an encoding on its way
+typedef struct { // the state of an encoding
     const GxWords *v;
     GxSpecialTokens special;
-    GxWordBytes clean, normal, made[GX_WORDS_STEPS]; // made: by each step of the pre-tokenizer
+    GxWordBytes clean, normal, made[GX_WORDS_STEPS]; // made: the output of each step of the pre-tokenizer
     GxRegexRoom regex;
     void *room; // the model's
     int32_t *ids;
@@ -34,8 +35,8 @@ typedef struct { // an encoding on its way
     GxError *err;
 } gx__WordsWork;
 
-// What the pre-tokenizer from a step on makes of text[n]. Each part that a step makes goes through all that follow
-// before the next one is made. is_first: it begins where the whole text does.
+// Applies the steps of the pre-tokenizer from `step` on to text[n], and the model to the resulting words. is_first: the
+// part begins where the whole text does.
 static GxStatus gx__words_cut(gx__WordsWork *w, int step, const char *text, int64_t n, int is_first);
 
 static GxStatus gx__words_split(gx__WordsWork *w, int step, const char *text, int64_t n, int is_first)
@@ -176,7 +177,8 @@ static GxStatus gx__words_between(gx__WordsWork *w, const char *text, int64_t n,
     return gx__words_added(w, w->normal.p, w->normal.n, 1, is_first && !moved);
 }
 
-// A text with the added tokens in it that are normalised, or are not; what is between them goes on.
+// Encodes a text: finds the added tokens in it, those that match normalised text or the others, and passes on the text
+// between them.
 static GxStatus gx__words_added(gx__WordsWork *w, const char *text, int64_t n, int normalized, int is_first)
 {
     int64_t done = 0;

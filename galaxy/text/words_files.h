@@ -1,13 +1,13 @@
-// words_files.h: tokenizers of words (words.h) in files: tokenizer.json, as Hugging Face's libraries have it. What is
-// the model's own there: bpe_files.h, unigram_files.h; to open and use a tokenizer: tokenizer.h.
+// words_files.h: reads and writes the files of tokenizers of words (words.h): tokenizer.json in the format of Hugging
+// Face's libraries. The models' own parts: bpe_files.h, unigram_files.h; to open and use a tokenizer: tokenizer.h.
 //
-// What is read: the normalizers NFC, NFD, NFKC, NFKD, Lowercase, Precompiled, Strip, Prepend, Replace; the
+// Supported are the normalizers NFC, NFD, NFKC, NFKD, Lowercase, Precompiled, Strip, Prepend, Replace; the
 // pre-tokenizers ByteLevel, Split (Isolated or Removed), WhitespaceSplit, Digits, Metaspace; the post-processors
 // ByteLevel and TemplateProcessing; the decoders ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace; a Sequence
 // of any of them, or null. Anything else is refused by name.
 //
-// gx_tokenizer_write writes the files again as they were, byte for byte; those of a tokenizer that was made here
-// (bpe_train.h) as gx_json_dump has them.
+// gx_tokenizer_write writes the files as they were read, byte for byte; those of a tokenizer that was made here
+// (data/bpe_train.h) in the format of gx_json_dump.
 #ifndef GX_WORDS_FILES_H
 #define GX_WORDS_FILES_H
 #include "tokenizer_config.h"
@@ -18,9 +18,9 @@
 #include "words_reading.h"
 GX_BEGIN
 
-// Fills model, p, unk, byte_fallback, content of x->v, which lies at the beginning of the kind's own struct.
+// Fills in model, p, unk, byte_fallback and content of x->v, which is the first member of the kind's own struct.
 typedef GxStatus (*GxWordsReadModel)(GxWordsReading *x, const GxJson *model);
-// A tokenizer whose kind has a struct of so many bytes. After an error nothing is open.
+// Opens a tokenizer; bytes: the size of its kind's own struct. After an error nothing is open.
 GxStatus gx_words_open(GxTokenizer *t, const GxTokenizerKind *kind, int64_t bytes, GxWordsReadModel read_model,
                        const GxTokenizerSource *from, int is_made, GxError *err);
 // The functions of a GxTokenizerKind (tokenizer_kind.h).
@@ -44,11 +44,12 @@ GX_END
 #include "words_steps.h"
 
 enum { GX__WORDS_CAP = 64 << 20, GX__WORDS_LONGEST = 1 << 16, GX__WORDS_FILES = 4 };
-// Beside the first, which each has: those that lie there are kept.
+// The files that are kept: the first, which every tokenizer has, and those of the others that exist.
 static const char *const gx__words_files[GX__WORDS_FILES] = {"tokenizer.json", "tokenizer_config.json",
                                                              "special_tokens_map.json", "chat_template.jinja"};
 
-// Those tokens of tokenizer_config.json that are asked for by their role; texts are framed by the file's own template.
+// Reads the tokens in tokenizer_config.json that callers ask for by role; the frame of texts comes from the file's own
+// template.
 static GxStatus gx__words_read_roles(GxWordsReading *x)
 {
     GxTokenizer *t = x->t;
@@ -103,7 +104,7 @@ static uint64_t gx__words_hash_steps(uint64_t hash, const GxWordSteps *steps)
     return hash;
 }
 
-// Of all that ids follow from.
+// The identity: a hash of everything that affects ids.
 static void gx__words_identify(GxWordsReading *x)
 {
     const GxWords *v = x->v;
@@ -189,7 +190,8 @@ GxStatus gx_words_open(GxTokenizer *t, const GxTokenizerKind *kind, int64_t byte
 
 GxStatus gx_words_write(const GxTokenizer *t, const char *folder, GxError *err)
 {
-    static const char config[] = "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n"; // where there is none
+    // used if there is no such file
+    static const char config[] = "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n";
     const GxWords *v = (const GxWords *)t->vocabulary;
     char path[GX_PATH];
     for (int i = 0; i < GX__WORDS_FILES; i++) {
@@ -213,7 +215,7 @@ int gx_words_is_special(const GxTokenizer *t, int32_t id)
     return (((const GxWords *)t->vocabulary)->p->flags[id] & GX_PIECE_SPECIAL) != 0;
 }
 
-// A piece of the model that begins with no space: neither with Ġ nor with ▁.
+// 1: a piece of the model that does not begin with a space, that is, with neither Ġ nor ▁.
 int gx_words_continues(const GxTokenizer *t, int32_t id)
 {
     const GxPieces *p = ((const GxWords *)t->vocabulary)->p;

@@ -1,10 +1,10 @@
-// words_frame.h: what a text gets around it (GxTokenFrame), as tokenizer.json's "post_processor" has it.
+// words_frame.h: reads the frame of texts (GxTokenFrame), "post_processor" in tokenizer.json.
 #ifndef GX_WORDS_FRAME_H
 #define GX_WORDS_FRAME_H
 #include "words_reading.h"
 GX_BEGIN
 
-GxStatus gx_words_read_frame(GxWordsReading *x); // of one text, and of two, into x->t
+GxStatus gx_words_read_frame(GxWordsReading *x); // for one text and for two, into x->t
 
 GX_END
 #endif
@@ -23,7 +23,7 @@ static GxStatus gx__words_frame_part(GxWordsReading *x, GxTokenFrame *frame, int
     return GX_OK;
 }
 
-// {"SpecialToken": {"id": "<s>", "type_id": 0}}: the ids of the token of that name
+// {"SpecialToken": {"id": "<s>", "type_id": 0}}: the ids of the token with that name
 static GxStatus gx__words_frame_token(GxWordsReading *x, const GxJson *tokens, const char *name, int64_t type,
                                       GxTokenFrame *frame)
 {
@@ -76,7 +76,7 @@ static GxStatus gx__words_read_processor(GxWordsReading *x, const GxJson *from, 
     const char *type = "";
     GxJson *list = NULL;
     GX_TRY(gx_json_get_string(from, "type", 1, &type, x->path, x->err));
-    if (!strcmp(type, "ByteLevel")) return GX_OK; // changes offsets alone
+    if (!strcmp(type, "ByteLevel")) return GX_OK; // changes only offsets
     if (!strcmp(type, "TemplateProcessing")) {
         if (++*templates > 1)
             return GX_FAIL(x->err, GX_ERR_UNSUPPORTED, "%s: TemplateProcessing twice; supported: once", x->path);

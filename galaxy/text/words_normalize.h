@@ -1,18 +1,20 @@
-// words_normalize.h: the normalizer of words.h: what a text becomes before it is cut into words.
+// words_normalize.h: the normalizer of words.h, which changes a text before it is split into words.
 #ifndef GX_WORDS_NORMALIZE_H
 #define GX_WORDS_NORMALIZE_H
 #include "words.h"
 GX_BEGIN
 
-// What the steps make of text[n], into `out`, which is emptied first. *moved: 1: its beginning was removed.
+// Applies the steps to text[n], and writes the result to `out`, which is emptied first. *moved: 1: the beginning of the
+// text was removed.
 GxStatus gx_words_normalize(const GxWordSteps *s, const char *text, int64_t n, GxWordBytes *out, int *moved,
                             GxError *err);
 
-// text[n] as UTF-8, into `out`, which is emptied first: U+FFFD for what is not.
+// Writes text[n] to `out`, which is emptied first, with U+FFFD for what is not UTF-8.
 GxStatus gx_words_clean(const char *text, int64_t n, GxWordBytes *out, GxError *err);
-// Puts text[n] behind what is in `out`, with s->content for each s->text.
+// Appends text[n] to `out`, with each s->text replaced by s->content.
 GxStatus gx_words_replace(const GxWordStep *s, const char *text, int64_t n, GxWordBytes *out, GxError *err);
-// Where the white space before text[end] begins, but not before text[begin]; and where that from text[at] on ends.
+// Where the white space before text[end] begins, but not before text[begin]; and where the white space from text[at] on
+// ends.
 int64_t gx_words_space_before(const char *text, int64_t begin, int64_t end);
 int64_t gx_words_space_behind(const char *text, int64_t n, int64_t at);
 
@@ -65,12 +67,14 @@ GxStatus gx_words_clean(const char *text, int64_t n, GxWordBytes *out, GxError *
     return GX_OK;
 }
 
-// The four normal forms. What is plain enough for the form is left alone: composed ASCII and Latin-1 stay as they are.
+// The four normal forms. A text without characters that the form could change is left alone: ASCII, and in NFC
+// everything below U+0300.
 static GxStatus gx__words_form(GxWordStepKind kind, GxWordBytes *text, GxError *err)
 {
     const int composes = kind == GX_WORDS_NFC || kind == GX_WORDS_NFKC,
               is_alike = kind == GX_WORDS_NFKC || kind == GX_WORDS_NFKD;
-    const unsigned char first = kind == GX_WORDS_NFC ? 0xCC : is_alike ? 0xC2 : 0xC3; // of U+0300, U+00A0, U+00C0
+    // the first bytes of U+0300, U+00A0, U+00C0
+    const unsigned char first = kind == GX_WORDS_NFC ? 0xCC : is_alike ? 0xC2 : 0xC3;
     GxCharacters c = GX_ZERO, alike = GX_ZERO, formed = GX_ZERO;
     int64_t plain = 0;
     while (plain < text->n && (unsigned char)text->p[plain] < first) plain++;
@@ -101,7 +105,7 @@ static GxStatus gx__words_lower(const char *text, int64_t n, GxWordBytes *out, G
     return GX_OK;
 }
 
-// Grapheme by grapheme, as charsmap.h says.
+// Replaces grapheme by grapheme, as described in charsmap.h.
 static GxStatus gx__words_charsmap(const GxCharsmap *m, const char *text, int64_t n, GxWordBytes *out, GxError *err)
 {
     for (const char *p = text, *end = text + n, *value; p < end;) {

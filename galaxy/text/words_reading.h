@@ -1,5 +1,5 @@
-// words_reading.h: what the readers of tokenizer.json around a model of words share (words_steps.h, words_added.h,
-// words_frame.h, and the models' own): the file that is being read, and how they refuse what is not built.
+// words_reading.h: shared by the readers of tokenizer.json for a model of words (words_steps.h, words_added.h,
+// words_frame.h, and the models' own): the file that is being read, and how unsupported features are refused.
 #ifndef GX_WORDS_READING_H
 #define GX_WORDS_READING_H
 #include "words.h"
@@ -10,7 +10,7 @@ typedef struct { // a file that is being read
     GxWords *v;
     const GxTokenizerSource *from;
     const char *path;
-    int is_made; // it was read from no file
+    int is_made; // it was not read from a file
     GxError *err;
 } GxWordsReading;
 
@@ -18,12 +18,12 @@ typedef struct { // a component by its "type"
     const char *type;
     GxStatus (*read)(GxWordsReading *x, const GxJson *from, GxWordSteps *steps);
 } GxWordsComponent;
-// The error for a type that is not built; known: those that are, then one whose type is NULL.
+// The error for an unsupported type. known: the supported ones, then one whose type is NULL.
 GxStatus gx_words_unknown_type(GxWordsReading *x, const char *what, const char *type, const GxWordsComponent *known);
 GxStatus gx_words_refuse(GxWordsReading *x, const char *type, const char *key, const char *found, const char *built);
-// A string that may not be empty: member `key` of a component of this type.
+// The member `key` of a component of this type: a string that must not be empty.
 GxStatus gx_words_get_text(GxWordsReading *x, const GxJson *from, const char *type, const char *key, const char **text);
-char *gx_words_copy(const char *text, int64_t n); // with a 0 behind it; free() it
+char *gx_words_copy(const char *text, int64_t n); // with a terminating 0; free() it
 
 GX_END
 #endif

@@ -1,5 +1,5 @@
-// words_steps.h: the steps of a text's way to its words and back (words.h), as tokenizer.json has them: the components
-// "normalizer", "pre_tokenizer" and "decoder". One more is a function that reads it, and its line in a table below.
+// words_steps.h: reads the steps between a text and its words (words.h), tokenizer.json's components "normalizer",
+// "pre_tokenizer" and "decoder". Adding one takes a function that reads it, and its line in a table below.
 #ifndef GX_WORDS_STEPS_H
 #define GX_WORDS_STEPS_H
 #include "words_reading.h"
@@ -54,7 +54,7 @@ static GxStatus gx__words_read_form(GxWordsReading *x, const GxJson *from, GxWor
     int64_t n;
     int i = 0;
     while (strcmp(forms[i].type, gx_json_string(gx_json_get(from, "type")))) i++;
-    if (!gx_unicode_has_nfd()) return gx_unicode_nfc(none, 0, none, &n, x->err); // says it
+    if (!gx_unicode_has_nfd()) return gx_unicode_nfc(none, 0, none, &n, x->err); // reports the error
     return gx__words_add_step(x, steps, forms[i].kind, 0, NULL, NULL);
 }
 
@@ -102,7 +102,7 @@ static GxStatus gx__words_read_replace(GxWordsReading *x, const GxJson *from, Gx
     return gx__words_add_step(x, steps, GX_WORDS_REPLACE, 0, text, content);
 }
 
-// text with a \ before each sign; free it.
+// The text with a \ before each sign; to be freed.
 static char *gx__words_escape(const char *text)
 {
     char *out = (char *)malloc(2 * strlen(text) + 1), *end = out;
@@ -159,7 +159,7 @@ static GxStatus gx__words_read_byte_level(GxWordsReading *x, const GxJson *from,
     return gx__words_add_step(x, steps, GX_WORDS_BYTES, 0, NULL, NULL);
 }
 
-// Files of before 2024 have add_prefix_space alone.
+// Files from before 2024 have only add_prefix_space.
 static GxStatus gx__words_get_scheme(GxWordsReading *x, const GxJson *from, int64_t *scheme)
 {
     static const char *const names[] = {"never", "first", "always"};
