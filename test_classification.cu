@@ -535,7 +535,7 @@ TEST(candidates_are_ranked_within_their_groups)
     write_corpus("rerank.tsv", 3, 800, 7);
     snprintf(flags, sizeof flags,
              "--train_data %s --validation_fraction 0.2 --group_column group --micro_batch_size 4 --max_steps 30 "
-             "--eval_steps 15 --eval_windows 4",
+             "--eval_steps 15 --max_eval_samples 4",
              path_of("rerank.tsv"));
     CHECK(run("rerank", flags) == 0 && !said.log[0], "%s", said.log);
     CHECK(metric("mrr") == 1 && metric("ndcg") == 1, "mrr %g, ndcg %g", metric("mrr"), metric("ndcg"));

@@ -447,7 +447,7 @@ TEST(a_validation_says_the_same_whatever_ranks_and_micro_batches_compute_it)
     }
 }
 
-// --eval_windows: the first samples, however many come beside them in a batch.
+// --max_eval_samples: the first samples, however many come beside them in a batch.
 TEST(a_validation_of_some_samples_is_over_the_same_ones_in_all_micro_batches)
 {
     static const char *const ways[] = {"--micro_batch_size 7", "--micro_batch_size 4",
@@ -458,10 +458,10 @@ TEST(a_validation_of_some_samples_is_over_the_same_ones_in_all_micro_batches)
         char flags[1200], name[40];
         int64_t bytes;
         snprintf(name, sizeof name, "some%d", w);
-        snprintf(
-            flags, sizeof flags,
-            "--train_data %s --validation_data %s --eval_windows 7 --eval_steps 1 --max_steps 2 --learning_rate 0 %s",
-            path_of("train.tsv"), path_of("validation.tsv"), ways[w]);
+        snprintf(flags, sizeof flags,
+                 "--train_data %s --validation_data %s --max_eval_samples 7 --eval_steps 1 --max_steps 2 "
+                 "--learning_rate 0 %s",
+                 path_of("train.tsv"), path_of("validation.tsv"), ways[w]);
         if (!CHECK(run(name, flags) == 0, "%s: %s", ways[w], said.log)) continue;
         snprintf(name, sizeof name, "some%d/log.jsonl", w);
         char *log = read_bytes(path_of(name), &bytes), *pairs = strstr(log, "\"eval_pairs\": "),
@@ -538,7 +538,7 @@ TEST(a_pair_without_a_rival_is_refused_or_said)
                                "loss would always be 0; use a larger --micro_batch_size, or a file with negatives"),
           "%s", said.log);
     snprintf(flags, sizeof flags,
-             "--train_data %s --validation_data %s --micro_batch_size 2 --pack_texts false --eval_windows 1 "
+             "--train_data %s --validation_data %s --micro_batch_size 2 --pack_texts false --max_eval_samples 1 "
              "--eval_steps 1 --max_steps 3",
              path_of("train.tsv"), path_of("validation.tsv"));
     CHECK(run("window", flags) == 0, "%s", said.log);

@@ -1109,9 +1109,9 @@ TEST(a_model_that_says_the_same_of_all_tokens_finds_none)
 TEST(a_validation_without_masks_is_said_once_and_why)
 {
     put_documents("rare.txt", 60);
-    if (!trained(
-            "rare", "rare.txt",
-            "--max_steps 6 --mlm_probability 0.01 --eval_windows 1 --eval_steps 2 --sample_lines 0 --packing false"))
+    if (!trained("rare", "rare.txt",
+                 "--max_steps 6 --mlm_probability 0.01 --max_eval_samples 1 --eval_steps 2 --sample_lines 0 --packing "
+                 "false"))
         return;
     const char *once = strstr(said.log, "a validation has no masked token, so its loss and accuracy are unknown");
     CHECK(once && !strstr(once + 1, "a validation has no masked token"), "%s", said.log);

@@ -286,6 +286,31 @@ TEST(a_run_that_goes_on_without_a_micro_batch_is_refused)
     gx_json_free(json);
 }
 
+// Runs of version 0.1, and their flags, say eval_windows.
+TEST(max_eval_samples_is_known_by_its_former_name)
+{
+    static const char args[] = "{\"eval_windows\": 7}";
+    char *flags[] = {(char *)"p", (char *)"--eval_windows", (char *)"5"};
+    GxConfig c;
+    GxTrainOptions o;
+    GxError err = GX_ZERO;
+    GxJson *json = NULL;
+    gx_config_open(&c);
+    CHECK(gx_options_add(&c, &o, NULL, NULL, "llama", &err) == GX_OK &&
+              gx_json_parse(&json, args, (int64_t)strlen(args), "args", &err) == GX_OK &&
+              gx_config_take(&c, json, NULL, "args", &err) == GX_OK,
+          "%s", err.message);
+    CHECK(o.max_eval_samples == 7, "an earlier run's: %ld", (long)o.max_eval_samples);
+    CHECK(gx_json_int(gx_config_in_json(&c, json, "max_eval_samples")) == 7, "to compare with");
+    CHECK(!gx_config_in_json(&c, json, "eval_steps"), "there is none");
+    gx_json_free(json);
+    CHECK(gx_config_read_args(&c, 3, flags, &err) == GX_OK && o.max_eval_samples == 5, "%s: %ld", err.message,
+          (long)o.max_eval_samples);
+    json = gx_config_to_json(&c, &err);
+    CHECK(gx_json_int(gx_json_get(json, "max_eval_samples")) == 5 && !gx_json_get(json, "eval_windows"), "written");
+    gx_json_free(json);
+}
+
 TEST(batches_that_do_not_multiply_are_refused_with_their_numbers)
 {
     const struct {
@@ -1732,7 +1757,8 @@ static double median_speed(const char *log, int first, int every, int last)
 // Half of the lines are of two steps with a validation or a checkpoint before them that takes as long as hundreds.
 TEST(tokens_per_second_are_those_of_training_not_of_validation_and_saving)
 {
-    static const char *const ways[] = {"--eval_steps 4 --eval_windows 0 --validation_fraction 0.8", "--save_steps 4"};
+    static const char *const ways[] = {"--eval_steps 4 --max_eval_samples 0 --validation_fraction 0.8",
+                                       "--save_steps 4"};
     static Heard errors;
     static char text[6000];
     char folder[40], flags[300], path[100], *log;

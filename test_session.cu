@@ -41,7 +41,7 @@ static int session(const char *name, int n, int until, const char *more)
         of, sizeof line[0],
         "--train_data %s/text.txt --output_dir %s/%s --ranks %d --threads 1 --max_steps %d --hidden_size 32 "
         "--intermediate_size 64 --num_hidden_layers 2 --num_attention_heads 4 --num_key_value_heads 2 --seq_len 32 "
-        "--global_batch_size 12 --gradient_accumulation_steps 1 --logging_steps 1 --eval_steps 2 --eval_windows 6 "
+        "--global_batch_size 12 --gradient_accumulation_steps 1 --logging_steps 1 --eval_steps 2 --max_eval_samples 6 "
         "--sample_tokens 0 "
         "--warmup_steps 2 %s",
         folder, folder, name, n, STEPS, more);

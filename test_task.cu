@@ -683,7 +683,7 @@ TEST(the_best_begins_anew_where_it_cannot_be_compared_or_loaded)
     } list[] = {
         {"--metric_for_best_model cost", "metric_for_best_model has changed", 0},
         {"--greater_is_better false", "greater_is_better has changed", 0},
-        {"--eval_windows 3", "eval_windows has changed", 0},
+        {"--max_eval_samples 3", "max_eval_samples has changed", 0},
         {"", "the checkpoint of the best validation so far, of step 2, is not in ", 1},
     };
     char flags[400], gone[GX_PATH];
@@ -781,30 +781,32 @@ TEST(a_run_that_has_skipped_steps_goes_on_from_its_checkpoint_bit_for_bit)
 }
 
 // The task holds out 5 samples, all of which the 64 of the default have.
-TEST(the_last_validation_takes_eval_windows_where_they_are_said_and_so_does_evaluate)
+TEST(the_last_validation_takes_max_eval_samples_where_they_are_said_and_so_does_evaluate)
 {
-    CHECK(train("windows", "--micro_batch_size 2 --max_steps 4 --eval_steps 2 --eval_windows 3") == 0, "%s", said.log);
+    CHECK(train("windows", "--micro_batch_size 2 --max_steps 4 --eval_steps 2 --max_eval_samples 3") == 0, "%s",
+          said.log);
     const char *first = strstr(said.out, " over "), *last = first ? strstr(first + 1, " over ") : NULL;
     CHECK(first && last && !strncmp(first, " over 3 samples\n", 16) && !strncmp(last, " over 3 samples\n", 16), "%s",
           said.out);
     CHECK(train("windows", "--resume auto --micro_batch_size 2 --max_steps 5") == 0, "%s", said.log);
     CHECK(strstr(said.out, " over 3 samples\n") && !strstr(said.out, " over 5"), "a resumed run: %s", said.out);
     CHECK(train("windows", "--resume auto --evaluate") == 0 && strstr(said.out, " over 5 samples\n"), "%s", said.out);
-    CHECK(train("windows", "--resume auto --evaluate --eval_windows 2") == 0 && strstr(said.out, " over 2 samples\n"),
+    CHECK(train("windows", "--resume auto --evaluate --max_eval_samples 2") == 0 &&
+              strstr(said.out, " over 2 samples\n"),
           "%s", said.out);
-    CHECK(train("windows", "--resume auto --micro_batch_size 2 --max_steps 6 --eval_windows 0") == 0 &&
+    CHECK(train("windows", "--resume auto --micro_batch_size 2 --max_steps 6 --max_eval_samples 0") == 0 &&
               strstr(said.out, " over 5 samples\n"),
           "%s", said.out);
 }
 
-TEST(without_eval_windows_validations_take_64_and_the_last_one_all)
+TEST(without_max_eval_samples_validations_take_64_and_the_last_one_all)
 {
     GxTrainOptions o = GX_ZERO;
-    o.eval_windows = -1;
-    CHECK(gx_options_eval_windows(&o, 0) == 64 && gx_options_eval_windows(&o, 1) == 0, "%ld, %ld",
-          (long)gx_options_eval_windows(&o, 0), (long)gx_options_eval_windows(&o, 1));
-    o.eval_windows = 7;
-    CHECK(gx_options_eval_windows(&o, 0) == 7 && gx_options_eval_windows(&o, 1) == 7, "7 are not 7");
+    o.max_eval_samples = -1;
+    CHECK(gx_options_eval_samples(&o, 0) == 64 && gx_options_eval_samples(&o, 1) == 0, "%ld, %ld",
+          (long)gx_options_eval_samples(&o, 0), (long)gx_options_eval_samples(&o, 1));
+    o.max_eval_samples = 7;
+    CHECK(gx_options_eval_samples(&o, 0) == 7 && gx_options_eval_samples(&o, 1) == 7, "7 are not 7");
     CHECK(train("untold", "--micro_batch_size 2 --max_steps 2") == 0 && strstr(said.out, " over 5 samples\n"), "%s",
           said.out);
 }

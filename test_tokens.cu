@@ -377,7 +377,7 @@ static float *logits_of(const char *model, const int32_t *tokens, int64_t *V, do
     return NULL;
 }
 
-#define STILL "--max_steps 1 --learning_rate 0 --eval_windows 1 "
+#define STILL "--max_steps 1 --learning_rate 0 --max_eval_samples 1 "
 #define ADD   "--add_tokens tokens.json "
 static int make_tokens(void)
 {
@@ -515,9 +515,9 @@ TEST(an_adapter_has_the_new_rows_and_its_tokenizer_and_is_merged_with_them)
     check_rows("base/checkpoint-8", "still/checkpoint-1", "base_model.model.", "lm_head.weight", 10, 0);
     CHECK_RAN(run(BASE ADD "%s--max_steps 6 --learning_rate 1e-2 --output_dir lora", modules));
     CHECK(file_contains("lora/checkpoint-6/adapter_config.json", "\"embed_tokens\""), "it does not say the embedding");
-    CHECK_RAN(run("--resume lora/checkpoint-6 --evaluate --eval_windows 0"));
+    CHECK_RAN(run("--resume lora/checkpoint-6 --evaluate --max_eval_samples 0"));
     const double loss = number_behind(out(), "validation loss ");
-    CHECK_RAN(run("--adapter lora/checkpoint-6 --evaluate --eval_windows 0"));
+    CHECK_RAN(run("--adapter lora/checkpoint-6 --evaluate --max_eval_samples 0"));
     CHECK(strstr(err(), "has rows for 266 tokens, but the model"), "%s", err());
     CHECK(loss == number_behind(out(), "validation loss "), "%s: not %g", out(), loss);
     char *text = written("--adapter lora/checkpoint-6", "--max_new_tokens 8 --json --prompt <q1>");
@@ -525,7 +525,7 @@ TEST(an_adapter_has_the_new_rows_and_its_tokenizer_and_is_merged_with_them)
     free(text);
     // a folder as peft has it, with a tokenizer and no word of the model's rows
     shell("mkdir as_peft && cp lora/checkpoint-6/adapter_* lora/checkpoint-6/tokenizer* as_peft/");
-    CHECK_RAN(run("--adapter as_peft --evaluate --eval_windows 0"));
+    CHECK_RAN(run("--adapter as_peft --evaluate --max_eval_samples 0"));
     CHECK(loss == number_behind(out(), "validation loss "), "%s: not %g", out(), loss);
     CHECK(strstr(out(), "bpe-266-"), "%s: not its tokenizer", out());
     CHECK(shell("%.*s/merge_adapter --adapter lora/checkpoint-6 --output_dir merged >/dev/null",
@@ -533,7 +533,7 @@ TEST(an_adapter_has_the_new_rows_and_its_tokenizer_and_is_merged_with_them)
           "it was not merged");
     CHECK(file_contains("merged/config.json", "\"vocab_size\": 266"), "config.json has another vocab_size");
     CHECK(same_file("merged/tokenizer.json", "lora/checkpoint-6/tokenizer.json"), "another tokenizer");
-    CHECK_RAN(run("--model merged --evaluate --eval_windows 0"));
+    CHECK_RAN(run("--model merged --evaluate --max_eval_samples 0"));
     const double merged = number_behind(out(), "validation loss ");
     CHECK(fabs(merged - loss) <= 1e-3, "%g, and %g before it was merged", merged, loss); // of the four digits said
     CHECK(run("--adapter lora/checkpoint-6 --add_tokens more.txt --output_dir x --max_steps 1") > 0, "it was taken");

@@ -1413,7 +1413,7 @@ TEST(a_program_that_is_started_by_its_loader_trains_and_says_that_threads_spin)
     if (access(loader, X_OK)) SKIP("there is no %s", loader);
     if (is_sanitized) SKIP("AddressSanitizer does not start like this");
     snprintf(line, sizeof line,
-             "%s %s --config tiny.json --max_steps 1 --threads 2 --eval_windows 1 --output_dir loaded", loader,
+             "%s %s --config tiny.json --max_steps 1 --threads 2 --max_eval_samples 1 --output_dir loaded", loader,
              program);
     say_nothing_of_waiting(1);
     start_line(line, 0);

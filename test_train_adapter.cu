@@ -73,7 +73,8 @@ TEST(text_is_written_with_an_adapter_which_no_model_can_take_in)
 
 TEST(a_head_for_labels_is_trained_and_saved_with_the_adapters)
 {
-#define LABELS "--config no_sample.json --task classification --train_data labels.tsv --seq_len 32 --eval_windows 0 "
+#define LABELS                                                                                                         \
+    "--config no_sample.json --task classification --train_data labels.tsv --seq_len 32 --max_eval_samples 0 "
     static const char config[] = "{\"threads\": 1, \"logging_steps\": 1}";
     GxSafetensors s;
     GxError e = GX_ZERO;

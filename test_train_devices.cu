@@ -457,7 +457,7 @@ typedef struct {
 // weight half, a graph too; so 17 of each rank's micro-batches.
 static const GraphWay graph_ways[] = {
     {"train_llama", "", 2},
-    {"train_llama", "--precision bf16 --recompute layer --tie_word_embeddings --eval_steps 2 --eval_windows 3", 2},
+    {"train_llama", "--precision bf16 --recompute layer --tie_word_embeddings --eval_steps 2 --max_eval_samples 3", 2},
     {"train_llama", "--train_data graph_texts.jsonl --tokenizer bytes --validation_fraction 0", 2},
     {"train_llama", GRAPH_MODEL "--tuning lora --lora_dim 3 --lora_dropout 0.3", 2},
     {"train_llama", GRAPH_MODEL "--tuning prompt --prompt_len 3", 2},
@@ -466,8 +466,8 @@ static const GraphWay graph_ways[] = {
                  "bytes --validation_fraction 0 --side_cache memory",
      6},
     {"train_llama", "--ranks 2 --device_comm host", 4},
-    {"train_bert", GRAPH_BERT "--train_data graph_text.txt --validation_fraction 0.2 --eval_steps 2 --eval_windows 3",
-     4},
+    {"train_bert",
+     GRAPH_BERT "--train_data graph_text.txt --validation_fraction 0.2 --eval_steps 2 --max_eval_samples 3", 4},
     {"train_bert", GRAPH_BERT "--task classification --train_data graph_labels.tsv", 4},
     {"train_llama", "--ranks 2 --reduce_bucket 2 --device_comm nccl", 6},
     {"train_llama_tp", "--ranks 2 --tp_num_attention_heads_list 1,3 --device_comm host", 68},

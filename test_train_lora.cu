@@ -357,7 +357,7 @@ static void check_merged(const char *targets, int is_tied, const char *warning)
     free(with), free(two), free(merged);
     CHECK_RAN(merge("--adapter bound_lora/checkpoint-30 --unmerge --model bound_merged --output_dir bound_taken"));
     for (int i = 0; i < 4; i++) {
-        CHECK_RAN(run("%s --evaluate --eval_windows 0", models[i]));
+        CHECK_RAN(run("%s --evaluate --max_eval_samples 0", models[i]));
         loss[i] = number_behind(out(), "validation loss ");
     }
     CHECK(fabs(loss[0] - loss[1]) <= 1e-4 && fabs(loss[0] - loss[2]) > 0.05 && fabs(loss[2] - loss[3]) <= 1e-4,
@@ -416,7 +416,7 @@ static void check_whole_of_two(const char *module, const char *own, const char *
     static const char *const models[] = {"--adapter whole2/checkpoint-6", "--model whole2_merged",
                                          "--adapter whole2/checkpoint-6 --ranks 2 --mode tp"};
     for (int i = 0; i < 3; i++) {
-        CHECK_RAN(run("%s --evaluate --eval_windows 0", models[i]));
+        CHECK_RAN(run("%s --evaluate --max_eval_samples 0", models[i]));
         loss[i] = number_behind(out(), "validation loss ");
     }
     CHECK(fabs(loss[0] - loss[1]) <= 1e-4 && fabs(loss[0] - loss[2]) <= 1e-4, "%s: losses %g, merged %g, of ranks %g",
@@ -440,7 +440,7 @@ static void check_tied_by_peft(const char *flags, const char *listed)
           "sed -i 's/\"modules_to_save\": .*\\]/\"ensure_weight_tying\": true, \"modules_to_save\": "
           "[\"model.embed_tokens\"]/' of_peft3/adapter_config.json");
     for (int i = 0; i < 2; i++) {
-        CHECK_RAN(run("--adapter %s --evaluate --eval_windows 0", i ? "of_peft3" : "both_whole/checkpoint-3"));
+        CHECK_RAN(run("--adapter %s --evaluate --max_eval_samples 0", i ? "of_peft3" : "both_whole/checkpoint-3"));
         loss[i] = number_behind(out(), "validation loss ");
     }
     CHECK(loss[0] == loss[1] && file_contains("of_peft3/adapter_config.json", "ensure_weight_tying"),
@@ -622,7 +622,7 @@ TEST_UNSANITIZED(files_of_train_config_are_taken_by_the_program_of_every_mode)
             snprintf(line, sizeof line,
                      "%s --config %s/train_config/llama/%s.json --model base/checkpoint-8 --train_data text.txt "
                      "--ranks 2 --max_steps 1 --micro_batch_size 2 --gradient_accumulation_steps 1 --seq_len 32 "
-                     "--eval_windows 1 --output_dir of_mode%d_%d",
+                     "--max_eval_samples 1 --output_dir of_mode%d_%d",
                      program, repository, files[i], (int)p, (int)i);
             start_line(line, 0);
             CHECK_RAN(finish());
@@ -1415,7 +1415,8 @@ TEST(the_folder_of_an_adapter_is_refused_as_a_model_before_anything_is_said_of_i
 
 // ---- a head ---------------------------------------------------------------------------------------------------------
 
-#define LABELS "--config no_sample.json --task classification --train_data labels.tsv --seq_len 32 --eval_windows 0 "
+#define LABELS                                                                                                         \
+    "--config no_sample.json --task classification --train_data labels.tsv --seq_len 32 --max_eval_samples 0 "
 static void write_labels(void)
 {
     static const char config[] = "{\"threads\": 1, \"logging_steps\": 1}";
@@ -1645,32 +1646,32 @@ TEST(a_merged_bert_says_what_its_adapter_says)
 {
     static const struct {
         const char *name, *flags, *shown;
-    } tasks[] = {{"labels", "--task classification --train_data animals.tsv --eval_windows 0", ""},
-                 {"masked", "--task masked_lm --train_data documents.txt --target_modules all-linear --eval_windows 0",
-                  "--task masked_lm --train_data documents.txt --eval_windows 0"},
-                 {"pairs", "--task masked_lm --nsp true --train_data documents.txt --eval_windows 0", ""},
-                 {"vectors", "--task embedding --train_data pairs.tsv --eval_windows 0", ""},
-                 {"decoder",
-                  "--task masked_lm --train_data documents.txt --target_modules decoder,query --eval_windows 0",
-                  "--task masked_lm --train_data documents.txt --eval_windows 0"},
-                 {"classifier",
-                  "--task classification --model animals/checkpoint-2 --train_data animals.tsv --target_modules "
-                  "classifier,query --eval_windows 0",
-                  "--task classification --train_data animals.tsv --eval_windows 0"},
-                 {"relationship",
-                  "--task masked_lm --nsp true --model followed/checkpoint-2 --train_data documents.txt "
-                  "--target_modules seq_relationship,query --eval_windows 0",
-                  "--task masked_lm --nsp true --train_data documents.txt --eval_windows 0"}};
+    } tasks[] = {
+        {"labels", "--task classification --train_data animals.tsv --max_eval_samples 0", ""},
+        {"masked", "--task masked_lm --train_data documents.txt --target_modules all-linear --max_eval_samples 0",
+         "--task masked_lm --train_data documents.txt --max_eval_samples 0"},
+        {"pairs", "--task masked_lm --nsp true --train_data documents.txt --max_eval_samples 0", ""},
+        {"vectors", "--task embedding --train_data pairs.tsv --max_eval_samples 0", ""},
+        {"decoder", "--task masked_lm --train_data documents.txt --target_modules decoder,query --max_eval_samples 0",
+         "--task masked_lm --train_data documents.txt --max_eval_samples 0"},
+        {"classifier",
+         "--task classification --model animals/checkpoint-2 --train_data animals.tsv --target_modules "
+         "classifier,query --max_eval_samples 0",
+         "--task classification --train_data animals.tsv --max_eval_samples 0"},
+        {"relationship",
+         "--task masked_lm --nsp true --model followed/checkpoint-2 --train_data documents.txt "
+         "--target_modules seq_relationship,query --max_eval_samples 0",
+         "--task masked_lm --nsp true --train_data documents.txt --max_eval_samples 0"}};
     enum { TASKS = sizeof tasks / sizeof *tasks };
     char train[TEST_PATH], line[3000];
     double loss[2];
     if (!make_bert()) return;
     shell("(printf 'text\\tlabel\\n'; for i in $(seq 60); do printf 'a cat %%d\\tcat\\na dog %%d\\tdog\\na bird "
           "%%d\\tbird\\n' $i $i $i; done) > animals.tsv");
-    CHECK_RAN(run_bert("--model bert/checkpoint-2 --task classification --train_data animals.tsv --eval_windows 0 "
+    CHECK_RAN(run_bert("--model bert/checkpoint-2 --task classification --train_data animals.tsv --max_eval_samples 0 "
                        "--max_steps 2 --output_dir animals"));
     CHECK_RAN(run_bert("--model bert/checkpoint-2 --task masked_lm --nsp true --train_data documents.txt "
-                       "--eval_windows 0 --max_steps 2 --output_dir followed"));
+                       "--max_eval_samples 0 --max_steps 2 --output_dir followed"));
     snprintf(train, sizeof train, "%s", program);
     for (int i = 0; i < TASKS; i += is_brief() ? 3 : 1) {
         const char *base = strstr(tasks[i].flags, "--model ") ? "" : "--model bert/checkpoint-2 ";

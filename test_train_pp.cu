@@ -123,7 +123,7 @@ TEST(a_task_sees_in_a_validation_what_it_does_on_one_stage)
             snprintf(folder, sizeof folder, "%s_on_%d", tasks[i].name, k + 1);
             CHECK_RAN(
                 run("--config plain.json --micro_batch_size 2 --gradient_accumulation_steps 2 "
-                    "--max_steps 2 --eval_steps 1 --eval_windows 0 --validation_fraction 0.3 --output_dir %s %s %s",
+                    "--max_steps 2 --eval_steps 1 --max_eval_samples 0 --validation_fraction 0.3 --output_dir %s %s %s",
                     folder, tasks[i].flags, stages[k]));
             CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
             seen[k] = validations(folder);

@@ -46,12 +46,12 @@ TEST(a_checkpoint_has_the_prompts_alone_as_peft_calls_them)
 TEST(a_training_begins_with_the_model_as_it_is)
 {
     if (!make_base()) return;
-    CHECK_RAN(run("--model base/checkpoint-8 --evaluate --eval_windows 0"));
+    CHECK_RAN(run("--model base/checkpoint-8 --evaluate --max_eval_samples 0"));
     const double loss = number_behind(out(), "validation loss ");
-    CHECK_RAN(run(BASE "--output_dir closed --max_steps 1 --learning_rate 0 --eval_windows 0"));
+    CHECK_RAN(run(BASE "--output_dir closed --max_steps 1 --learning_rate 0 --max_eval_samples 0"));
     CHECK(strstr(out(), "of each of the last 1 layers"), "%s", out());
     CHECK(loss == number_behind(out(), "validation loss "), "%s: not the model's loss, %g", out(), loss);
-    CHECK_RAN(run(BASE "--output_dir open --max_steps 30 --learning_rate 0.5 --eval_windows 0"));
+    CHECK_RAN(run(BASE "--output_dir open --max_steps 30 --learning_rate 0.5 --max_eval_samples 0"));
     CHECK(loss > number_behind(out(), "validation loss "), "%s: no better than %g", out(), loss);
 }
 
@@ -187,11 +187,11 @@ TEST(a_checkpoint_of_v2_has_scales_biases_and_norms_besides)
 TEST(a_training_of_v2_begins_with_the_model_as_it_is)
 {
     if (!make_base()) return;
-    CHECK_RAN(run("--model base/checkpoint-8 --evaluate --eval_windows 0"));
+    CHECK_RAN(run("--model base/checkpoint-8 --evaluate --max_eval_samples 0"));
     const double loss = number_behind(out(), "validation loss ");
-    CHECK_RAN(run(BASE V2 "--output_dir closed_v2 --max_steps 1 --learning_rate 0 --eval_windows 0"));
+    CHECK_RAN(run(BASE V2 "--output_dir closed_v2 --max_steps 1 --learning_rate 0 --max_eval_samples 0"));
     CHECK(loss == number_behind(out(), "validation loss "), "%s: not the model's loss, %g", out(), loss);
-    CHECK_RAN(run(BASE V2 "--output_dir open_v2 --max_steps 30 --learning_rate 2e-2 --eval_windows 0"));
+    CHECK_RAN(run(BASE V2 "--output_dir open_v2 --max_steps 30 --learning_rate 2e-2 --max_eval_samples 0"));
     CHECK(loss > number_behind(out(), "validation loss ") + 0.1, "%s: no better than %g", out(), loss);
 }
 

@@ -629,7 +629,7 @@ TEST(flags_that_change_nothing_are_said_to)
         {"--temperature 0.5", "--temperature changes nothing with --sample_tokens 0"},
         {"--temperature 0.5 --sample_tokens 1", NULL},
         {"--eval_steps 1 --validation_fraction 0", "--eval_steps changes nothing with --validation_fraction 0.0"},
-        {"--eval_windows 1", NULL},
+        {"--max_eval_samples 1", NULL},
         {"--chat_template chatml", "--chat_template chatml changes nothing: the training data are texts"},
         {"--config unused.json", NULL},
     };
@@ -924,9 +924,10 @@ TEST(sighup_to_one_rank_of_mpi_ends_all_behind_a_checkpoint)
 // Killed at any moment, also while it validates and saves; the loss goes up and down at this rate.
 TEST(a_killed_run_that_goes_on_has_the_best_validation_and_the_end_of_the_uninterrupted_one)
 {
-    static const char flags[] = "--max_steps 60 --save_steps 1 --eval_steps 2 --eval_windows 20 --learning_rate 0.5 "
-                                "--lr_scheduler_type constant --optimizer sgd --momentum 0 --save_total_limit 2 "
-                                "--load_best_model_at_end true --early_stopping_patience 3";
+    static const char flags[] =
+        "--max_steps 60 --save_steps 1 --eval_steps 2 --max_eval_samples 20 --learning_rate 0.5 "
+        "--lr_scheduler_type constant --optimizer sgd --momentum 0 --save_total_limit 2 "
+        "--load_best_model_at_end true --early_stopping_patience 3";
     static const char *const ways[] = {"", "--ranks 2 --mode tp"};
     for (int i = 0; i < 2; i++) {
         char dir[40], path[80], words[40];

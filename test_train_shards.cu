@@ -58,8 +58,8 @@ static char *shown(void)
 
 static void run_way(const Way *w, const char *output_dir, const char *share)
 {
-    CHECK_RAN(
-        run("--output_dir %s --max_steps 3 --micro_batch_size 2 --eval_windows 2 %s %s", output_dir, w->both, share));
+    CHECK_RAN(run("--output_dir %s --max_steps 3 --micro_batch_size 2 --max_eval_samples 2 %s %s", output_dir, w->both,
+                  share));
     CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", share, err());
 }
 

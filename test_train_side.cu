@@ -99,7 +99,7 @@ static int make_bert(void)
 TEST(a_bert_is_tuned_for_labels_saved_and_gone_on_with)
 {
     static const char labels[] = "--config no_sample.json --task classification --train_data labels.tsv --seq_len 32 "
-                                 "--eval_windows 0 ";
+                                 "--max_eval_samples 0 ";
     char train[TEST_PATH];
     GxSafetensors s;
     GxError e = GX_ZERO;
@@ -130,7 +130,7 @@ TEST(a_bert_is_tuned_for_labels_saved_and_gone_on_with)
 TEST(a_bert_is_tuned_for_vectors_saved_and_gone_on_with)
 {
     static const char pairs[] = "--config no_sample.json --task embedding --train_data pairs.tsv --seq_len 16 "
-                                "--eval_windows 0 --validation_fraction 0 --model bert/checkpoint-4 ";
+                                "--max_eval_samples 0 --validation_fraction 0 --model bert/checkpoint-4 ";
     char train[TEST_PATH];
     snprintf(train, sizeof train, "%s", program);
     if (!make_bert()) return;

@@ -20,7 +20,7 @@ else
 fi
 echo "demo-lora: $base, adapted to $source"
 flags="--train_data $text --seq_len 256 --validation_fraction 0.05"
-before=$(./train_llama --model "$base" --evaluate $flags --eval_windows 64 | sed -n 's/.* \([0-9.]*\) bits per byte.*/\1/p' | tail -n 1)
+before=$(./train_llama --model "$base" --evaluate $flags --max_eval_samples 64 | sed -n 's/.* \([0-9.]*\) bits per byte.*/\1/p' | tail -n 1)
 echo "on that text, before: $before bits per byte"
 rm -rf "$out" "$merged"
 ./train_llama --model "$base" --tuning lora --lora_dim 8 --lora_target_modules q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj $flags \

@@ -460,12 +460,12 @@ static long count_not_finite(const char *path)
 
 // Validation after every step, of a quarter of the text, makes steps slow enough to be interrupted; it changes nothing
 // in what is trained.
-#define SLOW "--validation_fraction 0.5 --eval_windows 200"
+#define SLOW "--validation_fraction 0.5 --max_eval_samples 200"
 
 // A validation of 23,000 samples, each a row of its own: most of a minute.
 #define LONG_VALIDATION                                                                                                \
     "--train_data long.txt --validation_fraction 0.5 --seq_len 256 --hidden_size 64 --micro_batch_size 1 "             \
-    "--eval_steps 1 --eval_windows 0"
+    "--eval_steps 1 --max_eval_samples 0"
 static void write_long_text(void) { shell("for i in $(seq 200); do cat text.txt; done > long.txt"); }
 
 static int wait_for(const char *path, const char *words) // NULL: that it exists
@@ -708,7 +708,7 @@ static int write_configurations(void)
         {"sampling_long.json", "{" TINY_DATA ", \"threads\": 1, \"sample_tokens\": 2000000, " TINY_MODEL "}"},
         {"sampling_much.json", "{" TINY_DATA ", \"threads\": 1, \"sample_tokens\": 100000000000000, " TINY_MODEL "}"},
         {"no_model.json", "{" TINY_DATA ", \"threads\": 1, \"sample_tokens\": 0}"},
-        {"middle.json", "{\"train_data\": \"text.txt\", \"threads\": 1, \"sample_tokens\": 0, \"eval_windows\": 4, "
+        {"middle.json", "{\"train_data\": \"text.txt\", \"threads\": 1, \"sample_tokens\": 0, \"max_eval_samples\": 4, "
                         "\"validation_fraction\": "
                         "0.02, \"seq_len\": 256, \"hidden_size\": 256, "
                         "\"intermediate_size\": 688, \"num_hidden_layers\": 4, \"num_attention_heads\": 8, "

@@ -99,11 +99,11 @@ static void check_begun_with(int steps, const char *training, double by, const c
     if (!make_base()) return;
     snprintf(saved, sizeof saved, "first/checkpoint-%d", steps);
     CHECK_RAN(run(BASE "--output_dir first --max_steps %d %s", steps, training));
-    CHECK_RAN(run("--adapter %s --evaluate --eval_windows 0", saved));
+    CHECK_RAN(run("--adapter %s --evaluate --max_eval_samples 0", saved));
     const double loss = number_behind(out(), "validation loss ");
-    CHECK_RAN(run("--resume %s --evaluate --eval_windows 0", saved));
+    CHECK_RAN(run("--resume %s --evaluate --max_eval_samples 0", saved));
     CHECK(loss == number_behind(out(), "validation loss "), "%s: not the loss of the adapter, %g", out(), loss);
-    CHECK_RAN(run("--model base/checkpoint-8 --evaluate --eval_windows 0"));
+    CHECK_RAN(run("--model base/checkpoint-8 --evaluate --max_eval_samples 0"));
     CHECK(loss < number_behind(out(), "validation loss ") - by, "%s: without it, not worse than %g", out(), loss);
     CHECK_RAN(run("--adapter %s --output_dir second --max_steps 1 --learning_rate 0 %s", saved, nothing));
     for (int i = 0; i < 2; i++) {

@@ -73,7 +73,7 @@ def run_transformers(way):
 def run_galaxy(tuning, more=()):
     out = pathlib.Path("build/bench-tuning/" + "-".join((tuning, *more)).replace("--", ""))
     subprocess_flags = ["./train_llama", "--model", args.folder, "--tuning", tuning, "--train_data", args.text, "--seq_len", str(args.seq), "--micro_batch_size",
-                        str(args.batch), "--max_steps", str(args.steps), "--logging_steps", "1", "--eval_windows", "8", "--sample_tokens", "0",
+                        str(args.batch), "--max_steps", str(args.steps), "--logging_steps", "1", "--max_eval_samples", "8", "--sample_tokens", "0",
                         "--validation_fraction", "0.02", "--overwrite_output_dir", "--output_dir", str(out), *more]
     if tuning == "lora":
         subprocess_flags += ["--lora_dim", str(args.rank)]

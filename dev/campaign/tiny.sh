@@ -11,7 +11,7 @@ cd "$tmp" || exit 2
 for ((i = 0; i < 900; i++)); do echo "The old gray cat number $((i * 7919 % 613)) slowly sees a tall tree near the river."; done >text.txt
 cat >tiny.json <<'JSON'
 {"train_data": "text.txt", "seq_len": 32, "logging_steps": 1, "threads": 1, "sample_tokens": 0, "hidden_size": 32, "intermediate_size": 64,
- "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "eval_windows": 2, "eval_steps": 5, "timeout": 20}
+ "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "max_eval_samples": 2, "eval_steps": 5, "timeout": 20}
 JSON
 STEPS=20
 FLAGS="--config tiny.json --max_steps $STEPS --save_steps 1"

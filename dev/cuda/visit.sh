@@ -154,7 +154,7 @@ training() {
     run training "${text_note[@]}" --limit 165 --command '7500 steps of training, or as many as 135 seconds have' \
         "rm -rf $tmp/training; timeout --foreground --preserve-status -s TERM 135 \
         $built/train_llama --precision bf16 --hidden_size 768 --intermediate_size 2048 --num_hidden_layers 12 --num_attention_heads 12 --seq_len 1024 \
-        --micro_batch_size 8 --max_steps 7500 --learning_rate 6e-4 --logging_steps 50 --eval_steps 500 --eval_windows 32 --save_steps 0 \
+        --micro_batch_size 8 --max_steps 7500 --learning_rate 6e-4 --logging_steps 50 --eval_steps 500 --max_eval_samples 32 --save_steps 0 \
         --output_dir $tmp/training || { status=\$?; [ \$status = 143 ] && [ -s $tmp/training/loss.svg ] || exit \$status; }" || status=$?
     for file in loss.svg log.jsonl; do [ ! -e "$tmp/training/$file" ] || cp "$tmp/training/$file" "$out/training/"; done
     return "$status"

@@ -56,14 +56,14 @@ for model in "llama --tie_word_embeddings true" "llama --rope_type llama3 --rope
     "mistral --head_dim 16" "qwen2 --tie_word_embeddings true" "qwen3 --head_dim 20 --rope_theta 1000000" "qwen3 --tie_word_embeddings true" \
     "llama --save_dtype bf16 --max_shard_size 50KB" "qwen2 --save_dtype fp16"; do
     ./train_llama --model_type $model --max_steps 4 --seq_len 64 --micro_batch_size 2 --hidden_size 48 --num_attention_heads 4 --intermediate_size 96 \
-        --eval_windows 4 --sample_tokens 0 --overwrite_output_dir true --output_dir build/refs/run >/dev/null
+        --max_eval_samples 4 --sample_tokens 0 --overwrite_output_dir true --output_dir build/refs/run >/dev/null
     rm -rf build/refs/saved; cp -r build/refs/run/checkpoint-4 build/refs/saved; rm build/refs/saved/optimizer.safetensors # weights as others read them
     "$dump" build/refs/saved build/refs/logits.safetensors
     load dev/ref/load_checkpoint.py build/refs/saved --logits build/refs/logits.safetensors
 done
 # An adapter of the last of these, by peft; and what is merged.
 ./train_llama --model build/refs/run/checkpoint-4 --tuning lora --r 5 --lora_alpha 20 --use_rslora --max_steps 30 --learning_rate 1e-2 --seq_len 64 --micro_batch_size 2 \
-    --eval_windows 4 --sample_tokens 0 --trainable_modules norm --overwrite_output_dir true --output_dir build/refs/lora >/dev/null
+    --max_eval_samples 4 --sample_tokens 0 --trainable_modules norm --overwrite_output_dir true --output_dir build/refs/lora >/dev/null
 rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/lora/checkpoint-30 --output_dir build/refs/merged >/dev/null
 "$dump" build/refs/lora/checkpoint-30 build/refs/logits.safetensors
 "$python" dev/ref/load_lora.py build/refs/lora/checkpoint-30 --logits build/refs/logits.safetensors --merged build/refs/merged
@@ -72,7 +72,7 @@ rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/lora/checkpoint-3
 for targets in embed_tokens,v_proj lm_head,v_proj \
     'embed_tokens,q_proj,v_proj,down_proj --use_rslora --exclude_modules 0.self_attn.v_proj --rank_pattern q_proj=5 --alpha_pattern {"layers\\.1\\..*":7}'; do
     ./train_llama --model build/refs/run/checkpoint-4 --tuning lora --r 3 --target_modules $targets --max_steps 30 --learning_rate 1e-2 --seq_len 64 --micro_batch_size 2 \
-        --eval_windows 4 --sample_tokens 0 --overwrite_output_dir true --output_dir build/refs/lora_ends >/dev/null 2>&1
+        --max_eval_samples 4 --sample_tokens 0 --overwrite_output_dir true --output_dir build/refs/lora_ends >/dev/null 2>&1
     "$dump" build/refs/lora_ends/checkpoint-30 build/refs/logits.safetensors
     "$python" dev/ref/load_lora.py build/refs/lora_ends/checkpoint-30 --logits build/refs/logits.safetensors
 done
@@ -111,15 +111,15 @@ merged AutoModelForSequenceClassification build/refs/bert_labels/checkpoint-2 --
 "$python" dev/ref/random_adapters.py --programs . --logits "$dump" --count 40
 # Bottleneck adapters of the same, in a model of transformers.
 ./train_llama --model build/refs/run/checkpoint-4 --tuning adapter --adapter_reduction_dim 4 --max_steps 30 --learning_rate 1e-2 --seq_len 64 --micro_batch_size 2 \
-    --eval_windows 4 --sample_tokens 0 --trainable_modules norm --overwrite_output_dir true --output_dir build/refs/bottleneck >/dev/null
+    --max_eval_samples 4 --sample_tokens 0 --trainable_modules norm --overwrite_output_dir true --output_dir build/refs/bottleneck >/dev/null
 "$dump" build/refs/bottleneck/checkpoint-30 build/refs/logits.safetensors
 "$python" dev/ref/load_bottleneck.py build/refs/bottleneck/checkpoint-30 --logits build/refs/logits.safetensors
 # Prompts in attention, by peft; what peft saves again is read again.
 ./train_llama --model_type mistral --num_hidden_layers 3 --num_key_value_heads 2 --initializer_range 0.2 --max_steps 4 --seq_len 64 --micro_batch_size 2 --hidden_size 48 --num_attention_heads 4 \
-    --intermediate_size 96 --eval_windows 4 --sample_tokens 0 --overwrite_output_dir true --output_dir build/refs/prompted >/dev/null
+    --intermediate_size 96 --max_eval_samples 4 --sample_tokens 0 --overwrite_output_dir true --output_dir build/refs/prompted >/dev/null
 for more in "" "--trainable_modules norm"; do
     ./train_llama --model build/refs/prompted/checkpoint-4 --tuning prompt --prompt_len 6 --adapter_layers 2 --max_steps 30 --learning_rate 0.3 --seq_len 64 --micro_batch_size 2 \
-        --eval_windows 4 --sample_tokens 0 $more --overwrite_output_dir true --output_dir build/refs/prompt >/dev/null
+        --max_eval_samples 4 --sample_tokens 0 $more --overwrite_output_dir true --output_dir build/refs/prompt >/dev/null
     "$dump" build/refs/prompt/checkpoint-30 build/refs/logits.safetensors
     rm -rf build/refs/prompt_back
     "$python" dev/ref/load_prompt.py build/refs/prompt/checkpoint-30 --logits build/refs/logits.safetensors --back build/refs/prompt_back

@@ -12,6 +12,8 @@ GxStatus gx_config_read_json(GxConfig *c, const char *path, GxError *err); // wh
 // values that they had then; what a file says just as it was then counts as not set. Left out are names in `without`
 // (NULL at the end), and what this program does not have.
 GxStatus gx_config_take(GxConfig *c, const GxJson *earlier, const char *const *without, const char *path, GxError *err);
+// What an earlier run has of the option of this name, or of an alias of it. NULL: nothing.
+const GxJson *gx_config_in_json(const GxConfig *c, const GxJson *earlier, const char *name);
 GxJson *gx_config_to_json(const GxConfig *c, GxError *err); // all options, resolved; NULL on failure; gx_json_free it
 GxJson *gx_config_changed_to_json(const GxConfig *c, GxError *err); // those that have another value than their default
 GxStatus gx_config_write_json(const GxConfig *c, const char *path, GxError *err);
@@ -84,6 +86,16 @@ GxStatus gx_config_take(GxConfig *c, const GxJson *earlier, const char *const *w
             c->source[number] = GX_FROM_CHECKPOINT; // a file that was given again has not changed it
     }
     return GX_OK;
+}
+
+// What an earlier run has of the option of this name, or of an alias of it. NULL: nothing.
+const GxJson *gx_config_in_json(const GxConfig *c, const GxJson *earlier, const char *name);
+const GxJson *gx_config_in_json(const GxConfig *c, const GxJson *earlier, const char *name)
+{
+    const GxJson *value = gx_json_get(earlier, name);
+    for (int i = 0; !value && i < c->aliases; i++)
+        if (!strcmp(c->alias[i].option, name)) value = gx_json_get(earlier, c->alias[i].name);
+    return value;
 }
 
 GxJson *gx_config_to_json(const GxConfig *c, GxError *err)

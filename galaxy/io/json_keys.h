@@ -28,7 +28,7 @@ typedef enum {
 // name: "KEY", or "KEY=VALUE" or "KEY=VALUE|VALUE" with the values, as JSON, that request nothing (numbers compare as
 // numbers; null requests nothing either). Without values, null, false, 0, "", [] and {} request nothing. "*END", in the
 // last row: all keys with this ending. why: what the value would change, as the end of a message: "/x/config.json:
-// logit_scale is 0.5, which is not built: WHY".
+// logit_scale is 0.5, which is not supported: WHY".
 typedef struct {
     const char *name;
     GxJsonKeyKind kind;

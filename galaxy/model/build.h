@@ -75,7 +75,7 @@ GX_END
 #include "tuners.h"
 #include "unit_tensors.h"
 
-// ---- what is not built ---------------------------------------------------------------------------------------------
+// ---- what is not supported -----------------------------------------------------------------------------------------
 
 static void gx__model_refuse(GxContext *g, const GxUnitSpec *u)
 {

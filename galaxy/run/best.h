@@ -174,7 +174,7 @@ static int gx__best_option_changed(const GxTrainRun *r, const char *name)
     char *a = NULL, *b = NULL;
     int64_t bytes;
     GxJson *options = gx_config_to_json(&r->config, &ignored);
-    const GxJson *then = gx_json_get(r->resume.args, name), *now = gx_json_get(options, name);
+    const GxJson *then = gx_config_in_json(&r->config, r->resume.args, name), *now = gx_json_get(options, name);
     if (then && now) gx_json_dump(then, 0, &a, &bytes, &ignored), gx_json_dump(now, 0, &b, &bytes, &ignored);
     const int is_other = a && b && strcmp(a, b);
     gx_json_free(options);
@@ -185,7 +185,7 @@ static int gx__best_option_changed(const GxTrainRun *r, const char *name)
 // The first option that changes what is compared, and differs from the resumed run. NULL: none does.
 static const char *gx__best_changed_option(const GxTrainRun *r)
 {
-    static const char *const same[] = {"greater_is_better", "eval_windows", "validation_data", "pack_texts"};
+    static const char *const same[] = {"greater_is_better", "max_eval_samples", "validation_data", "pack_texts"};
     const char *now = r->o.metric_for_best_model;
     const GxJson *metric = gx_json_get(r->resume.args, "metric_for_best_model");
     if (metric && strcmp(gx__best_name(r, gx_json_string(metric)), gx__best_name(r, now)))

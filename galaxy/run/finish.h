@@ -62,7 +62,7 @@ void gx_finish(GxSession *s)
     if (s->extra.tell) s->extra.tell(s->extra.self, s);
     if (is_over && !r->stop) gx_report_stopped_early(s);
     if (is_over && !r->stop) gx_keep_best_load(s);
-    if (is_over && !r->stop) gx_validate(s, gx_options_eval_windows(&r->o, 1), 1);
+    if (is_over && !r->stop) gx_validate(s, gx_options_eval_samples(&r->o, 1), 1);
     if (is_over && !r->stop && !gx_failed(s->g) && gx_session_is_first(s)) gx_show_confusion(s, 1);
     if (is_over && !r->stop && samples) {
         missing = "the sample is";

@@ -1,4 +1,4 @@
-// gguf_keys.h: the keys that GGUF files have: which are read, which change nothing, and which ask for what is not built
+// gguf_keys.h: the keys that GGUF files have: which are read, which change nothing, and which ask for what is not supported
 // and are refused.
 #ifndef GX_GGUF_KEYS_H
 #define GX_GGUF_KEYS_H
@@ -9,7 +9,7 @@ GX_BEGIN
 
 // What is known of a file's keys; "*." stands for the architecture and a dot.
 extern const GxJsonKeys gx_gguf_keys;
-// Names and refuses what the file asks for and is not built. w->arch is its architecture.
+// Names and refuses what the file asks for and is not supported. w->arch is its architecture.
 GxStatus gx_gguf_check_keys(GxGgufWork *w, const GxGguf *g);
 
 GX_END

@@ -35,7 +35,7 @@ static void gx__keep_best_opened(void *self, GxSession *s)
         r->best.validated == r->at.step)
         return;
     if (is_last ? gx_best_is_saved(o) : r->at.step % o->eval_steps == 0)
-        gx_validate(s, gx_options_eval_windows(o, 0), 0);
+        gx_validate(s, gx_options_eval_samples(o, 0), 0);
 }
 
 // A validation whose weights could not be saved cannot be the best, since they would be missing at the end. It counts

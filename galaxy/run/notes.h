@@ -140,7 +140,7 @@ static const struct {
     {"sample_prompt", "sample_tokens", NULL},
     {"predictions", "predict", NULL},
     {"eval_steps", "validation_fraction", NULL},
-    {"eval_windows", "validation_fraction", NULL},
+    {"max_eval_samples", "validation_fraction", NULL},
 };
 
 // 1: the option of this value, as JSON, is set so that what needs it counts.

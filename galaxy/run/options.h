@@ -23,7 +23,7 @@ typedef struct {
     double warmup_ratio; // above 0: warmup_steps follows from it
     double adam_beta1, adam_beta2, adam_epsilon, weight_decay, momentum, max_grad_norm;
     // what is logged and saved
-    int64_t logging_steps, profile_steps, eval_steps, eval_windows, save_steps, save_total_limit;
+    int64_t logging_steps, profile_steps, eval_steps, max_eval_samples, save_steps, save_total_limit;
     char report_to[GX_FIELD_TEXT];
     char save_dtype[GX_FIELD_TEXT], max_shard_size[GX_FIELD_TEXT];
     // which validation is the best, and what that decides

@@ -34,7 +34,7 @@ int gx_options_embeds(const GxTrainOptions *o); // 1: it writes vectors of texts
 GxStatus gx_options_report_to(const GxTrainOptions *o, int *tensorboard, GxError *err);
 
 // Held-out samples of a validation on the way (is_last 0), or of the one that a run ends with; 0: all.
-int64_t gx_options_eval_windows(const GxTrainOptions *o, int is_last);
+int64_t gx_options_eval_samples(const GxTrainOptions *o, int is_last);
 
 // The value of max_shard_size in bytes: a number followed by KB, MB, GB (10^3, 10^6, 10^9) or nothing; 0: one file.
 GxStatus gx_options_shard_bytes(const GxTrainOptions *o, int64_t *bytes, GxError *err);
@@ -48,7 +48,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-enum { GX__OPTIONS_EVAL_WINDOWS = 64 }; // of --eval_windows -1
+enum { GX__OPTIONS_EVAL_SAMPLES = 64 }; // of --max_eval_samples -1
 
 int gx_options_is_inference(const GxTrainOptions *o) { return o->evaluate || o->sample_only || o->predicts; }
 int gx_options_embeds(const GxTrainOptions *o) { return o->predicts && !strcmp(o->predicts, "embed"); }
@@ -94,9 +94,9 @@ GxStatus gx_options_report_to(const GxTrainOptions *o, int *tensorboard, GxError
     return GX_OK;
 }
 
-int64_t gx_options_eval_windows(const GxTrainOptions *o, int is_last)
+int64_t gx_options_eval_samples(const GxTrainOptions *o, int is_last)
 {
-    return o->eval_windows >= 0 ? o->eval_windows : is_last ? 0 : GX__OPTIONS_EVAL_WINDOWS;
+    return o->max_eval_samples >= 0 ? o->max_eval_samples : is_last ? 0 : GX__OPTIONS_EVAL_SAMPLES;
 }
 
 GxStatus gx_options_shard_bytes(const GxTrainOptions *o, int64_t *bytes, GxError *err)

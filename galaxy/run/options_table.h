@@ -97,7 +97,7 @@ static const GxField gx__options_train_options[] = {
      "steps to profile, from the third on: a table says where rank 0's time goes, by operation; 0: none", "0.."},
     {"eval_steps", GX_FIELD_INT, GX__OPTIONS_AT(eval_steps), "100", "steps between validations; 0: at the end only",
      "0.."},
-    {"eval_windows", GX_FIELD_INT, GX__OPTIONS_AT(eval_windows), "-1",
+    {"max_eval_samples", GX_FIELD_INT, GX__OPTIONS_AT(max_eval_samples), "-1",
      "held-out samples in each validation, also in the last; 0: all; -1: 64, but all in the last one and with "
      "--evaluate",
      "-1.."},
@@ -226,6 +226,7 @@ GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, cons
     snprintf(program, sizeof program, "train_%.24s", family);
     gx_config_set_hints(c, gx_other_names, gx_other_names_n);
     GX_TRY(gx_config_add(c, "training", GX_FIELDS(gx__options_train_options), o, err));
+    GX_TRY(gx_config_add_alias(c, "eval_windows", "max_eval_samples", err)); // its name in version 0.1; goes with 0.3
     GX_TRY(gx_tuning_add(c, &o->tuning, err));
     GX_TRY(gx_options_add_mode(c, o, mode, program, err));
     GX_TRY(gx_options_add_mesh(c, o, schedule, copies, program, err));

@@ -179,7 +179,7 @@ static const gx__PeftType gx__peft_types[] = {
     {GX_PEFT_SIDE, GX_FIELDS(gx__peft_side_fields), 1, GX_KEYS(gx__peft_side_keys)},
 };
 
-static const gx__PeftType *gx__peft_type_of(const char *type) // NULL: none that is built
+static const gx__PeftType *gx__peft_type_of(const char *type) // NULL: none that is supported
 {
     for (size_t i = 0; i < sizeof gx__peft_types / sizeof *gx__peft_types; i++)
         if (!strcmp(type, gx__peft_types[i].type)) return &gx__peft_types[i];

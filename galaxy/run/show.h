@@ -72,7 +72,7 @@ void gx_show(GxSession *s)
     if (gx_failed(s->g)) return;
     if (r->o.predicts && !r->stop) gx__show_predict(s);
     // what a resumed run was told is about its own validations
-    const int64_t samples = gx_config_is_set(&r->config, "eval_windows") ? gx_options_eval_windows(&r->o, 1) : 0;
+    const int64_t samples = gx_config_is_set(&r->config, "max_eval_samples") ? gx_options_eval_samples(&r->o, 1) : 0;
     if (r->o.evaluate && !r->o.predicts && !r->stop) gx_validate(s, samples, 1);
     if ((r->o.evaluate || r->o.predicts) && !r->stop && !gx_failed(s->g) && gx_session_is_first(s))
         gx_show_confusion(s, 0);

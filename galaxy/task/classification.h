@@ -24,7 +24,7 @@
 // Several texts share a column of the batch, without attention between them (text_batch.h), so a batch of 8 samples of
 // 128 tokens has 8 texts or more; --pack_texts false gives each text a column of its own. The loss is a mean over all
 // texts of a window (or over texts * outputs, as in transformers). In a validation the outputs of all ranks are
-// gathered, so metrics (predictions.h) do not depend on how texts are distributed over ranks. With --eval_windows a
+// gathered, so metrics (predictions.h) do not depend on how texts are distributed over ranks. With --max_eval_samples a
 // validation has a random part of the texts, or with --group_column of the groups.
 //
 // Without a tokenizer, or a model that has one, tokens are bytes. A LLaMA reads a text without [CLS] and [SEP] if its

@@ -17,7 +17,7 @@
 // cross texts. A text has at most seq_len / 2 tokens, or seq_len / 3 if there are negatives, and no more than the
 // model's folder says (max_seq_length).
 // --pooling: a text's vector is the mean of its tokens' vectors ([CLS] and [SEP] included), or that of [CLS]. auto: as
-// the model's folder says, else the mean. What it says of sentence-transformers (text/sentence_modules.h) is honoured:
+// the model's folder says, else the mean. What it says of sentence-transformers (text/sentence_modules.h) is used:
 // Dense modules follow the pooling, and are not trained.
 //
 // A validation ranks each held-out anchor's positive among all positives of the validation, by cosine. Its metrics are

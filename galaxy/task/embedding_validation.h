@@ -112,13 +112,14 @@ static void gx__embedding_rank(GxContext *g, const GxEmbeddingTask *c, gx__Embed
         r->n = 0;
 }
 
-// Warns if --eval_windows leaves only one pair to validate.
+// Warns if --max_eval_samples leaves only one pair to validate.
 static void gx__embedding_warn_of_one(GxContext *g, GxEmbeddingTask *c, int64_t pairs)
 {
     if (pairs != 1 || c->has_warned || g->rank) return;
     c->has_warned = 1;
     gx_log(&g->log, GX_LOG_WARNING,
-           "a validation of one pair has nothing to rank its positive among, and says nothing; increase --eval_windows "
+           "a validation of one pair has nothing to rank its positive among, and says nothing; increase "
+           "--max_eval_samples "
            "(0: all samples)");
 }
 

@@ -488,11 +488,12 @@ static void gx__masked_lm_warn_of_none(GxContext *g, GxMaskedLm *c)
 {
     if (c->has_warned || g->rank) return;
     c->has_warned = 1;
-    gx_log(&g->log, GX_LOG_WARNING,
-           "a validation has no masked token, so its loss and accuracy are unknown: it has too few tokens for "
-           "--mlm_probability %g; hold out more of the text (--validation_fraction), or increase --eval_windows (0: "
-           "all samples)",
-           c->mlm_probability);
+    gx_log(
+        &g->log, GX_LOG_WARNING,
+        "a validation has no masked token, so its loss and accuracy are unknown: it has too few tokens for "
+        "--mlm_probability %g; hold out more of the text (--validation_fraction), or increase --max_eval_samples (0: "
+        "all samples)",
+        c->mlm_probability);
 }
 
 static int gx__masked_lm_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])

@@ -1,5 +1,5 @@
 // template.h: chat templates: the part of Jinja2 that the templates of Hugging Face folders are written in, rendered as
-// transformers renders them, to the byte (docs/chat_templates.md lists what is built).
+// transformers renders them, to the byte (docs/chat_templates.md lists what is supported).
 //
 //     GxTemplate *t;
 //     GX_TRY(gx_template_parse(&t, text, bytes, "chat_template.jinja", err));

@@ -3,7 +3,7 @@
 //
 // A rendering takes all its memory from one GxTemplateRun, which frees it all at once: single values are never freed.
 // Every function that can fail returns 1, or 0 with the error in run->err. What fails in Python fails here, too; what
-// Python supports and this does not fails with "not built" in the message.
+// Python supports and this does not fails with "not supported" in the message.
 #ifndef GX_TEMPLATE_VALUE_H
 #define GX_TEMPLATE_VALUE_H
 #include "../io/json.h"
@@ -31,8 +31,9 @@ typedef struct {
     GxError *err;
 } GxTemplateRun;
 
-int gx_template_fail(GxTemplateRun *r, const char *format, ...) GX_PRINTF(2, 3);  // GX_ERR_FORMAT; 0
-int gx_template_lacks(GxTemplateRun *r, const char *format, ...) GX_PRINTF(2, 3); // GX_ERR_UNSUPPORTED: "not built"; 0
+int gx_template_fail(GxTemplateRun *r, const char *format, ...) GX_PRINTF(2, 3); // GX_ERR_FORMAT; 0
+int gx_template_lacks(GxTemplateRun *r, const char *format, ...)
+    GX_PRINTF(2, 3); // GX_ERR_UNSUPPORTED: "not supported"; 0
 int gx_template_work(GxTemplateRun *r, int64_t steps);
 // The first, or last, occurrence of part[m] in [p, end); NULL: none, or it took too many steps, which is an error.
 const char *gx_template_find(GxTemplateRun *r, const char *p, const char *end, const char *part, int64_t m);
