@@ -1,6 +1,6 @@
 // test_keys.cu: what is in a file of another program and is ignored is said. For every reader of a file: a key
-// that nobody knows is named in one warning, one that asks for what is not supported is an error or a named warning, and
-// those that change nothing are passed over in silence.
+// that nobody knows is named in one warning, one that asks for what is not supported is an error or a named warning,
+// and those that change nothing are passed over in silence.
 #define _GNU_SOURCE
 #include "galaxy.h"
 #include "test/test.h"

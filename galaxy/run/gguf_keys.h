@@ -1,5 +1,5 @@
-// gguf_keys.h: the keys that GGUF files have: which are read, which change nothing, and which ask for what is not supported
-// and are refused.
+// gguf_keys.h: the keys that GGUF files have: which are read, which change nothing, and which ask for what is not
+// supported and are refused.
 #ifndef GX_GGUF_KEYS_H
 #define GX_GGUF_KEYS_H
 #include "../io/gguf.h"

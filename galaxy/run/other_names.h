@@ -25,7 +25,7 @@ GX_END
 #define GX__OTHER_STEPS     "--logging_steps, --eval_steps and --save_steps say how often, in steps"
 #define GX__OTHER_READING   "data are mapped into memory, without loader processes"
 #define GX__OTHER_HUB       "nothing is sent to a hub; `hf upload NAME FOLDER` sends a checkpoint"
-#define GX__OTHER_LOG       "log.jsonl has everything that is measured, and the terminal gets a line every --logging_steps"
+#define GX__OTHER_LOG       "log.jsonl has all that is measured, and the terminal gets a line every --logging_steps"
 #define GX__OTHER_COMPILE   "nothing is compiled at run time"
 #define GX__OTHER_TASK      "the program trains, and validates at the end; with --evaluate it only validates"
 #define GX__OTHER_ATTENTION "attention never writes its scores to memory, as in FlashAttention"

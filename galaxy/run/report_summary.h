@@ -45,8 +45,8 @@ static void gx__report_summary_done(FILE *out, const GxTrainRun *r)
             padding, gx_text_grouped(n / r->clock.training_seconds, rate));
 }
 
-// Means over different samples are not compared: validations during the run are over max_eval_samples, the last one over
-// all samples.
+// Means over different samples are not compared: validations during the run are over max_eval_samples, the last one
+// over all samples.
 static void gx__report_summary_best(FILE *out, const GxTrainRun *r)
 {
     const GxMetric *last = &r->validation.metric[0];
