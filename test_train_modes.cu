@@ -263,7 +263,7 @@ TEST(the_first_lines_say_the_mode_and_how_the_ranks_are_arranged)
         {"train_llama", "--freeze *mlp*", "M of them trained, fp32"},
         {"train_llama", "--ranks 2 --mode galaxy",
          "mode galaxy is composed of its blocks' methods (galaxy/model/mode.h);\n"
-         "    train_galaxy.cu is in train_llama_galaxy\n"},
+         "    train_llama_galaxy runs train_galaxy.cu instead\n"},
         {"train_llama_galaxy", "--ranks 2", "mode galaxy is computed by train_galaxy.cu\n"},
         {"train_llama_pp", "--ranks 2 --pp 2", "steps are written by this program's own schedule, \"pp\"\n"},
     };

@@ -26,7 +26,6 @@
 GX_BEGIN
 
 int gx_best_is_tracked(const GxTrainOptions *o); // 1: validations are compared
-int gx_best_is_saved(const GxTrainOptions *o);   // 1: the checkpoint of the best validation is saved and kept
 
 // Refuses options that have no effect or no validations to compare, and a metric that the task does not have. The
 // task's data must be open.
@@ -52,9 +51,7 @@ GX_END
 #include <string.h>
 #include "../io/config_json.h"
 
-int gx_best_is_saved(const GxTrainOptions *o) { return o->load_best_model_at_end || o->metric_for_best_model[0]; }
-
-int gx_best_is_tracked(const GxTrainOptions *o) { return gx_best_is_saved(o) || o->early_stopping_patience > 0; }
+int gx_best_is_tracked(const GxTrainOptions *o) { return gx_options_saves_best(o) || o->early_stopping_patience > 0; }
 
 // The task's name of the metric. "eval_loss", as in log.jsonl, is accepted for "loss".
 static const char *gx__best_name(const GxTrainRun *r, const char *said)
@@ -218,7 +215,7 @@ void gx_best_resume(GxSession *s)
     if (!gx_best_is_tracked(&r->o)) r->best = none;
     if (!r->best.validated) return;
     const char *changed = gx__best_changed_option(r);
-    int64_t stays = !changed && (!gx_best_is_saved(&r->o) || !r->best.step || gx__best_checkpoint_exists(r));
+    int64_t stays = !changed && (!gx_options_saves_best(&r->o) || !r->best.step || gx__best_checkpoint_exists(r));
     gx_at(s->g, -1, "best");
     gx_broadcast(s->g, GX_AXIS_ALL, 0, &stays, 1, GX_I64); // paths may differ between ranks, so rank 0 decides
     if (stays) return;

@@ -30,12 +30,10 @@ static void gx__keep_best_opened(void *self, GxSession *s)
     GxTrainRun *r = s->run;
     const GxTrainOptions *o = &r->o;
     (void)self;
-    const int is_last = r->at.step == o->max_steps;
     if (gx_options_is_inference(o) || !gx_best_is_tracked(o) || !r->resume.folder[0] || r->at.step == 0 ||
         r->best.validated == r->at.step)
         return;
-    if (is_last ? gx_best_is_saved(o) : r->at.step % o->eval_steps == 0)
-        gx_validate(s, gx_options_eval_samples(o, 0), 0);
+    if (gx_run_is_validated(r)) gx_validate(s, gx_options_eval_samples(o, 0), 0);
 }
 
 // A validation whose weights could not be saved cannot be the best, since they would be missing at the end. It counts
@@ -60,7 +58,7 @@ static void gx__keep_best_validated(void *self, GxSession *s, const GxValidation
     (void)self;
     if (v->is_last || v->metrics == 0 || !gx_best_is_tracked(&r->o) || !gx_best_compare(s, v->metric, v->metrics))
         return;
-    if (gx_best_is_saved(&r->o)) gx__keep_best_save(s, &before);
+    if (gx_options_saves_best(&r->o)) gx__keep_best_save(s, &before);
     if (!gx_failed(s->g) && gx_session_is_first(s)) gx_save_best(s);
 }
 

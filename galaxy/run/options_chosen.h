@@ -29,7 +29,8 @@ static inline GxDtype gx_options_dtype(const char *name) // "fp32", "bf16", "fp1
 
 // 1: the program validates, samples or predicts, and trains nothing.
 int gx_options_is_inference(const GxTrainOptions *o);
-int gx_options_embeds(const GxTrainOptions *o); // 1: it writes vectors of texts
+int gx_options_embeds(const GxTrainOptions *o);     // 1: it writes vectors of texts
+int gx_options_saves_best(const GxTrainOptions *o); // 1: the checkpoint of the best validation is saved and kept
 // Which of --report_to's names are there. Refuses others.
 GxStatus gx_options_report_to(const GxTrainOptions *o, int *tensorboard, GxError *err);
 
@@ -51,6 +52,7 @@ GX_END
 enum { GX__OPTIONS_EVAL_SAMPLES = 64 }; // of --max_eval_samples -1
 
 int gx_options_is_inference(const GxTrainOptions *o) { return o->evaluate || o->sample_only || o->predicts; }
+int gx_options_saves_best(const GxTrainOptions *o) { return o->load_best_model_at_end || o->metric_for_best_model[0]; }
 int gx_options_embeds(const GxTrainOptions *o) { return o->predicts && !strcmp(o->predicts, "embed"); }
 
 GxChosen gx_options_choose(const GxTrainOptions *o, const GxStepsSchedule *schedule)

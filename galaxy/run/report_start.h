@@ -237,8 +237,9 @@ static void gx__report_start_source(FILE *out, const GxSession *s)
     if (!is_listed) return;
     if (gx_mode_is_composed(s->mode))
         fprintf(out,
-                "  mode %s is composed of its blocks' methods (galaxy/model/mode.h); train_%s.cu is in train_%s_%s\n",
-                mode, mode, s->run->family->name, mode);
+                "  mode %s is composed of its blocks' methods (galaxy/model/mode.h); train_%s_%s runs train_%s.cu "
+                "instead\n",
+                mode, s->run->family->name, mode, mode);
     else fprintf(out, "  mode %s is computed by train_%s.cu\n", mode, mode);
 }
 

@@ -138,6 +138,12 @@ static inline void gx_run_name_best(GxBest *b)
 }
 // 1: that many steps have passed since it was last so. every 0: never.
 static inline int gx_run_is_due(const GxTrainRun *r, int64_t every) { return every > 0 && r->at.step % every == 0; }
+// 1: this step has a validation that can be the best. The last step has one only if the best is saved: all held-out
+// samples follow at the end in any case.
+static inline int gx_run_is_validated(const GxTrainRun *r)
+{
+    return r->at.step == r->o.max_steps ? gx_options_saves_best(&r->o) : gx_run_is_due(r, r->o.eval_steps);
+}
 
 GX_END
 #endif

@@ -40,7 +40,7 @@ static GxStatus gx__run_folder_show_baseline(GxSession *s)
 static int64_t gx__run_folder_planned_checkpoints(const GxTrainRun *r)
 {
     const int64_t steps = gx_max(0, r->o.max_steps - r->at.step), every = r->o.save_steps, keep = r->o.save_total_limit,
-                  best = gx_best_is_saved(&r->o) ? gx_ceil_div(steps, r->o.eval_steps) : 0,
+                  best = gx_options_saves_best(&r->o) ? gx_ceil_div(steps, r->o.eval_steps) : 0,
                   all = (every ? gx_ceil_div(steps, every) : steps > 0) + best;
     return keep ? gx_min(all, keep + 1 + (best > 0)) : all; // a checkpoint is saved before an older one is removed
 }

@@ -44,7 +44,6 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TRAINER_IMPLEMENTED)
 #define GX_TRAINER_IMPLEMENTED
 #include "../ops/memory.h"
-#include "best.h"
 #include "evaluate.h"
 #include "finish.h"
 #include "health.h"
@@ -112,8 +111,7 @@ void gx_trainer_report(GxTrainer *t)
     if (gx_failed(s->g)) return;
     if (r->clock.interval_steps && (gx_run_is_due(r, o->logging_steps) || is_first || is_last || r->stop))
         gx_progress_line(s);
-    if (!gx_failed(s->g) && !r->stop && (is_last ? gx_best_is_saved(o) : gx_run_is_due(r, o->eval_steps)))
-        gx_validate(s, gx_options_eval_samples(o, 0), 0);
+    if (!gx_failed(s->g) && !r->stop && gx_run_is_validated(r)) gx_validate(s, gx_options_eval_samples(o, 0), 0);
     if (!gx_failed(s->g) && !r->stop && gx_run_stops_early(r) && r->clock.interval_steps) gx_progress_line(s);
     if (!r->stop && gx_run_is_due(r, o->save_steps)) gx_save(s);
 }
