@@ -299,6 +299,7 @@
 #include "galaxy/run/tensor_match.h"
 #include "galaxy/run/tensor_load.h"
 #include "galaxy/run/adapter_match.h"
+#include "galaxy/run/adapter_kinds.h"
 #include "galaxy/run/adapter.h"
 #include "galaxy/run/gguf_names.h"
 #include "galaxy/run/gguf_work.h"

@@ -77,7 +77,8 @@ static void expect_refusal(const GxBottleneck *bottleneck, const GxLora *lora, c
 {
     GxLlamaConfig c = model_config;
     GxModelOptions o = GX_ZERO;
-    o.bottleneck = bottleneck, o.lora = lora;
+    o.adapter.bottleneck = *bottleneck;
+    if (lora) o.adapter.lora = *lora;
     expect_no_model(&gx_llama, &c, &test_serial, &o, said);
 }
 
@@ -106,7 +107,7 @@ static double first_loss(const GxBottleneck *bottleneck, int *without_gradient)
     if (!test_model_open_split(t, &model_config, &test_serial, T, 4, HEAD_CHUNK, NULL, 1, 1, NULL)) return NAN;
     GxModel drawn;
     GxModelOptions o = GX_ZERO;
-    o.bottleneck = bottleneck;
+    o.adapter = test_adapter(&t->request);
     CHECK(gx_model_open(&t->g, &drawn, &gx_llama, &t->config, &test_serial, &o) == GX_OK, "%s", t->g.error.message);
     for (int i = 0; i < drawn.table.n; i++)
         t->m.table.row[i].init = drawn.table.row[i].init, t->m.table.row[i].init_std = drawn.table.row[i].init_std;

@@ -104,8 +104,9 @@ static int writer_open(Writer *w, const Wish *request, GxComm *comm)
     w->c.max_position_embeddings = gx_max(w->c.max_position_embeddings, request->T);
     gx_mode_methods(request->mode ? request->mode : world > 1 ? "tp" : "serial", &methods);
     w->mode = gx_composed(request->mode ? request->mode : "composed", methods);
-    spec.forward_only = 1, options.freeze = "*", options.dtype = request->dtype, options.side = request->side;
-    options.prompt = request->has_prompts == 2 ? &scaled : request->has_prompts ? &prompts : NULL;
+    spec.forward_only = 1, options.freeze = "*", options.dtype = request->dtype;
+    if (request->side) options.adapter.side = *request->side;
+    if (request->has_prompts) options.adapter.prompt = request->has_prompts == 2 ? scaled : prompts;
     if (!gx_failed(g)) gx_model_open(g, &w->m, &gx_llama, &w->c, &w->mode, &options);
     if (!gx_failed(g)) gx_runner_open(g, &w->r, &w->m, &w->o, &spec);
     w->forward = gx_runner_hook(&w->r);

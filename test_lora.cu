@@ -335,7 +335,7 @@ static int32_t *read_tokens(Case *k, const char *name)
 static GxLora lora_of(const GxPeftConfig *c)
 {
     GxLora l = {.r = c->r, .alpha = c->lora_alpha, .is_scaled_by_root = c->use_rslora};
-    l.dropout = (float)c->lora_dropout, l.targets = c->targets, l.trainable = c->modules_to_save, l.is_of_peft = 1;
+    l.dropout = (float)c->lora_dropout, l.targets = c->targets, l.trainable = c->modules_to_save;
     l.finds = gx_module_is_pattern(c->targets) ? gx_module_pattern_finds : NULL;
     l.excluded = c->excluded, l.excludes = gx_module_is_pattern(c->excluded) ? gx_module_pattern_finds : NULL;
     l.layers = &c->layers, l.lists = c->layers_pattern;
@@ -934,7 +934,7 @@ TEST(layers_to_transform_and_exclude_modules_narrow_the_list_of_targets)
         CHECK(gx_peft_config_read(&c, path, &gx_silent, &g.error) == GX_OK, "%s: %s", text, g.error.message);
         const GxLora lora = lora_of(&c);
         memcpy(bert, subjects[2]->config, subjects[2]->config_size);
-        g.device = test_device(), g.world = 1, o.lora = &lora;
+        g.device = test_device(), g.world = 1, o.adapter.lora = lora, o.adapter.is_read = 1;
         if (cases[i].is_bert) o.head = &subjects[2]->head;
         gx_model_open(&g, &m, cases[i].is_bert ? &gx_bert : &gx_llama, cases[i].is_bert ? (void *)bert : &llama,
                       &test_serial, &o);
@@ -999,6 +999,7 @@ TEST(an_adapter_config_is_read_back_as_it_was_written)
     char path[300];
     GxError err = GX_ZERO;
     GxPeftConfig c = GX_ZERO, back;
+    snprintf(c.type, sizeof c.type, "LORA");
     c.r = 16, c.lora_alpha = 32.5, c.lora_dropout = 0.05, c.use_rslora = 1;
     snprintf(c.excluded, sizeof c.excluded, "o_proj,layers.1.mlp.down_proj");
     c.layers.n = 2, c.layers.v[0] = 1, c.layers.v[1] = 7;
@@ -1086,7 +1087,7 @@ static void expect_refusal(GxLora lora, const char *said)
 {
     GxLlamaConfig c = model_config;
     GxModelOptions o = GX_ZERO;
-    o.lora = &lora;
+    o.adapter.lora = lora;
     expect_no_model(&gx_llama, &c, &test_serial, &o, said);
 }
 
@@ -1134,7 +1135,7 @@ TEST(a_bias_beside_factors_stays_as_it_is)
         GxHeadRequest request = GX_ZERO;
         GxModelOptions o = GX_ZERO;
         request.kind = GX_HEAD_LABELS, request.labels = 2;
-        o.lora = &lora, o.head = &request;
+        o.adapter.lora = lora, o.head = &request;
         g.device = test_device(), g.world = 1;
         memset(&c, 0, sizeof c);
         if (!CHECK(gx_bert_config_read(&c, "data/ref/bert_cls3/config.json", &gx_silent, &g.error) == GX_OK, "%s",

@@ -471,8 +471,7 @@ static void model_said(const int *row, char said[600])
     wish_subject(&request, &l, other, sizeof other);
     if (row[MODEL] == VECTORS && row[TUNING] == LORA_OF_HEAD) request.lora = &test_loras[12]; // labels have one
     GxModelOptions o = GX_ZERO;
-    o.head = request.head, o.lora = request.lora, o.quantize = request.quantize;
-    o.bottleneck = request.bottleneck, o.side = request.side, o.prompt = request.prompt;
+    o.head = request.head, o.adapter = test_adapter(&request), o.quantize = request.quantize;
     g.device = test_device(), g.world = 1;
     gx_model_open(&g, &m, request.family ? request.family : &gx_llama, request.family ? request.config : &config,
                   &test_serial, &o);

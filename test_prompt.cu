@@ -87,7 +87,7 @@ static int case_open(Case *k, const char *name)
     snprintf(path, sizeof path, "data/ref/prompt_%s/adapter_config.json", name);
     if (!CHECK(gx_peft_config_read(&k->peft, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
     k->prompt.len = k->peft.prompt_len, k->prompt.layers = k->peft.prompt_layers;
-    k->prompt.is_v2 = k->peft.prompt_is_v2;
+    k->prompt.is_v2 = !strcmp(k->peft.type, GX_PEFT_PROMPT_V2);
     snprintf(path, sizeof path, "%.100s/config.json", k->peft.base);
     if (!CHECK(gx_llama_config_read(&k->c, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
     snprintf(path, sizeof path, "data/ref/prompt_%s/ref.safetensors", name);
@@ -373,7 +373,8 @@ static void expect_refusal(const GxPrompt *prompt, const GxLora *lora, const GxF
                            const char *said)
 {
     GxModelOptions o = GX_ZERO;
-    o.prompt = prompt, o.lora = lora;
+    o.adapter.prompt = *prompt;
+    if (lora) o.adapter.lora = *lora;
     if (family == &gx_bert) o.head = &pretraining.head;
     expect_no_model(family, config, &test_serial, &o, said);
 }
@@ -482,7 +483,7 @@ TEST(weight_decay_is_on_prompts_and_gates_and_not_on_scales_and_biases)
     GxLlamaConfig c = model_config;
     GxModelOptions o = GX_ZERO;
     int without = 0, with = 0;
-    o.prompt = &prompt;
+    o.adapter.prompt = prompt;
     g.device = test_device();
     g.world = 1;
     CHECK(gx_model_open(&g, &m, &gx_llama, &c, &test_serial, &o) == GX_OK, "%s", g.error.message);

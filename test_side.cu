@@ -44,7 +44,8 @@ static void expect_refusal(const GxSide *side, const GxBottleneck *bottleneck, c
 {
     GxLlamaConfig c = model_config;
     GxModelOptions o = GX_ZERO;
-    o.side = side, o.bottleneck = bottleneck;
+    o.adapter.side = *side;
+    if (bottleneck) o.adapter.bottleneck = *bottleneck;
     expect_no_model(&gx_llama, &c, mode, &o, said);
 }
 
@@ -56,7 +57,7 @@ TEST(weight_decay_is_on_matrices_and_not_on_gates)
     GxLlamaConfig c = model_config;
     GxModelOptions o = GX_ZERO;
     int gates = 0, matrices = 0;
-    o.side = &side;
+    o.adapter.side = side;
     g.device = test_device();
     g.world = 1;
     CHECK(gx_model_open(&g, &m, &gx_llama, &c, &test_serial, &o) == GX_OK, "%s", g.error.message);
@@ -82,7 +83,7 @@ TEST(a_layer_of_a_side_network_has_the_window_of_the_layer_that_it_stands_beside
     snprintf(c.model_type, sizeof c.model_type, "qwen2");
     c.num_hidden_layers = 3, c.sliding_window = 5;
     snprintf(c.layer_types, sizeof c.layer_types, "sfs");
-    o.side = &side;
+    o.adapter.side = side;
     g.device = test_device();
     g.world = 1;
     CHECK(gx_model_open(&g, &m, &gx_llama, &c, &test_serial, &o) == GX_OK, "%s", g.error.message);
@@ -131,7 +132,7 @@ static Window one_window(const Layout *l, const GxRunnerSpec *spec, int is_drawn
     t->request.spec = *spec;
     wish_subject(&t->request, l, other, sizeof other);
     if (!test_model_open_split(t, &config, &test_serial, T, l->samples[0], HEAD_CHUNK, NULL, 1, 1, NULL)) exit(1);
-    o.side = t->request.side, o.head = t->request.head;
+    o.adapter = test_adapter(&t->request), o.head = t->request.head;
     CHECK(gx_model_open(&t->g, &drawn, t->m.family, (void *)(uintptr_t)t->m.config, &test_serial, &o) == GX_OK, "%s",
           t->g.error.message);
     for (int i = 0; i < drawn.table.n && !is_drawn_larger; i++)

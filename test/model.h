@@ -202,6 +202,16 @@ static void test_model_dry_run(TestModel *t, GxContext *dry, int64_t T, int64_t 
     test_plan_reading(t, dry);
 }
 
+__attribute__((unused)) static GxAdapter test_adapter(const TestRequest *request)
+{
+    GxAdapter a = GX_ZERO;
+    if (request->lora) a.lora = *request->lora;
+    if (request->bottleneck) a.bottleneck = *request->bottleneck;
+    if (request->side) a.side = *request->side;
+    if (request->prompt) a.prompt = *request->prompt;
+    return a;
+}
+
 // t is zeroed, but for its request. `comm`: an engine of several ranks, or NULL; `tp` of them to a group, the others
 // data-parallel. lists NULL: even. 1: all is well.
 __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxLlamaConfig *config, const GxMode *mode,
@@ -213,8 +223,7 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     options.lists = lists, options.freeze = request.freeze, options.dtype = request.dtype;
     if (request.last_unit) options.units = gx_units(request.first_unit, request.last_unit);
     options.head = request.head;
-    options.lora = request.lora, options.quantize = request.quantize, options.bottleneck = request.bottleneck;
-    options.side = request.side, options.prompt = request.prompt;
+    options.adapter = test_adapter(&request), options.quantize = request.quantize;
     options.sharded = request.sharded, options.shard_list = comm ? &request.shares : NULL;
     memset(t, 0, sizeof *t);
     GxContext *g = &t->g;

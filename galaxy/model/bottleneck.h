@@ -46,7 +46,7 @@ static const float gx__bottleneck_up_std = 1e-3f;
 
 static GxStatus gx__bottleneck_check(GxModel *m, GxError *err)
 {
-    return gx_check_size("adapter_reduction_dim", m->bottleneck.reduction, 65536, err);
+    return gx_check_size("adapter_reduction_dim", m->adapter.bottleneck.reduction, 65536, err);
 }
 
 // ---- tensors -------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ static GxLinear gx__bottleneck_linear(GxContext *g, GxModel *m, int unit, int k,
 static void gx__bottleneck_open(GxContext *g, GxModel *m, int unit, int number)
 {
     const GxUnitSpec *u = gx_unit_spec(m, unit);
-    const int64_t C = u->width, reduction = m->bottleneck.reduction;
+    const int64_t C = u->width, reduction = m->adapter.bottleneck.reduction;
     for (int k = 0; k < u->n_pairs && !gx_failed(g); k++) {
         if (u->pair[k].con.kind != GX_CON_ADD) continue;
         if (C % reduction) {
@@ -108,7 +108,7 @@ static void gx__bottleneck_layout(GxSlotLayout *l, const GxUnitKind *u, int k, i
     (void)rows;
     if (u->spec.pair[k].con.kind != GX_CON_ADD) return;
     s->adapter[GX__BOTTLENECK_Z] = gx_slot_rows(l, l->con, C);
-    s->adapter[GX__BOTTLENECK_HIDDEN] = gx_slot_rows(l, l->con, C / l->m->bottleneck.reduction);
+    s->adapter[GX__BOTTLENECK_HIDDEN] = gx_slot_rows(l, l->con, C / l->m->adapter.bottleneck.reduction);
 }
 
 void gx_bottleneck_forward(const GxPairView *v, GxRows z)
@@ -138,8 +138,8 @@ void gx_bottleneck_backward(const GxPairView *v, GxRows d, int wants_input)
 
 // ---- the method ----------------------------------------------------------------------------------------------------
 
-static int gx__bottleneck_is_on(const GxModel *m) { return m->bottleneck.reduction != 0; }
-static const char *gx__bottleneck_trainable(const GxModel *m) { return m->bottleneck.trainable; }
+static int gx__bottleneck_is_on(const GxModel *m) { return m->adapter.bottleneck.reduction != 0; }
+static const char *gx__bottleneck_trainable(const GxModel *m) { return m->adapter.bottleneck.trainable; }
 
 static int gx__bottleneck_needs_result(const GxModel *m, int unit, int k)
 {

@@ -16,23 +16,17 @@ typedef struct {               // zero: defaults
     GxDtype dtype;             // of weights and activations; masters, moments and gradients are fp32
     GxUnits units;             // this rank's
     const GxHeadRequest *head; // NULL: a causal language model
-    const GxLora *lora;        // NULL: none. Else all is frozen but LoRA's factors and heads of labels
+    // What is trained instead of the model: then all else is frozen, except heads of labels. Strings are borrowed
+    GxAdapter adapter;
     // 1 + GxQuantKind: quantises the frozen matrices of attention and MLP, packed ones (q, k, v; gate, up) only if all
     // of them are frozen; an error if none is. 0: no quantisation
     int quantize;
-    const GxBottleneck *bottleneck; // NULL: none. Else all is frozen but the adapters and heads of labels
-    const GxSide *side;             // NULL: none. Else all is frozen but the side network and heads of labels
-    const GxPrompt *prompt;         // NULL: none. Else all is frozen but the prompts, their gates and heads of labels
     // 1: a tied head gets a matrix of its own if it or the embedding has LoRA, which is to be merged; the
     // configuration then says that it is not tied
     int unties_lora;
     GxSharded sharded;            // what the ranks of dp_shard share; the context then has its mesh
     const GxPartList *shard_list; // their shares; NULL: even
 } GxModelOptions;
-static inline void gx_model_adapt(GxModelOptions *o, const GxAdapter *a) // the adapter's strings are borrowed
-{
-    o->lora = &a->lora, o->bottleneck = &a->bottleneck, o->side = &a->side, o->prompt = &a->prompt;
-}
 
 // config and mode are borrowed until gx_model_close, which must also be called after an error. A head that is tied to
 // the token embedding is not, here, if an adapter has one of the two whole (tuned.h).
@@ -235,7 +229,7 @@ void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
 void gx_model_chain(GxContext *g, GxModel *m, const GxUnitSpec *embed, const GxUnitSpec *layer, int64_t layers,
                     const GxUnitSpec *head)
 {
-    const int has_side = m->side.reduction > 0;
+    const int has_side = m->adapter.side.reduction > 0;
     GxUnitSpec embed_spec = *embed, layer_spec = *layer;
     int side[GX_SIDE_PLACES] = GX_ZERO;
     if (has_side) gx_side_still(&embed_spec), gx_side_still(&layer_spec);
@@ -290,10 +284,7 @@ static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family,
     m->embedding.index = -1;
     if (o->lists) m->lists = *o->lists;
     if (o->head) m->head = *o->head;
-    if (o->lora) m->lora = *o->lora;
-    if (o->bottleneck) m->bottleneck = *o->bottleneck;
-    if (o->side) m->side = *o->side;
-    if (o->prompt) m->prompt = *o->prompt;
+    m->adapter = o->adapter;
     GX_TRY(gx_methods_check(mode->methods, &g->error));
     GX_TRY(family->resolve(config, &g->error));
     GX_TRY(gx_tuners_open(m, &g->error));

@@ -58,7 +58,7 @@ GX_END
 
 static GxStatus gx__lora_check(GxModel *m, GxError *err)
 {
-    const GxLora *lora = &m->lora;
+    const GxLora *lora = &m->adapter.lora;
     GX_TRY(gx_check_size("LoRA's r", lora->r, 65536, err));
     if (!(lora->alpha >= 1e-6 && lora->alpha <= 1e6))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "LoRA's alpha is %g; it must be from 1e-6 to 1e6", lora->alpha);
@@ -118,7 +118,7 @@ static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, gx__LoraFa
 
 static void gx__lora_add(GxContext *g, GxModel *m, int base, gx__LoraFactor a, gx__LoraFactor b)
 {
-    const GxLora *lora = &m->lora;
+    const GxLora *lora = &m->adapter.lora;
     int64_t r = lora->r;
     double alpha = lora->alpha;
     char module[GX_NAME];
@@ -187,7 +187,7 @@ static GxDropout gx__lora_dropout(const GxPass *p, const GxLinear *l, const GxTe
     const GxPairView v = gx_view(p, w->pair);
     const int is_enter = v.pair->enter.first.index == l->first.index, is_head = !is_enter && gx_view_is_head(&v);
     const int32_t *picked = is_head ? v.target->rows : NULL;
-    GxDropout d = gx_view_dropout(&v, GX_DROPOUT_CON, p->m->lora.dropout);
+    GxDropout d = gx_view_dropout(&v, GX_DROPOUT_CON, p->m->adapter.lora.dropout);
     d.site = gx_random_site(GX_SITE_LORA, w->lora.index);
     if (is_enter) d.rows = gx_entered_rows(&v);
     else if (is_head) d.rows = picked ? picked + l->picked : NULL, d.first_row = l->picked;
@@ -356,8 +356,8 @@ void gx_lora_embed_backward_weight(const GxPairView *v, const GxEmbedding *e, co
 
 // ---- the method ----------------------------------------------------------------------------------------------------
 
-static int gx__lora_is_on(const GxModel *m) { return m->lora.r != 0; }
-static const char *gx__lora_trainable(const GxModel *m) { return m->lora.trainable; }
+static int gx__lora_is_on(const GxModel *m) { return m->adapter.lora.r != 0; }
+static const char *gx__lora_trainable(const GxModel *m) { return m->adapter.lora.trainable; }
 
 static int gx__lora_through(const GxModel *m, int row)
 {

@@ -57,12 +57,12 @@ static int gx__lora_is_found(const GxModel *m, const GxTensor *t)
 {
     char module[GX_NAME];
     gx_lora_module(m, t, module);
-    return m->lora.finds(m->lora.targets, module);
+    return m->adapter.lora.finds(m->adapter.lora.targets, module);
 }
 
 int gx_lora_is_excluded(const GxModel *m, const GxTensor *t)
 {
-    const GxLora *lora = &m->lora;
+    const GxLora *lora = &m->adapter.lora;
     char module[GX_NAME];
     if (!lora->excluded || !lora->excluded[0]) return 0;
     if (!lora->excludes) return gx__lora_is_listed(t->name, gx__lora_module(t), lora->excluded);
@@ -86,7 +86,7 @@ static int64_t gx__lora_layer(const char *module, const char *lists)
 
 static int gx__lora_is_in_layers(const GxModel *m, const GxTensor *t)
 {
-    const GxLora *lora = &m->lora;
+    const GxLora *lora = &m->adapter.lora;
     const char *names = lora->targets;
     char module[GX_NAME];
     if (!lora->layers || !lora->layers->n) return 1;
@@ -102,12 +102,12 @@ static int gx__lora_is_in_layers(const GxModel *m, const GxTensor *t)
 // 1: excluded and layers leave it.
 static int gx__lora_stays(const GxModel *m, const GxTensor *t)
 {
-    return !gx_lora_is_excluded(m, t) && (m->lora.finds || gx__lora_is_in_layers(m, t));
+    return !gx_lora_is_excluded(m, t) && (m->adapter.lora.finds || gx__lora_is_in_layers(m, t));
 }
 
 static int gx__lora_is_meant(const GxModel *m, const GxTensor *t, int by_default)
 {
-    const GxLora *lora = &m->lora;
+    const GxLora *lora = &m->adapter.lora;
     if (!lora->targets || !lora->targets[0]) return by_default;
     if (gx__lora_is_all_linear(lora)) return t->role != GX_ROLE_EMBEDDING && t->role != GX_ROLE_HEAD;
     return lora->finds ? gx__lora_is_found(m, t) : gx__lora_is_listed(t->name, gx__lora_module(t), lora->targets);
@@ -136,13 +136,13 @@ static GxStatus gx__lora_check_pattern(const GxModel *m, GxError *err)
             err, GX_ERR_ARGUMENT,
             "the regular expression for LoRA's targets, \"%.200s\", also matches %.*s, which cannot have LoRA; it may "
             "match linear layers of attention and MLP, heads, the layer before a head, and the token embedding",
-            m->lora.targets, (int)gx__lora_module(t), t->name);
+            m->adapter.lora.targets, (int)gx__lora_module(t), t->name);
     }
     if (found) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "the regular expression for LoRA's targets, \"%.200s\", matches no module of the model; it has to "
                    "match a whole name, such as %s without .weight",
-                   m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
+                   m->adapter.lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
 }
 
 // 1: the name means this matrix, which has LoRA, or would have it if it were not excluded or in another layer.
@@ -156,11 +156,11 @@ static int gx__lora_names(const GxModel *m, const GxTensor *t, GxTextItem name)
 // All layers are there, and something has LoRA.
 static GxStatus gx__lora_check_narrowed(const GxModel *m, GxError *err)
 {
-    const GxIntList *layers = m->lora.layers;
+    const GxIntList *layers = m->adapter.lora.layers;
     int found = 0;
-    for (int k = 0; layers && k < layers->n && !m->lora.is_of_peft; k++) {
+    for (int k = 0; layers && k < layers->n && !m->adapter.is_read; k++) {
         for (int i = found = 0; i < m->table.n && !found; i++)
-            found = gx__lora_layer(m->table.row[i].name, m->lora.lists) == layers->v[k];
+            found = gx__lora_layer(m->table.row[i].name, m->adapter.lora.lists) == layers->v[k];
         if (!found)
             return GX_FAIL(err, GX_ERR_ARGUMENT, "layers_to_transform names layer %ld, which the model does not have",
                            (long)layers->v[k]);
@@ -170,13 +170,14 @@ static GxStatus gx__lora_check_narrowed(const GxModel *m, GxError *err)
     return GX_FAIL(
         err, GX_ERR_ARGUMENT,
         "no module is left for LoRA: exclude_modules and layers_to_transform exclude all of the targets%s%.200s",
-        m->lora.targets && m->lora.targets[0] ? ", " : "", m->lora.targets ? m->lora.targets : "");
+        m->adapter.lora.targets && m->adapter.lora.targets[0] ? ", " : "",
+        m->adapter.lora.targets ? m->adapter.lora.targets : "");
 }
 
 GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
 {
-    if (m->lora.finds) return gx__lora_check_pattern(m, err);
-    const char *targets = gx__lora_is_all_linear(&m->lora) ? NULL : m->lora.targets;
+    if (m->adapter.lora.finds) return gx__lora_check_pattern(m, err);
+    const char *targets = gx__lora_is_all_linear(&m->adapter.lora) ? NULL : m->adapter.lora.targets;
     GxTextItem name;
     while (gx_text_next(&targets, &name)) {
         int found = 0;
@@ -184,7 +185,7 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
             return GX_FAIL(err, GX_ERR_ARGUMENT,
                            "LoRA's targets are \"%.200s\", but all-linear (all linear layers of attention and MLP) "
                            "must stand alone; to have other modules too, name each one, such as %s",
-                           m->lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
+                           m->adapter.lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
         for (int i = 0; i < m->table.n && !found; i++) found = gx__lora_names(m, &m->table.row[i], name);
         if (!found)
             return GX_FAIL(err, GX_ERR_ARGUMENT,

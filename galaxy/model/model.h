@@ -104,10 +104,7 @@ struct GxModel {
     const void *config;
     const GxMode *mode;
     GxHeadRequest head;
-    GxLora lora;
-    GxBottleneck bottleneck;
-    GxSide side;
-    GxPrompt prompt;
+    GxAdapter adapter;
     GxTuner *tuner; // [tuners]: the methods by which it is tuned
     int tuners;
     GxSplitLists lists; // as the user gave them

@@ -67,7 +67,7 @@ static int64_t gx__prompt_model_layers(const GxModel *m)
 
 static GxStatus gx__prompt_check(GxModel *m, GxError *err)
 {
-    GxPrompt *o = &m->prompt;
+    GxPrompt *o = &m->adapter.prompt;
     const int64_t layers = gx__prompt_model_layers(m);
     GX_TRY(gx_check_size("prompt_len", o->len, 65536, err));
     if (o->layers < 0 || o->layers > layers)
@@ -127,16 +127,16 @@ static void gx__prompt_open(GxContext *g, GxModel *m, int unit, int number)
                     m->family->name);
             return;
         }
-        if (number < gx__prompt_model_layers(m) - m->prompt.layers) continue;
+        if (number < gx__prompt_model_layers(m) - m->adapter.prompt.layers) continue;
         pair->gate = gx__prompt_tensor(g, m, unit, k, number, "adaption_gate", GX_ROLE_WEIGHT, 1, 0);
-        pair->prompt =
-            gx__prompt_tensor(g, m, unit, k, number, "adaption_prompt", GX_ROLE_WEIGHT, m->prompt.len, u->width);
+        pair->prompt = gx__prompt_tensor(g, m, unit, k, number, "adaption_prompt", GX_ROLE_WEIGHT,
+                                         m->adapter.prompt.len, u->width);
         if (gx_failed(g)) return;
         GxTensor *p = &m->table.row[pair->prompt.index];
         m->table.row[pair->gate.index].init = GX_INIT_ZEROS;
         p->init_std = 1;
         p->ndim = 3; // [1, len, C], as peft has it
-        p->global_shape[2] = p->end[2] = u->width, p->global_shape[1] = p->end[1] = m->prompt.len;
+        p->global_shape[2] = p->end[2] = u->width, p->global_shape[1] = p->end[1] = m->adapter.prompt.len;
         p->global_shape[0] = p->end[0] = 1;
     }
 }
@@ -146,7 +146,7 @@ static void gx__prompt_open(GxContext *g, GxModel *m, int unit, int number)
 static void gx__prompt_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
 {
     const int64_t h = u->spec.pair[k].core.head_dim, Q = gx_share_count(&u->q), KV = gx_share_count(&u->kv),
-                  len = l->m->prompt.len;
+                  len = l->m->adapter.prompt.len;
     if (l->m->unit[l->unit].pair[k].prompt.index < 0) return;
     for (int i = GX__PROMPT_K; i <= GX__PROMPT_GATED; i++) s->prompt[i] = gx_slot_rows(l, len, KV);
     s->prompt[GX__PROMPT_FOUND] = gx_slot_rows(l, rows, Q);
@@ -160,7 +160,8 @@ static void gx__prompt_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64
 
 static GxRows gx__prompt_rows(const GxPairView *v)
 {
-    return gx_rows(gx_store_weight(v->store, v->pair->prompt), v->store->dtype, v->m->prompt.len, v->kind->spec.width);
+    return gx_rows(gx_store_weight(v->store, v->pair->prompt), v->store->dtype, v->m->adapter.prompt.len,
+                   v->kind->spec.width);
 }
 
 // The linear of k (i 0) or of v (i 1), out of the packed two.
@@ -177,7 +178,7 @@ static GxAttention gx__prompt_attention(const GxPairView *v, const GxAttention *
 {
     GxAttention a = *of;
     a.B = 1;
-    a.q_runs = gx_runs_one(rows, 0), a.k_runs = gx_runs_one(v->m->prompt.len, 0);
+    a.q_runs = gx_runs_one(rows, 0), a.k_runs = gx_runs_one(v->m->adapter.prompt.len, 0);
     a.kv_stride = a.K * a.head_dim;
     a.causal = 0, a.sliding_window = 0, a.documents = NULL, a.pages = NULL, a.dropout = 0;
     return a;
@@ -297,8 +298,8 @@ void gx_prompt_backward(const GxPairView *v, const GxAttention *a, const GxLinea
 
 // ---- the method ----------------------------------------------------------------------------------------------------
 
-static int gx__prompt_is_on(const GxModel *m) { return m->prompt.len != 0; }
-static const char *gx__prompt_trainable(const GxModel *m) { return m->prompt.trainable; }
+static int gx__prompt_is_on(const GxModel *m) { return m->adapter.prompt.len != 0; }
+static const char *gx__prompt_trainable(const GxModel *m) { return m->adapter.prompt.trainable; }
 
 static int gx__prompt_through(const GxModel *m, int row)
 {

@@ -187,7 +187,7 @@ void gx_scale_backward_weight(GxPass *p, const GxLinear *l, GxRows dy)
 
 // ---- the method ----------------------------------------------------------------------------------------------------
 
-static int gx__scale_is_on(const GxModel *m) { return m->prompt.len > 0 && m->prompt.is_v2; }
+static int gx__scale_is_on(const GxModel *m) { return m->adapter.prompt.len > 0 && m->adapter.prompt.is_v2; }
 static int gx__scale_trains(const GxModel *m, const GxTensor *t) { return (void)m, t->role == GX_ROLE_NORM; }
 
 GxTuner gx_scale_tuner(void)

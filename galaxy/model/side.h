@@ -51,13 +51,13 @@ static const float gx__side_temperature = 0.1f;
 
 static GxStatus gx__side_check(GxModel *m, GxError *err)
 {
-    return gx_check_size("side_reduction_factor", m->side.reduction, 65536, err);
+    return gx_check_size("side_reduction_factor", m->adapter.side.reduction, 65536, err);
 }
 
 int gx_side_is_beside(const GxModel *m, int unit)
 {
     const GxUnitSpec *u = gx_unit_spec(m, unit);
-    return m->side.reduction > 0 && u->side == GX_SIDE_NONE && !gx_pair_is_head(&u->pair[0]);
+    return m->adapter.side.reduction > 0 && u->side == GX_SIDE_NONE && !gx_pair_is_head(&u->pair[0]);
 }
 
 // The backbone is frozen by tuned.h unless the user named modules to be trained: those must be in the head.
@@ -85,7 +85,7 @@ static void gx__side_narrow(GxCoreSpec *c, int64_t reduction)
 
 GxUnitSpec gx_side_unit(GxContext *g, const GxModel *m, const GxUnitSpec *layer, GxSidePlace place)
 {
-    const int64_t reduction = m->side.reduction;
+    const int64_t reduction = m->adapter.side.reduction;
     GxUnitSpec u = *layer;
     if (u.width % reduction)
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
@@ -113,8 +113,8 @@ static GxLinear gx__side_linear(GxContext *g, GxModel *m, int unit, int number, 
                                 int64_t in)
 {
     const GxTensorId w = gx__side_tensor(g, m, unit, number, name, GX_ROLE_WEIGHT, out, in),
-                     b = m->side.has_bias ? gx__side_tensor(g, m, unit, number, name, GX_ROLE_BIAS, out, 0)
-                                          : gx_no_tensor();
+                     b = m->adapter.side.has_bias ? gx__side_tensor(g, m, unit, number, name, GX_ROLE_BIAS, out, 0)
+                                                  : gx_no_tensor();
     return gx_model_linear(m, w, 1, b);
 }
 
@@ -126,7 +126,7 @@ static void gx__side_open(GxContext *g, GxModel *m, int unit, int layer)
     GxUnit *made = &m->unit[unit];
     if (u->side == GX_SIDE_NONE || gx_failed(g)) return;
     made->down = gx__side_linear(g, m, unit, number, "down.%d", u->width, C);
-    if (m->side.is_gated && u->side != GX_SIDE_FIRST)
+    if (m->adapter.side.is_gated && u->side != GX_SIDE_FIRST)
         made->gate = gx__side_tensor(g, m, unit, number, "gate.%d", GX_ROLE_WEIGHT, 1, 0);
     if (u->side == GX_SIDE_LAST) made->up = gx__side_linear(g, m, unit, number, "up", C, u->width);
     if (gx_failed(g)) return;
@@ -147,7 +147,7 @@ static void gx__side_layout(GxSlotLayout *l, const GxUnitKind *u, GxSlot *slot)
     const GxSidePlace place = u->spec.side;
     GxSideSlot *s = &slot->side;
     if (place == GX_SIDE_NONE || place == GX_SIDE_FIRST) return;
-    if (l->m->side.is_gated) s->down = gx_slot_rows(l, l->con, u->spec.width);
+    if (l->m->adapter.side.is_gated) s->down = gx_slot_rows(l, l->con, u->spec.width);
     s->mixed = gx_slot_rows(l, l->con, u->spec.width);
     if (place == GX_SIDE_LAST) s->top = gx_slot_rows(l, l->con, u->spec.width);
 }
@@ -220,8 +220,8 @@ static void gx__side_enter_backward(GxPass *p, GxState din, GxRows dmixed, GxSta
 
 // ---- the method ----------------------------------------------------------------------------------------------------
 
-static int gx__side_is_on(const GxModel *m) { return m->side.reduction != 0; }
-static const char *gx__side_trainable(const GxModel *m) { return m->side.trainable; }
+static int gx__side_is_on(const GxModel *m) { return m->adapter.side.reduction != 0; }
+static const char *gx__side_trainable(const GxModel *m) { return m->adapter.side.trainable; }
 
 // Up has the gradients of all that is trained below it: the first of these.
 static int gx__side_through(const GxModel *m, int row)

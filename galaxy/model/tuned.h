@@ -111,7 +111,7 @@ static GxStatus gx__tuned_check_name(const GxModel *m, const char *name, int n, 
                            "%s is to have LoRA and to be trained whole; leave \"%.*s\" out of one of the two lists",
                            t->name, n, name);
     }
-    if (found || m->lora.is_of_peft) return GX_OK;
+    if (found || m->adapter.is_read) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "the trainable module \"%.*s\" matches no module of the model; their names are like %s", n, name,
                    m->table.row[0].name);

@@ -19,9 +19,8 @@ typedef struct {
     const char *targets;
     // Modules that are trained whole in addition, by suffixes of their names, as peft's modules_to_save: "norm" matches
     // input_layernorm, too, "model.norm" does not. NULL or "": only heads of labels. A name that matches no module is
-    // an error, unless peft wrote the names: for labels it lists the names of every architecture's head.
+    // an error, unless is_read.
     const char *trainable;
-    int is_of_peft;
     // Not NULL: targets is a pattern, and this function says whether it matches a module's whole name (for
     // GX_HEAD_VECTORS: the name in transformers' model without a head).
     int (*finds)(const char *pattern, const char *module);
@@ -66,6 +65,9 @@ typedef struct { // at most one of these is set
     GxBottleneck bottleneck;
     GxSide side;
     GxPrompt prompt;
+    // 1: the names of modules and layers come from an adapter's folder and may be missing from the model: for labels peft
+    // lists the heads of all architectures.
+    int is_read;
 } GxAdapter;
 
 GX_END

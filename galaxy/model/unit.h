@@ -63,7 +63,7 @@ GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data)
 
 static GxRows gx__unit_side_stream(const GxModel *m, int64_t T, int64_t B, void *data)
 {
-    return gx__unit_stream(m, T, B, gx_model_width(m) / m->side.reduction, data);
+    return gx__unit_stream(m, T, B, gx_model_width(m) / m->adapter.side.reduction, data);
 }
 
 GxState gx_state_at(const GxModel *m, int unit, int64_t T, int64_t B, void *data)

@@ -6,7 +6,7 @@
 //     adapter_model.safetensors  its tensors, named base_model.model. plus the model's name for them
 #ifndef GX_ADAPTER_H
 #define GX_ADAPTER_H
-#include "peft.h"
+#include "adapter_kinds.h"
 #include "../io/folder.h"
 #include "../model/lora.h"
 #include "../model/lora_targets.h"
@@ -195,18 +195,12 @@ static const char *gx__adapter_task_type(const GxModel *m)
 GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char *folder, GxError *err)
 {
     char path[GX_PATH];
+    const GxAdapterKind *kind = gx_adapter_kind(&m->adapter); // a model with adapter tensors has one
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
     if (!c) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     char *real = realpath(base, NULL); // an absolute path: peft may be started in another folder
-    c->reduction = m->bottleneck.reduction;
-    c->side_reduction = m->side.reduction, c->add_bias_sampling = m->side.has_bias;
-    snprintf(c->side_mix, sizeof c->side_mix, "%s", m->side.is_gated ? "gated" : "plain");
-    c->prompt_len = m->prompt.len, c->prompt_layers = m->prompt.layers, c->prompt_is_v2 = m->prompt.is_v2;
-    c->r = m->lora.r, c->lora_alpha = m->lora.alpha;
-    c->lora_dropout = rint(1e6 * (double)m->lora.dropout) / 1e6; // 0.05, not 0.05000000075
-    c->use_rslora = m->lora.is_scaled_by_root;
-    snprintf(c->rank_pattern, sizeof c->rank_pattern, "%s", m->lora.rank_pattern ? m->lora.rank_pattern : "");
-    snprintf(c->alpha_pattern, sizeof c->alpha_pattern, "%s", m->lora.alpha_pattern ? m->lora.alpha_pattern : "");
+    snprintf(c->type, sizeof c->type, "%s", kind->type);
+    kind->write(c, &m->adapter);
     snprintf(c->task_type, sizeof c->task_type, "%s", gx__adapter_task_type(m));
     snprintf(c->base, sizeof c->base, "%s", real ? real : base);
     free(real);
@@ -277,21 +271,10 @@ static GxStatus gx__adapter_read_file(GxPeftConfig *config, const char *folder, 
 
 static void gx__adapter_from_config(GxAdapter *a, const GxPeftConfig *c)
 {
+    const GxAdapterKind *kind = gx_adapter_kind_of_config(c); // NULL if the file could not be read
     memset(a, 0, sizeof *a);
-    a->lora.r = c->r, a->lora.alpha = c->lora_alpha, a->lora.dropout = (float)c->lora_dropout;
-    a->lora.is_scaled_by_root = c->use_rslora;
-    a->lora.targets = c->targets, a->lora.trainable = c->modules_to_save, a->lora.is_of_peft = 1;
-    a->lora.finds = gx_module_is_pattern(c->targets) ? gx_module_pattern_finds : NULL;
-    a->lora.excluded = c->excluded;
-    a->lora.excludes = gx_module_is_pattern(c->excluded) ? gx_module_pattern_finds : NULL;
-    a->lora.layers = &c->layers, a->lora.lists = c->layers_pattern;
-    a->lora.rank_pattern = c->rank_pattern, a->lora.alpha_pattern = c->alpha_pattern;
-    a->lora.value = gx_module_number;
-    a->bottleneck.reduction = c->reduction, a->bottleneck.trainable = c->modules_to_save;
-    a->side.reduction = c->side_reduction, a->side.is_gated = !strcmp(c->side_mix, "gated");
-    a->side.has_bias = c->add_bias_sampling, a->side.trainable = c->modules_to_save;
-    a->prompt.len = c->prompt_len, a->prompt.layers = c->prompt_layers, a->prompt.is_v2 = c->prompt_is_v2;
-    a->prompt.trainable = c->modules_to_save;
+    if (kind) kind->read(a, c);
+    a->is_read = 1;
 }
 
 GxStatus gx_adapter_read_config(GxContext *g, GxPeftConfig *config, GxAdapter *a, const char *folder)
@@ -324,23 +307,6 @@ GxStatus gx_adapter_refuse_as_model(const char *folder, GxError *err)
     return gx_error_code(err);
 }
 
-// The hyperparameters that decide what the tensors mean, as text: "r 8, lora_alpha 16, use_rslora 0".
-enum { GX__ADAPTER_TEXT = 200 };
-static void gx__adapter_hyperparameters(const GxAdapter *a, char out[GX__ADAPTER_TEXT])
-{
-    if (a->side.reduction)
-        snprintf(out, GX__ADAPTER_TEXT, "side_reduction_factor %ld, side_mix %s, add_bias_sampling %d",
-                 (long)a->side.reduction, a->side.is_gated ? "gated" : "plain", a->side.has_bias);
-    else if (a->bottleneck.reduction)
-        snprintf(out, GX__ADAPTER_TEXT, "adapter_reduction_dim %ld", (long)a->bottleneck.reduction);
-    else if (a->prompt.len)
-        snprintf(out, GX__ADAPTER_TEXT, "adapter_len %ld, adapter_layers %ld, prompt_variant %s", (long)a->prompt.len,
-                 (long)a->prompt.layers, a->prompt.is_v2 ? "v2" : "v1");
-    else
-        snprintf(out, GX__ADAPTER_TEXT, "r %ld, lora_alpha %.9g, use_rslora %d", (long)a->lora.r, a->lora.alpha,
-                 a->lora.is_scaled_by_root);
-}
-
 static GxStatus gx__adapter_check_numbers(const char *key, const char *folder, const char *said, const char *here,
                                           GxError *err)
 {
@@ -351,21 +317,22 @@ static GxStatus gx__adapter_check_numbers(const char *key, const char *folder, c
 
 GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, const GxLogger *log, GxError *err)
 {
-    char said[GX__ADAPTER_TEXT], here[GX__ADAPTER_TEXT];
-    const GxAdapter ours = {m->lora, m->bottleneck, m->side, m->prompt};
+    char said[GX_ADAPTER_TEXT] = "", here[GX_ADAPTER_TEXT];
     GxAdapter theirs;
     GxPeftConfig *c = (GxPeftConfig *)calloc(1, sizeof *c);
     if (!c) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     GxStatus status = gx__adapter_read_file(c, folder, log, err);
     gx__adapter_from_config(&theirs, c);
-    gx__adapter_hyperparameters(&theirs, said), gx__adapter_hyperparameters(&ours, here);
+    gx_adapter_kind(&m->adapter)->say(&m->adapter, here);
+    if (gx_adapter_kind(&theirs)) gx_adapter_kind(&theirs)->say(&theirs, said);
     if (status == GX_OK && strcmp(said, here))
         status = GX_FAIL(err, GX_ERR_FORMAT, "%s/" GX_ADAPTER_CONFIG " says %s, but this run's adapter has %s", folder,
                          said, here);
     if (status == GX_OK)
-        status = gx__adapter_check_numbers("rank_pattern", folder, c->rank_pattern, m->lora.rank_pattern, err);
+        status = gx__adapter_check_numbers("rank_pattern", folder, c->rank_pattern, m->adapter.lora.rank_pattern, err);
     if (status == GX_OK)
-        status = gx__adapter_check_numbers("alpha_pattern", folder, c->alpha_pattern, m->lora.alpha_pattern, err);
+        status =
+            gx__adapter_check_numbers("alpha_pattern", folder, c->alpha_pattern, m->adapter.lora.alpha_pattern, err);
     free(c);
     return status;
 }
@@ -393,15 +360,15 @@ static void gx__adapter_warn_numbers(const GxModel *m, const char *key, const ch
 void gx_adapter_warn_unused(const GxModel *m, const GxLogger *log)
 {
     int excludes = 0;
-    if (m->lora.r == 0) return;
-    gx__adapter_warn_numbers(m, "rank_pattern", m->lora.rank_pattern, log);
-    gx__adapter_warn_numbers(m, "alpha_pattern", m->lora.alpha_pattern, log);
-    if (!m->lora.excluded || !m->lora.excluded[0]) return;
+    if (m->adapter.lora.r == 0) return;
+    gx__adapter_warn_numbers(m, "rank_pattern", m->adapter.lora.rank_pattern, log);
+    gx__adapter_warn_numbers(m, "alpha_pattern", m->adapter.lora.alpha_pattern, log);
+    if (!m->adapter.lora.excluded || !m->adapter.lora.excluded[0]) return;
     for (int i = 0; i < m->table.n; i++)
         excludes |= !m->table.row[i].is_added && gx_lora_is_excluded(m, &m->table.row[i]);
     if (!excludes)
         gx_log(log, GX_LOG_WARNING, "exclude_modules: \"%.100s\" matches no module, so it excludes none",
-               m->lora.excluded);
+               m->adapter.lora.excluded);
 }
 
 int gx_adapter_run_said(const char *folder, int *quantize, GxDtype *products)

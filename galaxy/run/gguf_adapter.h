@@ -41,6 +41,7 @@ GX_END
 #include <string.h>
 #include "../model/build.h"
 #include "../model/lora_merge.h"
+#include "adapter_kinds.h"
 #include "gguf_config.h"
 #include "gguf_export.h"
 #include "llama_family.h"
@@ -77,12 +78,10 @@ static GxStatus gx__gguf_adapter_check_kind(const gx__GgufAdapter *a, GxError *e
                        "llama.cpp reads only LoRA's matrices from an adapter",
                        a->folder);
     if (a->adapter.lora.r) return GX_OK;
+    const GxAdapterKind *kind = gx_adapter_kind(&a->adapter);
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s holds %s; in GGUF files only LoRA adapters are supported, as in llama.cpp", a->folder,
-                   a->adapter.bottleneck.reduction ? "bottleneck adapters (" GX_PEFT_BOTTLENECK ")"
-                   : a->adapter.side.reduction     ? "a side network (" GX_PEFT_SIDE ")"
-                   : a->adapter.prompt.is_v2       ? "prompts and scales (" GX_PEFT_PROMPT_V2 ")"
-                                                   : "prompts (" GX_PEFT_PROMPT ")");
+                   "%s holds %s (%s); in GGUF files only LoRA adapters are supported, as in llama.cpp", a->folder,
+                   kind->contents, kind->type);
 }
 
 // A matrix that is another name of the embedding is not in the file; one that the head is another name of would be
@@ -254,7 +253,7 @@ static GxStatus gx__gguf_export_adapter(gx__GgufAdapter *a, const char *base, in
     GX_TRY(gx_llama_config_read(&w->config, path, &w->g.log, err));
     GX_TRY(gx_gguf_find_arch(w, w->config.model_type));
     GX_TRY(gx_gguf_check_export(w));
-    gx_model_adapt(&options, &a->adapter);
+    options.adapter = a->adapter;
     GX_TRY(gx_gguf_open_model(w, &options));
     GX_TRY(gx__gguf_adapter_check(a, err));
     gx_adapter_warn_unused(&w->m, &w->g.log);

@@ -76,7 +76,7 @@ static GxStatus gx__inference_open(GxContext *g, GxInference *s, const GxFamily 
     char path[GX_PATH];
     s->config = calloc(1, family->config_size);
     if (!s->config) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
-    if (adapter) gx_model_adapt(&options, adapter);
+    if (adapter) options.adapter = *adapter;
     GX_TRY(gx_output_check_exists(gx__inference_base(s, folder), "model", err));
     GX_TRY(gx_path_join(path, gx__inference_base(s, folder), "config.json", err));
     GX_TRY(family->read_config(s->config, path, g->rank ? &gx_silent : &g->log, err));

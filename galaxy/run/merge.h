@@ -53,6 +53,7 @@ GX_END
 #include "../text/chat_save.h"
 #include "../data/model_labels.h"
 #include "../text/sentence_modules.h"
+#include "adapter_kinds.h"
 #include "bert_family.h"
 #include "llama_family.h"
 
@@ -125,22 +126,10 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
     gx_adapter_read_config(g, &m->config, &said, adapter);
     g->log = log;
     GX_TRY(gx_status(g));
-    if (said.bottleneck.reduction)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s holds bottleneck adapters (" GX_PEFT_BOTTLENECK
-                       "), which cannot be merged into a matrix of the model, because they contain gelu; use the "
-                       "adapter with --adapter",
-                       adapter);
-    if (said.side.reduction)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s holds a side network (" GX_PEFT_SIDE
-                       "), whose layers cannot be merged into those of the model; use it with --adapter",
-                       adapter);
-    if (said.prompt.len)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s holds prompts (%s), which cannot be merged into a matrix of the model, because they have an "
-                       "attention softmax of their own; use them with --adapter",
-                       adapter, said.prompt.is_v2 ? GX_PEFT_PROMPT_V2 : GX_PEFT_PROMPT);
+    const GxAdapterKind *kind = gx_adapter_kind(&said);
+    if (kind->unmerged)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s holds %s (%s), %s; use the adapter with --adapter", adapter,
+                       kind->contents, kind->type, kind->unmerged);
     snprintf(m->base, sizeof m->base, "%s", base[0] ? base : m->config.base);
     if (!m->base[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,

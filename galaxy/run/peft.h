@@ -26,20 +26,21 @@ GX_BEGIN
 
 enum { GX_PEFT_TARGETS = 1 << 16 }; // a hundred layers by full names need half of it
 
-#define GX_PEFT_BOTTLENECK "GALAXY_BOTTLENECK" // peft_type
+#define GX_PEFT_LORA       "LORA" // peft_type
+#define GX_PEFT_BOTTLENECK "GALAXY_BOTTLENECK"
 #define GX_PEFT_SIDE       "GALAXY_SIDE"
 #define GX_PEFT_PROMPT     "ADAPTION_PROMPT" // peft's own
 #define GX_PEFT_PROMPT_V2  "GALAXY_PROMPT_V2"
 #define GX_SIDE_MIXES      "plain|gated"
 
 typedef struct {
-    int64_t r;              // LoRA's; 0: not LoRA
-    int64_t reduction;      // adapter_reduction_dim of bottleneck adapters; 0: not these
-    int64_t side_reduction; // side_reduction_factor of a side network; 0: none. Then
+    char type[GX_FIELD_TEXT]; // peft_type
+    int64_t r;                // LoRA's; 0: not LoRA
+    int64_t reduction;        // adapter_reduction_dim of bottleneck adapters; 0: not these
+    int64_t side_reduction;   // side_reduction_factor of a side network; 0: none. Then
     char side_mix[GX_FIELD_TEXT];
     int add_bias_sampling;
     int64_t prompt_len, prompt_layers; // adapter_len, adapter_layers of prompts; 0: none
-    int prompt_is_v2;
     double lora_alpha, lora_dropout;
     int use_rslora;
     int freezes_b; // init_lora_weights "mica": B was not trained
@@ -172,7 +173,7 @@ typedef struct {
     int keys;
 } gx__PeftType;
 static const gx__PeftType gx__peft_types[] = {
-    {"LORA", GX_FIELDS(gx__peft_fields), 0, GX_KEYS(gx__peft_lora_keys)},
+    {GX_PEFT_LORA, GX_FIELDS(gx__peft_fields), 0, GX_KEYS(gx__peft_lora_keys)},
     {GX_PEFT_PROMPT, GX_FIELDS(gx__peft_prompt_fields), 1, GX_KEYS(gx__peft_prompt_keys)},
     {GX_PEFT_PROMPT_V2, GX_FIELDS(gx__peft_prompt_fields), 1, GX_KEYS(gx__peft_v2_keys)},
     {GX_PEFT_BOTTLENECK, GX_FIELDS(gx__peft_bottleneck_fields), 1, GX_KEYS(gx__peft_bottleneck_keys)},
@@ -239,10 +240,13 @@ static GxStatus gx__peft_check_init(GxPeftConfig *c, const GxJson *json, const c
 
 static GxStatus gx__peft_refuse_type(const char *type, const char *path, GxError *err)
 {
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "%s: peft_type is \"%.60s\"; LORA, " GX_PEFT_PROMPT ", " GX_PEFT_PROMPT_V2 ", " GX_PEFT_BOTTLENECK
-                   " and " GX_PEFT_SIDE " are supported",
-                   path, type);
+    const int n = sizeof gx__peft_types / sizeof *gx__peft_types;
+    char names[300] = "";
+    for (int i = 0, at = 0; i < n; i++) {
+        const char *before = i == 0 ? "" : i < n - 1 ? ", " : " and ";
+        at += snprintf(names + at, sizeof names - (size_t)at, "%s%s", before, gx__peft_types[i].type);
+    }
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: peft_type is \"%.60s\"; %s are supported", path, type, names);
 }
 
 // A classifier has the same names whether it looks at sentences, at each token or at several choices.
@@ -390,10 +394,10 @@ static GxStatus gx__peft_take(GxPeftConfig *c, const GxJson *json, const char *p
         return GX_FAIL(err, GX_ERR_FORMAT, "%s has no peft_type to say which kind of adapter it is (\"LORA\")", path);
     if (!type) return gx__peft_refuse_type(name, path, err);
     const int is_lora = type == gx__peft_types;
+    snprintf(c->type, sizeof c->type, "%s", type->type);
     GX_TRY(gx_json_check_keys(json, type->key, type->keys, path, log, err));
     if (!is_lora) c->r = 0, c->lora_alpha = 0;
     GX_TRY(gx_json_get_fields(json, type->fields, type->n, type->is_whole, c, path, err));
-    c->prompt_is_v2 = !strcmp(type->type, GX_PEFT_PROMPT_V2);
     if (is_lora) {
         GX_TRY(gx__peft_check_init(c, json, path, err));
         GX_TRY(gx__peft_modules(c, json, path, err));
@@ -454,11 +458,11 @@ static void gx__peft_set_modules(GxJson *json, const GxPeftConfig *c, GxError *e
 GxStatus gx_peft_config_write(const GxPeftConfig *c, const char *path, GxError *err)
 {
     GxJson *json = gx_json_new_object();
-    const gx__PeftType *type = gx__peft_type_of(c->side_reduction   ? GX_PEFT_SIDE
-                                                : c->reduction      ? GX_PEFT_BOTTLENECK
-                                                : c->prompt_is_v2   ? GX_PEFT_PROMPT_V2
-                                                : c->prompt_len > 0 ? GX_PEFT_PROMPT
-                                                                    : "LORA");
+    const gx__PeftType *type = gx__peft_type_of(c->type);
+    if (!type) {
+        gx_json_free(json);
+        return gx__peft_refuse_type(c->type, path, err);
+    }
     const int is_lora = type == gx__peft_types, is_prompt = !strcmp(type->type, GX_PEFT_PROMPT);
     gx_json_set(json, "peft_type", gx_json_new_string(type->type), err);
     gx_json_set(json, "task_type", c->task_type[0] ? gx_json_new_string(c->task_type) : gx_json_new_null(), err);

@@ -21,6 +21,7 @@ GX_END
 #include "../io/config_json.h"
 #include "../text/regex.h"
 #include "../text/unicode.h"
+#include "adapter_kinds.h"
 #include "epochs.h"
 #include "help.h"
 #include "processors.h"
@@ -243,29 +244,17 @@ static void gx__report_start_source(FILE *out, const GxSession *s)
     else fprintf(out, "  mode %s is computed by train_%s.cu\n", mode, mode);
 }
 
-// What is trained of the model, a line for each method.
+// What is trained instead of the model.
 static void gx__report_start_tuning(FILE *out, const GxSession *s)
 {
     const GxTuningOptions *o = &s->run->o.tuning;
     const GxModel *m = &s->model;
+    const GxAdapterKind *kind = gx_adapter_kind(&m->adapter);
     char said[GX_TUNING_SAID];
-    if (m->lora.r)
-        fprintf(out, "LoRA: r %ld, alpha %g%s, dropout %g, on %s%s%s%s\n", (long)m->lora.r, m->lora.alpha,
-                m->lora.is_scaled_by_root ? " (rsLoRA)" : "", (double)m->lora.dropout,
-                m->lora.targets[0] ? m->lora.targets : "all matrices of attention and MLP",
-                gx_tuning_say_modules(o, said), gx_tuning_quantize(o) ? "; the model in " : "",
-                gx_tuning_quantize(o) ? o->quantize : "");
-    if (m->bottleneck.reduction)
-        fprintf(out, "adapters: width %ld, %ld inside, after attention and MLP of each layer\n",
-                (long)gx_model_width(m), (long)(gx_model_width(m) / m->bottleneck.reduction));
-    if (m->side.reduction)
-        fprintf(out, "side network: width %ld beside %ld, %s, %s biases; no gradient goes through the model\n",
-                (long)(gx_model_width(m) / m->side.reduction), (long)gx_model_width(m),
-                m->side.is_gated ? "gated" : "plain", m->side.has_bias ? "with" : "without");
-    if (m->prompt.len)
-        fprintf(out, "prompts: %ld rows in the attention of each of the last %ld layers%s\n", (long)m->prompt.len,
-                (long)m->prompt.layers,
-                m->prompt.is_v2 ? "; a scale and a bias of each linear of attention and MLP, and norms" : "");
+    if (!kind) return;
+    kind->describe(out, &m->adapter, gx_model_width(m));
+    fprintf(out, "%s%s%s\n", gx_tuning_say_modules(o, said), gx_tuning_quantize(o) ? "; the model in " : "",
+            gx_tuning_quantize(o) ? o->quantize : "");
 }
 
 void gx_report_start(const GxSession *s)

@@ -131,7 +131,6 @@ GxStatus gx_session_open_model(GxSession *s)
                                 {o->tp_vocab_size_list.v, o->tp_vocab_size_list.n},
                                 {o->seq_scatter_list.v, o->seq_scatter_list.n}};
     const GxPartList shares = {o->dp_shard_list.v, o->dp_shard_list.n};
-    const GxAdapter adapter = gx_tuning_adapter(&o->tuning);
     GxModelOptions options = GX_ZERO;
     GX_TRY(gx_stages_plan(s));
     const GxRunnerSpec runner = gx__session_model_runner(s, &options.units);
@@ -139,7 +138,7 @@ GxStatus gx_session_open_model(GxSession *s)
     options.head = r->task->data.head ? r->task->data.head(r->self) : NULL;
     options.dtype = r->chosen.dtype;
     options.freeze = runner.forward_only ? "*" : o->freeze;
-    gx_model_adapt(&options, &adapter);
+    options.adapter = gx_tuning_adapter(&o->tuning);
     options.quantize = gx_tuning_quantize(&o->tuning);
     options.sharded = r->chosen.sharded, options.shard_list = &shares;
     s->evals = gx_stages_evals(o);

@@ -250,7 +250,8 @@ GxStatus gx_tuning_take(GxTuningOptions *o, const GxConfig *c, const GxPeftConfi
     }
     if (adapter->prompt_len) {
         theirs->prompt_len = adapter->prompt_len, theirs->prompt_layers = adapter->prompt_layers;
-        snprintf(theirs->prompt_variant, sizeof theirs->prompt_variant, "%s", adapter->prompt_is_v2 ? "v2" : "v1");
+        snprintf(theirs->prompt_variant, sizeof theirs->prompt_variant, "%s",
+                 strcmp(adapter->type, GX_PEFT_PROMPT_V2) ? "v1" : "v2");
     }
     if (adapter->r)
         theirs->lora_dim = adapter->r, theirs->lora_alpha = adapter->lora_alpha,
@@ -407,7 +408,6 @@ static GxLora gx__tuning_lora(const GxTuningOptions *o)
     lora.r = o->lora_dim, lora.alpha = o->lora_alpha, lora.is_scaled_by_root = o->use_rslora;
     lora.dropout = (float)o->lora_dropout;
     lora.targets = o->lora_target_modules, lora.trainable = o->trainable_modules;
-    lora.is_of_peft = o->adapter[0] != 0;
     lora.finds = gx_module_is_pattern(o->lora_target_modules) ? gx_module_pattern_finds : NULL;
     lora.excluded = o->lora_exclude_modules;
     lora.excludes = gx_module_is_pattern(o->lora_exclude_modules) ? gx_module_pattern_finds : NULL;
@@ -445,7 +445,8 @@ static GxPrompt gx__tuning_prompt(const GxTuningOptions *o)
 
 GxAdapter gx_tuning_adapter(const GxTuningOptions *o)
 {
-    const GxAdapter a = {gx__tuning_lora(o), gx__tuning_bottleneck(o), gx__tuning_side(o), gx__tuning_prompt(o)};
+    const GxAdapter a = {gx__tuning_lora(o), gx__tuning_bottleneck(o), gx__tuning_side(o), gx__tuning_prompt(o),
+                         o->adapter[0] != 0};
     return a;
 }
 #endif

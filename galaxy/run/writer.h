@@ -234,7 +234,7 @@ static GxStatus gx__writer_open_model(GxWriter *w)
     gx_adapter_grow(&w->adapter, w->family, w->model_config);
     runner.forward_only = 1;
     options.lists = &lists, options.freeze = "*";
-    gx_model_adapt(&options, &w->tuned);
+    options.adapter = w->tuned;
     options.quantize = gx_quantize_of(w->o->quantize);
     options.dtype = gx_options_dtype(w->o->precision);
     GX_TRY(gx_model_open(g, &w->model, w->family, w->model_config, &w->mode, &options));
