@@ -257,8 +257,7 @@ static GxStatus gx__gguf_export_adapter(gx__GgufAdapter *a, const char *base, in
     GX_TRY(gx_gguf_open_model(w, &options));
     GX_TRY(gx__gguf_adapter_check(a, err));
     gx_adapter_warn_unused(&w->m, &w->g.log);
-    GX_TRY(gx_checkpoint_open_adapter(&a->file, &w->m, w->folder, a->folder, &gx_silent,
-                                      err)); // unknown keys have been reported
+    GX_TRY(gx_checkpoint_open_adapter(&a->file, &w->m, w->folder, a->folder, &gx_silent, err)); // keys were reported
     const GxStatus status = gx__gguf_write_adapter(a, type);
     gx_checkpoint_close_file(&a->file);
     return status;

@@ -7,7 +7,7 @@
 GX_BEGIN
 
 typedef struct {
-    int64_t step, steps; // of max_steps
+    int64_t step, steps; // steps: max_steps
     double loss, grad_norm, lr;
     double tokens_per_s, gflops; // 0: not known yet; tokens of texts, without padding
     double memory_mb, card_mb;   // of the process; in use on this rank's card, by all processes (0: no card)
@@ -19,7 +19,7 @@ typedef struct {
     double each[GX_MAX_LOSSES];
     int metrics; // further metrics of the task, of the training samples
     GxMetric metric[GX_MAX_METRICS];
-    double padding; // the fraction of all rows
+    double padding; // its fraction of all rows
     double epoch;   // epochs so far; 0: unknown
 } GxProgress;
 
