@@ -25,7 +25,7 @@
 #include "../comm/threads.h"
 GX_BEGIN
 
-const GxDevice *gx_default_device(void); // the device that the program was built for: cuda with GX_WITH_CUDA, else cpu
+const GxDevice *gx_default_device(void); // the one that the program was built for (GX_WITH_CUDA: cuda)
 
 typedef int GxRankMain(GxContext *g, int argc, char **argv); // returns the exit status
 // Returns the largest of the ranks' exit statuses, or 1, with an error on stderr, if stdout could not be written to the

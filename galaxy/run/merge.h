@@ -161,7 +161,7 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
     return status;
 }
 
-// ---- a base that was quantised -------------------------------------------------------------------------------------
+// ---- a base that was quantized -------------------------------------------------------------------------------------
 
 // How bitsandbytes quantized the folder, as its first quantized matrix says; matrices of another kind are refused when
 // they are loaded. *products: the type that its values had before, to which bitsandbytes rounds what it dequantizes.

@@ -13,7 +13,7 @@ typedef struct {
     double memory_mb, card_mb;   // of the process; in use on this rank's card, by all processes (0: no card)
     double seconds_left;
     int skipped; // 1: gradients were not finite
-    // the losses that `loss` is the sum of, if there are several and they have names; else NULL, 0
+    // the losses that `loss` is the sum of, if there are several and they have names; otherwise NULL, 0
     const char *const *loss_names;
     int losses;
     double each[GX_MAX_LOSSES];
