@@ -29,8 +29,7 @@ GxStatus gx_adapter_check_names(const GxModel *m, GxError *err);
 // Rank 0 reads the folder's adapter_config.json and broadcasts it; unknown keys are logged by the context's logger. The
 // strings of *a point into *config.
 GxStatus gx_adapter_read_config(GxContext *g, GxPeftConfig *config, GxAdapter *a, const char *folder);
-// Given the base's configuration: if the adapter has an embedding of more tokens, increases the model's number of
-// tokens.
+// If the adapter's embedding has more tokens than the base's configuration, increases the number of tokens there.
 void gx_adapter_grow(const GxPeftConfig *adapter, const GxFamily *family, void *config);
 // Refuses a folder whose adapter has other hyperparameters than the model's, such as r, alpha or the reduction factor.
 // log: gets warnings about unknown keys.
@@ -39,8 +38,8 @@ GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, const GxL
 // them.
 void gx_adapter_warn_unused(const GxModel *m, const GxLogger *log);
 // How the base was kept by the run that trained the adapter, from the folder's training_args.json: *quantize 1 +
-// GxQuantKind, or 0 if it was not quantised; and the type of the products. Returns 0 if the folder does not say, like
-// peft's.
+// GxQuantKind, or 0 if it was not quantized; and the type of the products. Returns 0 if the folder does not say; peft's
+// never do.
 int gx_adapter_run_said(const char *folder, int *quantize, GxDtype *products);
 
 GX_END
@@ -213,11 +212,11 @@ GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char 
     return status;
 }
 
-// The modules of an embedding of tokens and of the heads over them; those of a model without a head, too.
+// The modules of token embeddings and of the heads over tokens, also those of a model without a head.
 static const char *const gx__adapter_vocabulary[] = {"model.embed_tokens", "lm_head", "bert.embeddings.word_embeddings",
                                                      "embeddings.word_embeddings", "cls.predictions.decoder"};
 
-static int gx__adapter_saves(const GxPeftConfig *c, const char *module) // modules_to_save has it
+static int gx__adapter_saves(const GxPeftConfig *c, const char *module) // 1: modules_to_save names it
 {
     const char *names = c->modules_to_save;
     GxTextItem name;
@@ -229,16 +228,16 @@ static int gx__adapter_saves(const GxPeftConfig *c, const char *module) // modul
     return 0;
 }
 
-// Finds an embedding of tokens and heads that the file has whole. They are among the modules that are trained whole,
-// also where adapter_config.json does not name them: peft saves them with any adapter of a model whose vocabulary was
-// resized (save_embedding_layers), and with ensure_weight_tying the head of a tied embedding.
+// Finds a token embedding and heads that the file has whole. They are among the modules that are trained whole, even if
+// adapter_config.json does not name them: peft saves them with any adapter of a model whose vocabulary was resized
+// (save_embedding_layers), and with ensure_weight_tying the head of a tied embedding.
 static GxStatus gx__adapter_find_vocabulary(GxPeftConfig *c, const char *folder, const GxLogger *log, GxError *err)
 {
     const int most = sizeof gx__adapter_vocabulary / sizeof *gx__adapter_vocabulary;
     GxSafetensors s;
     char path[GX_PATH], name[GX_NAME];
     GX_TRY(gx_path_join(path, folder, GX_ADAPTER_FILE, err));
-    if (!gx_path_is_file(path)) return GX_OK; // whoever needs it says so
+    if (!gx_path_is_file(path)) return GX_OK; // whoever needs it reports that it is missing
     GX_TRY(gx_safetensors_open(&s, path, err));
     for (int i = 0; i < most && !gx_error_code(err); i++) {
         snprintf(name, sizeof name, GX_PEFT_PREFIX "%s.weight", gx__adapter_vocabulary[i]);
@@ -258,7 +257,7 @@ static GxStatus gx__adapter_find_vocabulary(GxPeftConfig *c, const char *folder,
     return gx_error_code(err);
 }
 
-// Where the folder has a manifest, its files are first checked against it.
+// If the folder has a manifest, its files are first checked against it.
 static GxStatus gx__adapter_read_file(GxPeftConfig *config, const char *folder, const GxLogger *log, GxError *err)
 {
     char path[GX_PATH];
@@ -339,7 +338,7 @@ GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, const GxL
 
 static void gx__adapter_warn_numbers(const GxModel *m, const char *key, const char *numbers, const GxLogger *log)
 {
-    GxError ignored = GX_ZERO; // whoever took the numbers tells it
+    GxError ignored = GX_ZERO; // reported when the numbers were read
     GxJson *object;
     char module[GX_NAME];
     if (!numbers || gx_json_parse(&object, numbers, (int64_t)strlen(numbers), "", &ignored) != GX_OK) return;

@@ -6,15 +6,15 @@
 #include "tensor_match.h"
 GX_BEGIN
 
-// As gx_tensor_match; how: GX_MATCH_ADAPTER or GX_MATCH_BARE_ADAPTER. A tensor of the base itself may be missing in the
-// file, unless adapter_config.json names it or it is a norm that the method trains.
+// As gx_tensor_match; how: GX_MATCH_ADAPTER or GX_MATCH_BARE_ADAPTER. The file need not have tensors of the base
+// itself, unless adapter_config.json names them or they are norms that the method trains.
 GxStatus gx_adapter_match(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t, const GxFamily *family,
                           GxMatching how, const char *folder, GxError *err);
 
 int gx_adapter_match_has_copies(const GxSafetensors *s); // 1: the file has copies of the base's matrices
 // If an embedding or a head over the vocabulary has LoRA, peft saves a copy of the matrix itself with the adapter, as
 // ….base_layer.weight, and computes with that. Here such copies are not loaded; this checks that they equal the
-// base's matrices, and warns of those that do so only up to the rounding of their type.
+// base's matrices, and warns of those that are equal only up to the rounding of their type.
 GxStatus gx_adapter_match_check_copies(const GxSafetensors *s, const GxSafetensors *base, const GxTensorMatch *of_base,
                                        const GxTable *t, const GxFamily *family, const char *folder,
                                        const GxLogger *log, GxError *err);
@@ -32,9 +32,9 @@ GX_END
 
 #define GX__ADAPTER_MATCH_COPY ".base_layer.weight"
 #define GX__ADAPTER_MATCH_NOTE                                                                                         \
-    ".lora_velora_embed" // of peft's VeLoRA, for its backward alone: what is computed lacks it
+    ".lora_velora_embed" // of peft's VeLoRA, used only in its backward; outputs do not depend on it
 
-// For a tensor X.base_layer.weight, the row of X.weight, if that has LoRA; -1: the tensor is no such copy.
+// For a tensor X.base_layer.weight, the row of X.weight, if that has LoRA; -1: the tensor is not such a copy.
 static int gx__adapter_match_copy_of(const GxTable *t, const GxFamily *family, const char *in_file)
 {
     char name[GX_NAME];
@@ -71,7 +71,7 @@ static GxStatus gx__adapter_match_row(int *row, GxMatching how, const GxTable *t
                    folder, in_file);
 }
 
-// Where the vocabulary was resized, peft 0.21 saves the embedding and the head three times (save_embedding_layers):
+// If the vocabulary was resized, peft 0.21 saves the embedding and the head three times (save_embedding_layers):
 // X.weight, which it computes with; X.modules_to_save.weight, the same once more; X.original_module.weight, the base's.
 static GxStatus gx__adapter_match_is_same(const GxSafetensors *s, const GxSafetensorsEntry *e, const char *folder,
                                           int *is_host_copy, GxError *err)

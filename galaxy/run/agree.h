@@ -2,8 +2,8 @@
 // same options, which checkpoint to resume, and the model's configuration. (Ranks agree on the data in the task:
 // task/task.h.)
 //
-// No disk is shared: rank 0 looks for the checkpoint, reads the model's config.json and broadcasts both. A rank that
-// differs from rank 0 fails, with an error that states both values; the communicator tells the others.
+// No shared disk is needed: rank 0 looks for the checkpoint, reads the model's config.json and broadcasts both. A rank
+// that differs from rank 0 fails, with an error that states both values; the communicator tells the others.
 #ifndef GX_AGREE_H
 #define GX_AGREE_H
 #include "../comm/comm.h"
@@ -14,7 +14,7 @@
 #include "source_folder.h"
 GX_BEGIN
 
-// Broadcast from rank 0 to all ranks: the fields of a struct; a path.
+// Broadcast the fields of rank 0's struct, or its path, to all ranks.
 void gx_agree_on_fields(GxContext *g, const GxField *f, int n, void *target);
 void gx_agree_on_path(GxContext *g, char path[GX_PATH]);
 // Broadcasts rank `root`'s bytes. Returns them with a terminating 0 in a new buffer on every rank (free() it) and their
@@ -104,7 +104,7 @@ GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *c
 {
     static const char *const machines[] =
         {"threads", "ranks",      "world",          "rank",      "init",
-         "device",  "output_dir", "side_cache_dir", "add_tokens"}, // which rank 0 reads
+         "device",  "output_dir", "side_cache_dir", "add_tokens"}, // only rank 0 reads that file
         *const folders[] = {"model", "adapter", "resume"};
     GxJson *json = gx_config_to_json(c, err);
     if (!json) return gx_error_code(err);
@@ -223,8 +223,7 @@ GxStatus gx_agree_on_program(GxContext *g, const GxConfig *c, const char *progra
 
 // ---- the model -----------------------------------------------------------------------------------------------------
 
-// Where config.json was read, an option that the user set must agree with it. Options that were not set are not
-// compared.
+// If config.json was read, an option that the user set must agree with it. Options that were not set are not compared.
 static GxStatus gx__agree_check_set(const GxConfig *c, const GxField *f, const void *set, const void *file,
                                     const char *path, GxError *err)
 {

@@ -1,17 +1,17 @@
-// autotune.h: --autotune FILE: selects the fastest algorithm for each shape of matrix product: on a card one of
-// cuBLASLt's, on the CPU a function of oneDNN or Galaxy's own kernels (cpu/tune.h). The device times products and
+// autotune.h: --autotune FILE selects the fastest algorithm for each shape of matrix product: among cuBLASLt's on a
+// card, and among oneDNN's functions and Galaxy's own kernels on the CPU (cpu/tune.h). The device times products and
 // stores the choices (ops/device.h: tune); this header decides when that happens and makes the ranks agree.
 //
 // In the first step each rank times its own shapes of products independently, so that no rank waits for one that has
 // other shapes; the step's results are those of the default algorithms. After that step the ranks merge their tables:
-// if two ranks chose differently for the same shape, the lower rank's choice is used. From then on all ranks compute by
-// the same table. Shapes that come up later use the default algorithms.
+// if two ranks chose differently for the same shape, the lower rank's choice is used. From then on all ranks compute
+// with the same table. Shapes that come up later use the default algorithms.
 //
 // The table is saved in FILE, which later runs read before their first step and add their shapes to, and in every
 // checkpoint. A resumed run takes its checkpoint's table, even if other algorithms would be faster now, so that its
-// results stay bitwise the same; it times nothing, and neither reads nor writes FILE. A table holds for one kind of
-// card and one version of cuBLASLt, or for one kind of CPU, a version of oneDNN and a number of threads; elsewhere a
-// warning says so, and the products are timed again.
+// results stay bitwise the same; it times nothing, and neither reads nor writes FILE. A table is valid for one kind of
+// card and one version of cuBLASLt, or for one kind of CPU, one version of oneDNN and one number of threads; elsewhere
+// a warning says so, and the products are timed again.
 //
 // FILE is written after the first step. An existing file must be a table: anything else is refused before the run
 // writes anything, and so is a path in a checkpoint or in the run's own folder. Shapes that another run has added
@@ -21,8 +21,8 @@
 #include "session.h"
 GX_BEGIN
 
-// A watcher: applies the table that was found, after what a resumed run computes without one; times products in the
-// first step, and merges the ranks' tables after it.
+// A watcher: applies the table that was found (gx_prepare comes before it and never uses a table), times products in
+// the first step, and merges the ranks' tables after it.
 GxStatus gx_autotune_watch(GxTrainRun *r, GxError *err);
 // Finds the initial table: reads it on rank 0, and refuses files that cannot be one, and ranks for which it is not
 // valid. Call it before the run writes anything.
@@ -51,7 +51,7 @@ typedef struct {
 static GxStatus gx__autotune_check_ranks(GxContext *g)
 {
     int64_t bytes;
-    char *mine = g->device->tuned_text(g); // which has no shapes yet
+    char *mine = g->device->tuned_text(g); // it has no shapes yet
     if (!mine) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a table of products");
     char *first = gx_agree_on_text(g, 0, mine, mine ? (int64_t)strlen(mine) : 0, &bytes);
     if (!gx_failed(g) && strcmp(first, mine))
@@ -64,7 +64,7 @@ static GxStatus gx__autotune_check_ranks(GxContext *g)
     return gx_status(g);
 }
 
-// Refuses a FILE that no table can be written to.
+// Refuses a FILE to which no table can be written.
 static GxStatus gx__autotune_check_file(const GxTrainOptions *o, GxError *err)
 {
     const char *file = o->autotune;
@@ -88,7 +88,7 @@ static GxStatus gx__autotune_check_file(const GxTrainOptions *o, GxError *err)
     return GX_OK;
 }
 
-// The table in `path` becomes run->tuned: NULL where the file is empty, or for another device or library.
+// The table in `path` becomes run->tuned: NULL if the file is empty, or for another device or library.
 static GxStatus gx__autotune_read(GxSession *s, const char *path, GxError *err)
 {
     GxTrainRun *r = s->run;
@@ -100,7 +100,7 @@ static GxStatus gx__autotune_read(GxSession *s, const char *path, GxError *err)
     GxStatus status = GX_ERR_UNSUPPORTED;
     if (bytes && (int64_t)strlen(text) < bytes) status = GX_FAIL(&why, GX_ERR_FORMAT, "it has a byte of value 0");
     else if (bytes) status = g->device->take_tuned(g, text, &why);
-    g->device->tune(g, 0); // forgets it again: all ranks take it together
+    g->device->tune(g, 0); // forgets it again: later all ranks take it together
     if (status == GX_OK) {
         r->tuned = text;
         return GX_OK;
@@ -117,7 +117,7 @@ static GxStatus gx__autotune_read(GxSession *s, const char *path, GxError *err)
     return GX_OK;
 }
 
-// On rank 0: the table of the checkpoint to resume, if it is for this device and library, else that of FILE.
+// On rank 0: the table of the checkpoint to resume, if it is for this device and library, otherwise FILE's.
 static GxStatus gx__autotune_look(GxSession *s, GxError *err)
 {
     GxTrainRun *r = s->run;
@@ -142,7 +142,7 @@ GxStatus gx_autotune_find(GxSession *s)
     GxContext *g = s->g;
     if (!s->run->o.autotune[0] || !g->device->tune || gx_failed(g)) return gx_status(g);
     gx_at(g, -1, "autotune");
-    free(s->run->tuned); // of a session before
+    free(s->run->tuned); // an earlier session's
     s->run->tuned = NULL, s->run->tuned_is_kept = 0;
     gx__autotune_check_ranks(g);
     if (!gx_failed(g) && gx_session_is_first(s)) gx__autotune_look(s, &g->error);
@@ -150,7 +150,7 @@ GxStatus gx_autotune_find(GxSession *s)
     return gx_status(g);
 }
 
-// All ranks take what was found: before anything is computed that a resumed run computes again.
+// All ranks take the table that was found, before anything is computed that a resumed run must repeat with it.
 static void gx__autotune_opened(void *self, GxSession *s)
 {
     GxTrainRun *r = s->run;
@@ -177,17 +177,18 @@ static int gx__autotune_lines(const char *text) // returns the number of product
     return n - 1;
 }
 
-// Whether a table has a line for the product of this one.
+// 1: the table has a line for the product of `line`.
 static int gx__autotune_has(const char *table, const char *line)
 {
-    size_t key = strcspn(line, "\n"); // up to the last space: the product's; behind it is the algorithm
+    size_t key = strcspn(line, "\n"); // the product is up to the last space, the algorithm after it
     while (key && line[key] != ' ') key--;
     for (; table; table = strchr(table, '\n'), table += table != NULL)
         if (!strncmp(table, line, key + 1)) return 1;
     return 0;
 }
 
-// The table with those products of another one for the same device and library that it lacks; NULL: no memory.
+// Returns the table with those products added that only `other` has, which is for the same device and library. NULL:
+// out of memory.
 static char *gx__autotune_merge(const char *table, const char *other)
 {
     char *merged = NULL;
@@ -202,7 +203,7 @@ static char *gx__autotune_merge(const char *table, const char *other)
     return NULL;
 }
 
-// Writes all ranks' choices into FILE, and what another run has added to it since this one began.
+// Writes all ranks' choices to FILE, and keeps what another run has added to it since this one began.
 static GxStatus gx__autotune_write_file(const GxTrainRun *r, const char *file, GxError *err)
 {
     char *now = NULL;

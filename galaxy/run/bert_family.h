@@ -3,7 +3,7 @@
 // Reading refuses by name what would change the arithmetic and is not supported (decoders, cross-attention, relative
 // positions, pruned heads, other activations), and values of a wrong type. Missing members have the defaults of
 // transformers' BertConfig. Only two members may be null: classifier_dropout, which then equals hidden_dropout_prob,
-// and pad_token_id, for which the row of every token is trained; as options both are then -1.
+// and pad_token_id, with which every token's row is trained. As options, both have -1 for null.
 #ifndef GX_BERT_FAMILY_H
 #define GX_BERT_FAMILY_H
 #include "../io/bnb.h"
@@ -65,7 +65,7 @@ enum { GX__BERT_FAMILY_OPTIONS = sizeof gx__bert_family_options / sizeof *gx__be
 
 // ---- config.json ---------------------------------------------------------------------------------------------------
 
-// In these null stands for -1, and a number below 0 for nothing that others would understand.
+// 1: in config.json null stands for -1, since other libraries would not understand a number below 0.
 static int gx__bert_family_takes_null(const GxField *f)
 {
     return f->offset == GX__BERT_FAMILY_AT(classifier_dropout) || f->offset == GX__BERT_FAMILY_AT(pad_token_id);
@@ -176,7 +176,7 @@ GxStatus gx_bert_config_write(const GxBertConfig *c, const GxHeadRequest *reques
     if (c->pad_token_id < 0) gx_json_set(json, "pad_token_id", gx_json_new_null(), err);
     gx_json_set(json, "position_embedding_type", gx_json_new_string("absolute"), err);
     gx_family_set_labels(json, request, err);
-    gx_json_set(json, "torch_dtype", gx_json_new_string("float32"), err); // that name 4.x before 4.56 knows, too
+    gx_json_set(json, "torch_dtype", gx_json_new_string("float32"), err); // a name that 4.x before 4.56 knows, too
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_json_write(json, path, err);
     gx_json_free(json);

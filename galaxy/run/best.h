@@ -1,14 +1,14 @@
 // best.h: which validation of a run was the best, and when a run stops early.
 //
-//     --metric_for_best_model NAME     which metric is compared; its task says which way is better, or
-//     --greater_is_better true|false   this does. Without a name it is the task's own ("mrr" of vectors), or the loss
-//     --load_best_model_at_end true    the last validation, the sample, and what else a run ends with, are of the best
+//     --metric_for_best_model NAME     the metric to compare; default: the task's own ("mrr" of vectors), or the loss
+//     --greater_is_better true|false   which way NAME is better; default: as the task says
+//     --load_best_model_at_end true    the last validation, the sample, and whatever else a run ends with, use the best
 //                                      weights
-//     --early_stopping_patience N      ends the run after N validations in a row that are not better, by more than
-//     --early_stopping_threshold X     this, than the best before them
+//     --early_stopping_patience N      ends the run after N validations in a row that do not improve on the best before
+//     --early_stopping_threshold X     them by more than X
 //
 // Only the validations during training (--eval_steps) are compared: they all use the same samples, while the last
-// validation uses all held-out samples. An improvement smaller than the threshold still makes a validation the best,
+// validation uses all held-out samples. An improvement no larger than the threshold still makes a validation the best,
 // but counts against the patience. How the weights of the best are kept is in keep_best.h.
 //
 // A metric that is not finite (such as a correlation with constant labels) cannot be compared: the validation is not
@@ -30,16 +30,16 @@ int gx_best_is_tracked(const GxTrainOptions *o); // 1: validations are compared
 // Refuses options that have no effect or no validations to compare, and a metric that the task does not have. The
 // task's data must be open.
 GxStatus gx_best_check(const GxSession *s, GxError *err);
-void gx_best_resume(GxSession *s); // when a run is resumed: continues with the checkpoint's best validation
+void gx_best_resume(GxSession *s); // when a run is resumed: continues from the checkpoint's best validation
 
 // Compares the metric of this step's validation. 1: it is the best so far, and run->best is set.
 int gx_best_compare(GxSession *s, const GxMetric *metric, int n);
 void gx_best_describe(const GxTrainRun *r, GxRunInfo *info); // into run.json
 
-const char *gx_best_name(const GxTrainRun *r);                                  // the metric's: "loss"
+const char *gx_best_name(const GxTrainRun *r);                                  // the metric's name: "loss"
 const char *gx_best_text(const GxTrainRun *r, char text[GX_METRIC_TEXT]);       // "loss 1.2500"
 const char *gx_best_reason(const GxTrainRun *r, char text[300]);                // why a run ends early
-GxStatus gx_best_folder(const GxTrainRun *r, char path[GX_PATH], GxError *err); // where its weights are
+GxStatus gx_best_folder(const GxTrainRun *r, char path[GX_PATH], GxError *err); // the checkpoint with its weights
 
 GX_END
 #endif
@@ -179,7 +179,7 @@ static int gx__best_option_changed(const GxTrainRun *r, const char *name)
     return is_other;
 }
 
-// The first option that changes what is compared, and differs from the resumed run. NULL: none does.
+// The first option that changes what is compared and differs from the resumed run's. NULL: there is none.
 static const char *gx__best_changed_option(const GxTrainRun *r)
 {
     static const char *const same[] = {"greater_is_better", "max_eval_samples", "validation_data", "pack_texts"};

@@ -10,12 +10,12 @@
 // run is bitwise the same whatever the type.
 //
 // A checkpoint of a model with an adapter contains only the adapter, in peft's format (adapter.h), and no
-// model.safetensors. base_model_name_or_path says where the base model is, trainer_state.json has the hash of its
+// model.safetensors. base_model_name_or_path says where the base model is, and trainer_state.json has the hash of its
 // weights.
 //
 // trainer_state.json also has the best validation so far. The folder appears as a whole, under its name, once all files
 // are complete (io/folder.h). Its contents do not depend on the number of ranks or on how they split the model. Rank 0
-// writes and reads (tensor_file.h); all ranks wait until the files are synced and hashed. This header saves,
+// writes and reads (tensor_file.h); all ranks wait until the files are synced and hashed. This header saves;
 // checkpoint_load.h loads.
 #ifndef GX_CHECKPOINT_H
 #define GX_CHECKPOINT_H
@@ -40,7 +40,7 @@ typedef struct { // all pointers are borrowed
     const GxTrainState *state;
     const GxConfig *args;         // the resolved configuration
     const GxSourceFolder *source; // on rank 0; NULL: none
-    const char *base;             // on rank 0, of an adapter: the folder of its base model
+    const char *base;             // on rank 0, for an adapter: the folder of its base model
     GxDtype dtype;                // of the weights: F32, BF16, F16
     int64_t shard_bytes;          // largest size of a file of weights; 0: one file
     const char *tuned;            // table of matrix product algorithms (autotune.h); NULL: none
@@ -109,7 +109,7 @@ GxStatus gx_checkpoint_write_config(const GxModel *m, const GxSourceFolder *sour
     return status;
 }
 
-// Turns a folder with a model's config.json into one of an adapter of that model.
+// Turns a folder with a model's config.json into the folder of an adapter for that model.
 static GxStatus gx__checkpoint_make_adapter(const char *folder, const GxCheckpoint *c, GxError *err)
 {
     char path[GX_PATH], other[GX_PATH];
@@ -160,7 +160,7 @@ int64_t gx_checkpoint_bytes(const GxModel *m, const GxOptimizer *o, GxDtype dtyp
     return weights * n + 4 * gx_optimizer_moments(o) * gx_table_trained(&m->table);
 }
 
-// Tells all ranks whether rank 0 could write, and if not, why: whichever of them is heard first, it is the reason.
+// Tells all ranks whether rank 0 could write, and if not, why, so that the first error to be read states the reason.
 static void gx__checkpoint_agree_on_disk(GxContext *g, GxError *disk)
 {
     int64_t code = gx_error_code(disk);

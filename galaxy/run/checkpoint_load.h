@@ -1,5 +1,6 @@
 // checkpoint_load.h: loads weights and optimizer state from folders: a checkpoint of this library, a model that Hugging
-// Face's libraries saved, an adapter's folder beside that of its base. What a checkpoint has: checkpoint.h.
+// Face's libraries saved, or an adapter's folder together with its base's. checkpoint.h says what a checkpoint
+// contains.
 //
 //     a run that is resumed   gx_checkpoint_load_base (of an adapter), gx_checkpoint_load_weights,
 //                             gx_checkpoint_load_state
@@ -38,7 +39,7 @@ typedef struct GxWeightsLoaded { // on rank 0
 void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int is_strict, const uint64_t *seed,
                               GxWeightsHash *hash, GxWeightsLoaded *loaded);
 // Loads the weights of a base model and of an adapter's folder. A tensor that is in neither is an error. Warns if the
-// adapter was trained on other base weights, if its folder tells. *hash: as above.
+// adapter's folder says that it was trained on other base weights. *hash: as above.
 void gx_checkpoint_start_with_adapter(GxContext *g, GxModel *m, const char *folder, const char *adapter,
                                       GxWeightsHash *hash);
 typedef struct { // on rank 0
@@ -47,8 +48,8 @@ typedef struct { // on rank 0
     int is_open;
     GxWeightsHash *hash; // of the base weights that are read; NULL: not wanted
 } GxCheckpointFile;
-// Replaces the model's adapter by another one; `folder` has the base. First gx_checkpoint_open_adapter checks on rank 0
-// that method, hyperparameters and tensors match; on an error nothing is open and nothing has changed. Then
+// Replaces the model's adapter with another one; `folder` has the base. First gx_checkpoint_open_adapter checks on rank
+// 0 that method, hyperparameters and tensors match; on an error nothing is open and nothing has changed. Then
 // gx_checkpoint_load_adapter, on all ranks, loads from the file that rank 0 has opened, even if the folder has changed
 // since, and closes it. Rank 0 passes the folders' names, and warns if the adapter was trained on a base with another
 // hash. log: gets warnings about unknown keys of adapter_config.json.
@@ -96,7 +97,7 @@ static GxStatus gx__checkpoint_load_open_file(const char *folder, GxMatching how
     return gx_safetensors_open(file, path, err);
 }
 
-// For GxTensorMatch.vocab: the rows that the folder's config.json says, if the model has more; else 0.
+// For GxTensorMatch.vocab: the number of rows in the folder's config.json, if the model has more; otherwise 0.
 static int64_t gx__checkpoint_load_vocab(const GxModel *m, const char *folder)
 {
     char path[GX_PATH];
@@ -132,7 +133,7 @@ static void gx__checkpoint_load_read_weights(GxContext *g, const GxModel *m, con
     gx_checkpoint_close_file(w);
 }
 
-// Opens a checkpoint's fp32 masters, on rank 0, which alone knows names. 0: it has none.
+// Opens a checkpoint's fp32 masters, on rank 0; only there do tensor names matter. 0: there are none.
 static int gx__checkpoint_load_open_masters(GxContext *g, const GxModel *m, const char *folder, GxSafetensors *file)
 {
     const GxTensorPart part = gx_checkpoint_masters(m);
@@ -211,7 +212,7 @@ void gx_checkpoint_load_base(GxContext *g, GxModel *m, const char *folder, GxWei
     free(missing);
 }
 
-// Warns if the adapter was trained on a base that was quantised in another way than here.
+// Warns if the adapter was trained on a base that was quantized in another way than here.
 static void gx__checkpoint_load_compare_quantized(GxContext *g, const GxModel *m, const char *adapter)
 {
     GxDtype products;
@@ -371,7 +372,7 @@ static void gx__checkpoint_load_list_names(const GxModel *m, const GxCheckpointF
     for (int i = 0; i < m->table.n; i++) {
         const GxTensor *row = &m->table.row[i];
         const int mismatched = w->match.mismatched[i];
-        if (!w->match.missing[i] || row->is_added) continue; // of those, nobody expects a file to have them
+        if (!w->match.missing[i] || row->is_added) continue; // no file is expected to have added tensors
         if (mismatched < 0) gx__checkpoint_load_add_name(&loaded->missing, "%s", row->name);
         else
             gx__checkpoint_load_add_name(
@@ -386,7 +387,7 @@ static void gx__checkpoint_load_list_names(const GxModel *m, const GxCheckpointF
     gx__checkpoint_load_end_names(&loaded->unexpected);
 }
 
-// Refuses a new head where nothing trains it, or where the folder's configuration says that the head is there.
+// Refuses a new head if nothing trains it, or if the folder's configuration says that it has this head.
 static void gx__checkpoint_load_check_missing(GxContext *g, const GxModel *m, const char *folder, int may_init,
                                               const GxWeightsLoaded *loaded)
 {
@@ -446,8 +447,8 @@ void gx_checkpoint_start_from(GxContext *g, GxModel *m, const char *folder, int 
 
 // ---- what the optimizer keeps --------------------------------------------------------------------------------------
 
-// Refuses a checkpoint without the optimizer state that this run needs: of tensors that were frozen then, or of SGD
-// without momentum. with: the option that loads the weights alone.
+// Refuses a checkpoint without the optimizer state of a tensor that this run trains, but that was frozen then. with:
+// the option that loads only the weights.
 static GxStatus gx__checkpoint_load_check_state(const GxSafetensors *s, const GxTable *t, const GxTensorPart *part,
                                                 int parts, const char *folder, const char *with, GxError *err)
 {
@@ -491,7 +492,7 @@ void gx_checkpoint_load_state(GxContext *g, GxModel *m, const GxOptimizer *o, co
     const int open = reads && parts && !gx_failed(g) &&
                      gx__checkpoint_load_open_state(&s, path, &m->table, part, parts, folder,
                                                     gx_model_has_adapter(m) ? "adapter" : "model", err) == GX_OK;
-    if (reads && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // tells the others
+    if (reads && gx_failed(g)) gx_barrier(g, GX_AXIS_ALL); // tells the other ranks
     for (int p = 0; p < parts && !gx_failed(g); p++)
         gx_tensor_file_load(g, open ? &s : NULL, &m->store, &part[p], NULL, NULL, NULL, path);
     if (open) gx_safetensors_close(&s);

@@ -34,7 +34,7 @@ static void gx__conversation_on_interrupt(int number) { (void)number, gx__conver
 
 typedef struct { // turn[0] is the system prompt, if there is one
     GxChatTurn *turn;
-    int n, told;              // told: what its texts lack and has been warned of (gx_chat_lacks)
+    int n, told;              // told: what the texts lack, if it has been warned of (gx_chat_lacks)
     GxCheckpointFile adapter; // opened to replace the model's adapter
 } GxConversation;
 
@@ -74,7 +74,7 @@ static char *gx__conversation_line(GxWriter *w)
     return line;
 }
 
-// Warns, once, if what was said is not in what the model reads.
+// Warns, once each, if the text that the model reads lacks something that the system prompt or the user says.
 static void gx__conversation_warn(GxWriter *w, GxConversation *c, char *text)
 {
     static const char *const who[] = {"system", "user"};
@@ -93,7 +93,7 @@ static void gx__conversation_warn(GxWriter *w, GxConversation *c, char *text)
 static GxStatus gx__conversation_encode(GxWriter *w, GxConversation *c)
 {
     GxError *err = &w->g->error;
-    const int thinks = gx_config_is_set(&w->config, "thinking") ? w->o->thinking : -1; // -1: as the format has it
+    const int thinks = gx_config_is_set(&w->config, "thinking") ? w->o->thinking : -1; // -1: the format's default
     int forgotten = 0;
     for (;;) {
         char *text;
@@ -126,12 +126,12 @@ static int gx__conversation_is_adapter(const char *line)
     return !strncmp(line, GX__CONVERSATION_ADAPTER, n) && strchr(" \t\r", line[n]); // or the end of the line
 }
 
-// Warns if an adapter was taught another format than the conversation goes on in.
+// Warns if the new adapter was trained on another format than the conversation's.
 static void gx__conversation_compare_format(GxWriter *w, const char *folder)
 {
     char *here = NULL, *there = NULL;
     GxJson *said = NULL;
-    GxError ignored = GX_ZERO; // what cannot be read says nothing
+    GxError ignored = GX_ZERO; // a folder that cannot be read says nothing about its format
     gx_chat_find(&said, "auto", &folder, 1, &ignored);
     const GxChatFormat *named = gx_chat_format(gx_json_string(gx_json_get(said, "name")));
     if (named) gx_chat_jinja(named, &there, &ignored);
@@ -240,7 +240,7 @@ GxStatus gx_writer_chat(GxWriter *w)
     if (w->done || gx_failed(g)) return gx_status(g);
     gx_stop_where_unread();
     w->streams = 1, w->interrupt = &gx__conversation_interrupt;
-    // ranks that are processes get Ctrl-C from the terminal as well; rank 0 alone decides what it does
+    // ranks that are processes get Ctrl-C from the terminal as well; only rank 0 decides what it does
     if (g->rank != 0 && w->o->machine.ranks <= 1) signal(SIGINT, SIG_IGN);
     if (g->rank == 0 && w->o->system[0]) gx__conversation_add(&c, GX_CHAT_SYSTEM, w->o->system, &g->error);
     if (g->rank == 0)

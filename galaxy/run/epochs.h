@@ -7,9 +7,9 @@
 // The task defines how many samples an epoch has (GxTaskSetup.epoch_samples), over all sources of data together,
 // whatever their weights. Epochs need not end with a step: the last step may go beyond the last epoch.
 //
-// If both ways are given, a flag has precedence over a file and the resumed run, and a file over the resumed run. Both
-// as flags are an error. Within one file, and within the resumed run, epochs and ratio have precedence, since
-// training_args.json always contains the resulting steps, too; if those of a file differ, there is a warning.
+// If both ways are given, a flag has precedence over a file and the resumed run, and a file over the resumed run.
+// Giving both as flags is an error. Within one file, and within the resumed run, epochs and ratio have precedence,
+// since training_args.json always contains the resulting steps, too; if those of a file differ, there is a warning.
 //
 // A resumed run counts the samples that it has seen, so that its epochs stay the same with another global batch.
 #ifndef GX_EPOCHS_H
@@ -59,7 +59,7 @@ GxStatus gx_epochs_choose(GxTrainOptions *o, const GxConfig *c, GxError *err)
     return gx__epochs_choose(c, "warmup_steps", "warmup_ratio", &o->warmup_ratio, err);
 }
 
-// Where a file has both, and they are not the same.
+// Warns if a file has both and they differ.
 static void gx__epochs_warn(const GxConfig *c, const char *steps, int64_t said, const char *share, double value,
                             int64_t now, const GxLogger *log)
 {
@@ -71,7 +71,7 @@ static void gx__epochs_warn(const GxConfig *c, const char *steps, int64_t said, 
            c->file, steps, (long)said, share, value, (long)now);
 }
 
-// ceil(x), where x has the rounding error of a product and a quotient: 1.1 * 100 / 10 are 11.
+// ceil(x), where x has the rounding error of a product and a quotient: 1.1 * 100 / 10 is 11.
 static double gx__epochs_ceil(double x)
 {
     const double nearest = round(x);

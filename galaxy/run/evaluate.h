@@ -23,8 +23,8 @@ GX_END
 #include "stopping.h"
 #include "watch.h"
 
-// Each rank takes its samples of micro-batches from `row` on; samples beyond the last have no weight. Returns how many
-// micro-batches there are.
+// Loads this rank's samples of the micro-batches from `row` on; samples beyond the last one have no weight. Returns how
+// many micro-batches there are.
 static int gx__evaluate_load_evaluation(GxSession *s, int64_t row, int64_t samples)
 {
     GxTrainRun *r = s->run;
@@ -39,7 +39,7 @@ static int gx__evaluate_load_evaluation(GxSession *s, int64_t row, int64_t sampl
     return n;
 }
 
-// 1: the task has one place for the results of all micro-batches, and sees them before the next ones are written.
+// 1: all micro-batches write their results to the same place, so the task must see them before the next are written.
 static int gx__evaluate_shares_results(const GxSession *s)
 {
     int shares = 0;

@@ -1,5 +1,5 @@
 // family_json.h: what the config.json files of all families have in common: members that must have a certain value, the
-// type of the model, its head, the names of its labels. (Tasks read labels by data/model_labels.h.)
+// type of the model, its head, the names of its labels. (Tasks read labels with data/model_labels.h.)
 #ifndef GX_FAMILY_JSON_H
 #define GX_FAMILY_JSON_H
 #include "../io/generation_config.h"
@@ -8,13 +8,14 @@
 #include "../model/model.h"
 GX_BEGIN
 
-enum { GX_CONFIG_JSON_CAP = 1 << 20 }; // bytes of such a file
+enum { GX_CONFIG_JSON_CAP = 1 << 20 }; // most bytes of a config.json
 
 // Refuses a member that is present and has another value than `only`, which is given as JSON.
 GxStatus gx_family_need(const GxJson *object, const char *key, const char *only, const char *where, GxError *err);
-// model_type must be among `types` (NULL at the end). For another family of this library the error names its program.
+// model_type must be among `types` (NULL at the end). If it is a type of another of this library's families, the error
+// names the program that trains that one.
 GxStatus gx_family_check_type(const GxJson *json, const char *const *types, const char *path, GxError *err);
-// One of `architectures`, if there are any, must be among `names` (NULL at the end), ignoring case.
+// If the file has `architectures`, one of them must be among `names` (NULL at the end), ignoring case.
 GxStatus gx_family_check_architecture(const GxJson *json, const char *const *names, const char *path, GxError *err);
 
 extern const GxJsonKeys gx_family_keys; // common to the config.json files of all families
@@ -49,7 +50,7 @@ GxStatus gx_family_need(const GxJson *object, const char *key, const char *only,
     return gx_error_code(err);
 }
 
-// The members of transformers' configurations of all kinds.
+// The members that transformers' configurations of all kinds have.
 #define GX__FAMILY_NOTE  "a note of the library that wrote it"
 #define GX__FAMILY_CODE  "how transformers computes, and not what"
 #define GX__FAMILY_PARTS "it adds to what transformers' models return"
@@ -57,7 +58,7 @@ static const GxJsonKey gx__family_keys[] = {
     {"model_type", GX_KEY_READ, NULL},
     {"architectures", GX_KEY_READ, NULL},
     {"quantization_config", GX_KEY_READ, NULL},
-    {"id2label", GX_KEY_READ, NULL}, // these by data/model_labels.h
+    {"id2label", GX_KEY_READ, NULL}, // this and the next three: with data/model_labels.h
     {"problem_type", GX_KEY_READ, NULL},
     {"num_labels", GX_KEY_READ, NULL},
     {"label2id", GX_KEY_READ, NULL},
@@ -114,7 +115,7 @@ GxStatus gx_family_check_keys(const GxJson *json, const GxJsonKey *own, int n, c
     if (n + GX__FAMILY_KEYS + gx_generation_keys.n > GX__FAMILY_MOST)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "a family with %d keys; up to %d are possible", n,
                        GX__FAMILY_MOST - GX__FAMILY_KEYS - gx_generation_keys.n);
-    memcpy(all, own, (size_t)n * sizeof *own); // the first row of a name counts
+    memcpy(all, own, (size_t)n * sizeof *own); // of rows with the same name the first one counts
     memcpy(all + n, gx__family_keys, sizeof gx__family_keys);
     n += GX__FAMILY_KEYS;
     for (int i = 0; i < gx_generation_keys.n; i++, n++)

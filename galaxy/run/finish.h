@@ -1,11 +1,12 @@
-// finish.h: the end of a training: the last checkpoint, the last validation, possibly of the best weights, a sample,
-// the pictures and the summary. Whatever could not be written until then is now an error.
+// finish.h: the end of training: the last checkpoint, the last validation, possibly of the best weights, a sample, the
+// pictures and the summary. Whatever could not be written until then is now an error.
 #ifndef GX_FINISH_H
 #define GX_FINISH_H
 #include "session.h"
 GX_BEGIN
 
-void gx_finish(GxSession *s); // by all ranks, if the context has not failed; after a signal only what must not be lost
+void gx_finish(
+    GxSession *s); // on all ranks, if the context has not failed; after a signal it does only what must not be lost
 
 GX_END
 #endif

@@ -1,4 +1,4 @@
-// gguf_adapter.h: converts a LoRA adapter's folder to a GGUF file that llama.cpp applies to the base's (--lora).
+// gguf_adapter.h: converts a LoRA adapter's folder to a GGUF file that llama.cpp applies to the base model's (--lora).
 //
 //     GX_TRY(gx_gguf_export_adapter("out/checkpoint-30", "", "adapter.gguf", GX_GGUF_F32, &said, log, err));
 //
@@ -6,9 +6,9 @@
 // [out,r] for each matrix NAME with LoRA. The rows of lora_b are in the order of the matrix's rows, which differs from
 // the folder's for q and k of a llama. For the embedding lora_a is [V,r], the transposed A.
 //
-// llama.cpp multiplies B A by adapter.lora.alpha / r, with r from the shape of lora_b. The file has a single alpha, for
-// which alpha / r is the scale of the first matrix; if another matrix has another scale (alpha_pattern, or rsLoRA with
-// rank_pattern), its lora_b is multiplied by the quotient.
+// llama.cpp multiplies B A by adapter.lora.alpha / r, with r from the shape of lora_b. The file has a single alpha:
+// scale * r of the first matrix. If scale * r of another matrix differs (alpha_pattern, or rsLoRA with rank_pattern),
+// its lora_b is multiplied by the quotient.
 //
 // Refused, since llama.cpp would ignore them or compute something else: tensors that are trained whole (norms,
 // embeddings, heads), LoRA on one of two tied matrices, adapters that are not LoRA, bases that gguf_config.h refuses.
@@ -26,8 +26,8 @@ typedef struct { // what was done, for messages
     double alpha;
 } GxGgufAdapterSaid;
 
-// folder: the adapter's. base: its model's folder, from which config.json is read, and weights only to compare copies
-// in the adapter with them; "": the one that adapter_config.json names. type: as for gx_gguf_export.
+// folder: the adapter's. base: its model's folder, of which config.json is read, and weights only to compare the
+// adapter's copies with them; "": the one that adapter_config.json names. type: as for gx_gguf_export.
 GxStatus gx_gguf_export_adapter(const char *folder, const char *base, const char *path, int type,
                                 GxGgufAdapterSaid *said, const GxLogger *log, GxError *err);
 
@@ -56,7 +56,7 @@ typedef struct {
     GxGgufAdapterSaid *said;
 } gx__GgufAdapter;
 
-// alpha, if it is divided by r afterwards
+// the alpha whose quotient alpha / r is the matrix's scale
 static double gx__gguf_alpha(const GxModel *m, const GxTensor *t) { return t->lora_scale * (double)gx_lora_rank(m, t); }
 
 static int64_t gx__gguf_rows_per_read(int64_t columns) { return gx_max(1, GX_GGUF_FLOATS / columns); }
@@ -84,8 +84,7 @@ static GxStatus gx__gguf_adapter_check_kind(const gx__GgufAdapter *a, GxError *e
                    kind->contents, kind->type);
 }
 
-// A matrix that is another name of the embedding is not in the file; one that the head is another name of would be
-// changed there for both.
+// In a GGUF file a tied head and the embedding are one matrix, so LoRA on either would change both.
 static GxStatus gx__gguf_adapter_check_tied(const gx__GgufAdapter *a, GxError *err)
 {
     const GxModel *m = &a->w->m;
@@ -158,7 +157,7 @@ static GxStatus gx__gguf_put_a(gx__GgufAdapter *a, GxGgufWriter *out, const GxTe
         GX_TRY(gx_safetensors_read(s, e, i * columns, columns, rows, err));
         GX_TRY(gx_gguf_write(out, name, rows, columns, err));
     }
-    // of the embedding: column after column
+    // the embedding's: transposed, column after column
     float *turned = t->role == GX_ROLE_EMBEDDING ? (float *)malloc((size_t)(r * columns) * sizeof *turned) : NULL;
     if (t->role != GX_ROLE_EMBEDDING) return GX_OK;
     if (!turned) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld numbers of %s", (long)(r * columns), name);
@@ -257,7 +256,7 @@ static GxStatus gx__gguf_export_adapter(gx__GgufAdapter *a, const char *base, in
     GX_TRY(gx_gguf_open_model(w, &options));
     GX_TRY(gx__gguf_adapter_check(a, err));
     gx_adapter_warn_unused(&w->m, &w->g.log);
-    GX_TRY(gx_checkpoint_open_adapter(&a->file, &w->m, w->folder, a->folder, &gx_silent, err)); // its keys are told
+    GX_TRY(gx_checkpoint_open_adapter(&a->file, &w->m, w->folder, a->folder, &gx_silent, err)); // keys were reported
     const GxStatus status = gx__gguf_write_adapter(a, type);
     gx_checkpoint_close_file(&a->file);
     return status;
@@ -268,7 +267,7 @@ GxStatus gx_gguf_export_adapter(const char *folder, const char *base, const char
 {
     GxGgufSaid of_model;
     memset(said, 0, sizeof *said);
-    if (!gx_gguf_encodes(type)) return gx_gguf_encode(type, NULL, 0, NULL, err); // says it
+    if (!gx_gguf_encodes(type)) return gx_gguf_encode(type, NULL, 0, NULL, err); // reports the error
     gx__GgufAdapter *a = (gx__GgufAdapter *)calloc(1, sizeof *a);
     if (!a) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to convert %s", folder);
     a->w = gx_gguf_work_open(folder, path, &of_model, log, err);

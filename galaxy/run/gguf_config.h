@@ -1,22 +1,23 @@
 // gguf_config.h: the configuration of a LLaMA (config.json) as keys of a GGUF file, and back.
 //
-// Numbers are fp32 in the file and come back as the shortest decimals that are the same fp32. initializer_range is not
-// there: 0.02. A Mistral comes back as a LLaMA, which computes the same without a window.
+// Real numbers are fp32 in the file; they are imported as the shortest decimals with the same fp32 value. The file has
+// no initializer_range: 0.02 is imported. A Mistral is imported as a LLaMA, which computes the same without a window.
 //
-// What a file cannot say is refused on the way out: a sliding window that is shorter than the context (llama.cpp sees
-// all), RoPE scaled in a Qwen2. On the way in: other architectures, experts, RoPE scaled otherwise.
+// Export refuses what a file cannot express: a sliding window that is shorter than the context (llama.cpp would attend
+// to all of it), RoPE scaling in a Qwen, and a Qwen2 whose head_dim is not hidden_size / heads. Import refuses other
+// architectures, experts, sliding windows and other RoPE scalings.
 #ifndef GX_GGUF_CONFIG_H
 #define GX_GGUF_CONFIG_H
 #include "../io/gguf.h"
 #include "gguf_work.h"
 GX_BEGIN
 
-// Sets w->arch, by config.json's model_type. Refuses others.
+// Sets w->arch from config.json's model_type. Refuses types that are not supported.
 GxStatus gx_gguf_find_arch(GxGgufWork *w, const char *type);
-// Refuses what a file cannot say of w->config.
+// Refuses a w->config that a file cannot express.
 GxStatus gx_gguf_check_export(GxGgufWork *w);
-int gx_gguf_file_type(int type); // as llama.cpp numbers what most tensors of a file are
-// type: of matrices.
+int gx_gguf_file_type(int type); // llama.cpp's number for the type of most of a file's tensors
+// type: the matrices'.
 GxStatus gx_gguf_put_config(GxGgufWork *w, GxGgufWriter *out, int type);
 // Sets w->arch, w->config and w->keys, and opens the model.
 GxStatus gx_gguf_take_config(GxGgufWork *w, const GxGguf *g);
@@ -33,7 +34,7 @@ GX_END
 #include "gguf_rope.h"
 #include "llama_family.h"
 
-// [config.json's pad_token_id], [-1] where it has none: where it is another than the tokenizer's padding.
+// An array with config.json's pad_token_id (-1: none), if that is not the tokenizer's padding token.
 static const char gx__gguf_own_pad[] = "galaxy.pad_token_id";
 
 // ---- out -----------------------------------------------------------------------------------------------------------
@@ -47,7 +48,7 @@ GxStatus gx_gguf_find_arch(GxGgufWork *w, const char *type)
                    gx_gguf_arch_names(1, names));
 }
 
-static int gx__gguf_slides(const GxLlamaConfig *c) // in some layer
+static int gx__gguf_slides(const GxLlamaConfig *c) // 1: some layer has a sliding window
 {
     int slides = 0;
     for (int64_t l = 0; l < c->num_hidden_layers; l++) slides |= gx_llama_slides(c, l);
@@ -145,7 +146,7 @@ GxStatus gx_gguf_put_config(GxGgufWork *w, GxGgufWriter *out, int type)
 
 // ---- in ------------------------------------------------------------------------------------------------------------
 
-// The shortest decimal that is the same fp32.
+// The shortest decimal with the same fp32 value.
 static double gx__gguf_shortest(double x)
 {
     char text[40];
@@ -165,7 +166,7 @@ static GxStatus gx__gguf_take_head_sizes(GxGgufWork *w, const GxGguf *g)
         return GX_FAIL(&w->g.error, GX_ERR_FORMAT, "%s: %s is %ld", w->path,
                        gx__gguf_arch_key(w, "attention.head_count", room), (long)c->num_attention_heads);
     c->head_dim = c->hidden_size / c->num_attention_heads;
-    for (int i = 0; i < 3; i++) { // each is the first of them where it is absent
+    for (int i = 0; i < 3; i++) { // one that is absent is the same as the first
         size[i] = i ? size[0] : c->head_dim;
         GX_TRY(gx_gguf_get_int(g, gx__gguf_arch_key(w, gx__gguf_head_sizes[i], room), 0, &size[i], &w->g.error));
         if (size[i] != size[0])
@@ -177,7 +178,7 @@ static GxStatus gx__gguf_take_head_sizes(GxGgufWork *w, const GxGguf *g)
     return GX_OK;
 }
 
-// Keys that change the arithmetic, and the value that leaves it as it is.
+// Refuses keys that change the arithmetic, unless they have the value that leaves it as it is.
 static GxStatus gx__gguf_check_import(GxGgufWork *w, const GxGguf *g)
 {
     static const struct {

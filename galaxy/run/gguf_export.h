@@ -1,23 +1,23 @@
-// gguf_export.h: a Hugging Face folder into a GGUF file (io/gguf.h), as llama.cpp reads it: LLaMA, Mistral, Qwen2 and
-// Qwen3.
+// gguf_export.h: exports a Hugging Face folder of a LLaMA, Mistral, Qwen2 or Qwen3 to a GGUF file (io/gguf.h), as
+// llama.cpp reads it.
 //
 //     GX_TRY(gx_gguf_export("out/checkpoint-500", "model.gguf", GX_GGUF_Q8_0, &said, log, err));
 //
-// Tensors of one dimension are F32, those of two have the wanted type, or F16 where their rows are no multiple of its
-// blocks. A tied head is left out. What is refused: gguf_config.h.
+// Tensors of one dimension are F32; those of two have the requested type, or F16 if their row length is not a multiple
+// of that type's blocks. A tied head is left out. gguf_config.h says what is refused.
 //
-// Memory: some rows of one tensor, 1 MiB or one row; the tokenizer.
+// Memory: some rows of one tensor (1 MiB, or one row if that is larger), and the tokenizer.
 #ifndef GX_GGUF_EXPORT_H
 #define GX_GGUF_EXPORT_H
 #include "../io/safetensors.h"
 #include "gguf_work.h"
 GX_BEGIN
 
-// What is in the source and cannot be said in the other format, or is not known, is said to `log`. The file appears
-// when it is whole; one of this name is replaced. type: of matrices, one that gx_gguf_encodes.
+// What the file cannot express, and what is unknown in the source, is reported to `log`. The file appears once it is
+// complete, and replaces one of the same name. type: the matrices', one that gx_gguf_encodes.
 GxStatus gx_gguf_export(const char *folder, const char *path, int type, GxGgufSaid *said, const GxLogger *log,
                         GxError *err);
-// Rows [first, first + n) of the file's tensor, from the folder's file, into w->rows.
+// Reads rows [first, first + n) of the GGUF file's tensor from the folder's tensor into w->rows.
 GxStatus gx_gguf_take_rows(GxGgufWork *w, const GxSafetensors *s, const GxSafetensorsEntry *e, int64_t first, int64_t n,
                            int64_t columns, int is_permuted);
 
@@ -138,7 +138,7 @@ static GxStatus gx__gguf_export(GxGgufWork *w, int type)
 GxStatus gx_gguf_export(const char *folder, const char *path, int type, GxGgufSaid *said, const GxLogger *log,
                         GxError *err)
 {
-    if (!gx_gguf_encodes(type)) return gx_gguf_encode(type, NULL, 0, NULL, err); // says it
+    if (!gx_gguf_encodes(type)) return gx_gguf_encode(type, NULL, 0, NULL, err); // reports the error
     GxGgufWork *w = gx_gguf_work_open(folder, path, said, log, err);
     if (!w) return gx_error_code(err);
     const GxStatus status = gx__gguf_export(w, type);

@@ -1,21 +1,21 @@
-// gguf_import.h: a GGUF file (io/gguf.h) into a Hugging Face folder, as this library and transformers have it: LLaMA,
-// Mistral, Qwen2 and Qwen3.
+// gguf_import.h: imports a GGUF file (io/gguf.h) of a LLaMA, Mistral, Qwen2 or Qwen3 to a Hugging Face folder, as this
+// library and transformers read it.
 //
 //     GX_TRY(gx_gguf_import("model.gguf", "an_empty_folder", GX_BF16, &said, log, err));
 //
-// What is refused: gguf_config.h, gguf_keys.h; and tensors that the model does not have.
+// gguf_config.h and gguf_keys.h say what is refused; so are tensors that the model does not have.
 //
-// Memory: some rows of one tensor, 1 MiB or one row; the tokenizer.
+// Memory: some rows of one tensor (1 MiB, or one row if that is larger), and the tokenizer.
 #ifndef GX_GGUF_IMPORT_H
 #define GX_GGUF_IMPORT_H
 #include "gguf_work.h"
 GX_BEGIN
 
-// What gx_gguf_import refuses of a file before it looks at weights; nothing is written.
+// Refuses the files that gx_gguf_import refuses before it reads weights. Writes nothing.
 GxStatus gx_gguf_check_import(const char *path, GxError *err);
-// Into a folder that is there: model.safetensors of `dtype` (GX_F32, GX_BF16, GX_F16), config.json,
-// generation_config.json, the tokenizer's files. What is in the source and cannot be said in the other format, or is
-// not known, is said to `log`.
+// Writes to `folder`, which must exist: model.safetensors of `dtype` (GX_F32, GX_BF16, GX_F16), config.json,
+// generation_config.json, the tokenizer's files. What the folder cannot express, and what is unknown in the source, is
+// reported to `log`.
 GxStatus gx_gguf_import(const char *path, const char *folder, GxDtype dtype, GxGgufSaid *said, const GxLogger *log,
                         GxError *err);
 
@@ -40,7 +40,7 @@ static const char *gx__gguf_dtype_name(GxDtype dtype) // as PyTorch calls it
     return dtype == GX_BF16 ? "bfloat16" : dtype == GX_F16 ? "float16" : "float32";
 }
 
-// Where text ends: eos_token_id, or a list of it and of the ends of a turn and a message.
+// The value of eos_token_id: a token, or a list of the tokens that end a text, a turn and a message.
 static GxJson *gx__gguf_ends(const GxTokenizerKeys *k, GxError *err)
 {
     const int32_t ids[] = {k->eos, k->eot, k->eom};
@@ -54,7 +54,7 @@ static GxJson *gx__gguf_ends(const GxTokenizerKeys *k, GxError *err)
     return one;
 }
 
-// config.json, and generation_config.json where there is anything to say.
+// Writes config.json, and generation_config.json if it has anything to say.
 static GxStatus gx__gguf_write_config(GxGgufWork *w, GxDtype dtype)
 {
     static const char *const keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
@@ -70,7 +70,7 @@ static GxStatus gx__gguf_write_config(GxGgufWork *w, GxDtype dtype)
     gx_json_set(generation, "_from_model_config", gx_json_new_bool(1), err);
     for (int i = 0; i < 3 && status == GX_OK; i++) {
         if (ids[i] < 0) continue;
-        for (int k = 0; k < 2; k++) // the padding is the model's own in config.json
+        for (int k = 0; k < 2; k++) // config.json has the model's own pad_token_id
             if (k || i < 2)
                 gx_json_set(k ? generation : json, keys[i],
                             i == 1 ? gx__gguf_ends(&w->keys, err) : gx_json_new_int(ids[i]), err);
@@ -86,7 +86,7 @@ static GxStatus gx__gguf_write_config(GxGgufWork *w, GxDtype dtype)
 
 // ---- tensors -------------------------------------------------------------------------------------------------------
 
-// *found: [rows of the table] the file's tensors; all of them are used.
+// found [rows of the table]: the file's tensor for each row. Refuses a file with tensors that the model does not have.
 static GxStatus gx__gguf_match(GxGgufWork *w, const GxGguf *g, const GxGgufTensor **found)
 {
     char name[GX_GGUF_NAME];
@@ -133,7 +133,7 @@ static GxStatus gx__gguf_check_narrow(GxGgufWork *w, const char *name, int64_t n
     return GX_OK;
 }
 
-// Rows [first, first + n) of the folder's tensor.
+// Reads rows [first, first + n) of the folder's tensor from the file's tensor into w->rows.
 static GxStatus gx__gguf_take_file_rows(GxGgufWork *w, const GxGguf *g, const GxGgufTensor *e, int64_t first, int64_t n,
                                         int64_t columns, int is_permuted)
 {
@@ -185,7 +185,7 @@ static GxStatus gx__gguf_import_weights(GxGgufWork *w, const GxGguf *g, const Gx
     return status;
 }
 
-// Without a folder: what there is to refuse.
+// w->folder NULL: only refuses what can be refused before weights are read.
 static GxStatus gx__gguf_import(GxGgufWork *w, const GxGguf *g, GxDtype dtype)
 {
     GX_TRY(gx_gguf_take_config(w, g));

@@ -1,5 +1,5 @@
-// gguf_keys.h: the keys that GGUF files have: which are read, which change nothing, and which ask for what is not
-// supported and are refused.
+// gguf_keys.h: the keys of GGUF files: which are read, which change nothing, and which are refused because they ask for
+// something that is not supported.
 #ifndef GX_GGUF_KEYS_H
 #define GX_GGUF_KEYS_H
 #include "../io/gguf.h"
@@ -7,9 +7,10 @@
 #include "gguf_work.h"
 GX_BEGIN
 
-// What is known of a file's keys; "*." stands for the architecture and a dot.
+// The known keys; "*." stands for the architecture and a dot.
 extern const GxJsonKeys gx_gguf_keys;
-// Names and refuses what the file asks for and is not supported. w->arch is its architecture.
+// Refuses keys that ask for something that is not supported; warns of others that are ignored or unknown. w->arch: the
+// file's architecture.
 GxStatus gx_gguf_check_keys(GxGgufWork *w, const GxGguf *g);
 
 GX_END
@@ -23,7 +24,8 @@ GX_END
 #define GX__GGUF_NO_EXPERTS "of experts, which are not supported"
 #define GX__GGUF_OTHER      "of another architecture"
 #define GX__GGUF_FILLING    "a token of prompts that have a gap to be filled, which are not supported"
-// What llama.cpp's files have; *. stands for the architecture. All keys of general. but those below are notes.
+// The keys of llama.cpp's files. Others that begin with "quantize." or "general." (but not "general.sampling.") are
+// notes.
 static const GxJsonKey gx__gguf_file_keys[] = {
     {"*.context_length", GX_KEY_READ, NULL},
     {"*.embedding_length", GX_KEY_READ, NULL},
@@ -42,7 +44,7 @@ static const GxJsonKey gx__gguf_file_keys[] = {
     {"*.rope.freq_base", GX_KEY_READ, NULL},
     {"*.rope.scale_linear", GX_KEY_READ, NULL},
     {"*.rope.scaling.factor", GX_KEY_READ, NULL},
-    {"*.rope.scaling.type=\"none\"|\"linear\"", GX_KEY_REFUSED, "angles would be scaled"}, // linear: by factor
+    {"*.rope.scaling.type=\"none\"|\"linear\"", GX_KEY_REFUSED, "angles would be scaled"}, // linear by factor 1
     {"*.rope.scaling.attn_factor=1|0", GX_KEY_REFUSED, "attention would be scaled"},
     {"*.rope.scaling.original_context_length", GX_KEY_HARMLESS, "of a scaling, whose type is refused"},
     {"*.rope.scaling.finetuned", GX_KEY_HARMLESS, "a note on how the model was made"},
@@ -119,7 +121,7 @@ static const GxJsonKey gx__gguf_file_keys[] = {
     {"tokenizer.huggingface.json", GX_KEY_HARMLESS, "the same tokenizer in another form, as llama.cpp has it, too"},
     {"tokenizer.rwkv.world", GX_KEY_HARMLESS, "of tokenizers that are refused"},
     {"tokenizer.ggml.token_type_count", GX_KEY_HARMLESS, "of models that have types of tokens"},
-    {"tokenizer.ggml.seperator_token_id", GX_KEY_HARMLESS, "of models that have one"}, // so it is spelt there
+    {"tokenizer.ggml.seperator_token_id", GX_KEY_HARMLESS, "of models that have one"}, // llama.cpp's spelling
     {"tokenizer.ggml.separator_token_id", GX_KEY_HARMLESS, "of models that have one"},
     {"tokenizer.ggml.cls_token_id", GX_KEY_HARMLESS, "of models that have one"},
     {"tokenizer.ggml.mask_token_id", GX_KEY_HARMLESS, "of models that have one"},
@@ -150,7 +152,7 @@ static int gx__gguf_is_note(const char *key)
            (!strncmp(key, "general.", 8) && strncmp(key, sampling, sizeof sampling - 1));
 }
 
-// As JSON; of an array how long it is.
+// The key's value as JSON; for an array, a text that says how long it is.
 static GxJson *gx__gguf_json_of(const GxGguf *g, const GxGgufKey *k)
 {
     if (k->is_array) {

@@ -1,8 +1,8 @@
-// gguf_names.h: what GGUF files call the architectures of LLaMAs (LLaMA, Mistral, Qwen2, Qwen3) and their tensors, and
-// in which order they have a tensor's rows.
+// gguf_names.h: what GGUF files call the architectures (LLaMA, Mistral, Qwen2, Qwen3) and their tensors, and the order
+// of a tensor's rows there.
 //
-// Of the architecture "llama" (LLaMA and Mistral) files have the rows of q and k in another order: RoPE's pairs stand
-// beside each other, row 2i + j of a head is row j h/2 + i of Hugging Face's.
+// In files of the architecture "llama" (LLaMA and Mistral) the rows of q and k are permuted so that RoPE's pairs are
+// adjacent: row 2i + j of a head of h rows is row j h/2 + i of Hugging Face's.
 #ifndef GX_GGUF_NAMES_H
 #define GX_GGUF_NAMES_H
 #include "../base/text.h"
@@ -11,21 +11,22 @@ GX_BEGIN
 
 typedef struct {
     const char *name;                 // general.architecture
-    const char *const model_types[3]; // of config.json; the first is what a file of this architecture becomes
-    int permutes;                     // the rows of q and k
-    int has_rope_freqs;               // LLaMA 3.1's scaling can be said
-    int has_head_dim;                 // heads may have another size than hidden_size / heads
+    const char *const model_types[3]; // of config.json; a file is imported as the first one
+    int permutes;                     // 1: the rows of q and k
+    int has_rope_freqs;               // 1: a file can express LLaMA 3.1's RoPE scaling
+    int has_head_dim;                 // 1: head_dim may differ from hidden_size / heads
 } GxGgufArch;
-// NULL: there is none. By config.json's model_type; by a file's general.architecture.
+// Find an architecture by config.json's model_type, or by a file's general.architecture. NULL: there is none.
 const GxGgufArch *gx_gguf_arch_of_type(const char *model_type);
 const GxGgufArch *gx_gguf_arch_named(const char *name);
 // "llama, qwen2, qwen3"; types: of config.json, "llama, mistral, qwen2, qwen3"
 const char *gx_gguf_arch_names(int types, char out[GX_TEXT_VALUE]);
 
-// "model.layers.7.mlp.up_proj.weight" is "blk.7.ffn_up.weight"; which of the names it is, -1: none.
+// "model.layers.7.mlp.up_proj.weight" becomes "blk.7.ffn_up.weight". Returns an index for gx_gguf_is_permuted; -1: the
+// name is unknown.
 int gx_gguf_name_of(const char *name, char out[GX_GGUF_NAME]);
-int gx_gguf_is_permuted(const GxGgufArch *arch, int name); // 1: the tensors of this name have their rows in that order
-// Which row of the folder's tensor is row `i` of the file's, and the other way round. head: rows of a head.
+int gx_gguf_is_permuted(const GxGgufArch *arch, int name); // 1: tensors of this name have permuted rows
+// Row `i` of the file's tensor as a row of the folder's, and the reverse. head: rows of a head.
 int64_t gx_gguf_row_in_folder(int64_t i, int64_t head);
 int64_t gx_gguf_row_in_file(int64_t i, int64_t head);
 
@@ -69,7 +70,7 @@ const char *gx_gguf_arch_names(int types, char out[GX_TEXT_VALUE])
 
 typedef struct {
     const char *folder, *file; // modules; % is the layer's number
-    int is_permuted;           // where the architecture permutes
+    int is_permuted;           // if the architecture permutes
 } gx__GgufName;
 static const gx__GgufName gx__gguf_names[] = {
     {"model.embed_tokens", "token_embd", 0},

@@ -1,5 +1,5 @@
-// gguf_rope.h: LLaMA 3.1's scaling of RoPE in GGUF files: a tensor, rope_freqs.weight, the usual frequencies divided by
-// the scaled ones.
+// gguf_rope.h: LLaMA 3.1's RoPE scaling in GGUF files: the tensor rope_freqs.weight has the usual frequencies divided
+// by the scaled ones.
 #ifndef GX_GGUF_ROPE_H
 #define GX_GGUF_ROPE_H
 #include "../io/gguf.h"
@@ -8,9 +8,10 @@ GX_BEGIN
 
 #define GX_GGUF_ROPE_FREQS "rope_freqs.weight"
 
-// By how much each frequency is lower than usual: [head_dim / 2].
+// factor [head_dim / 2]: how many times lower than usual each frequency is.
 void gx_gguf_rope_factors(const GxLlamaConfig *c, float *factor);
-// Which of the known scalings the file's tensor is, those of LLaMA 3.1 and 3.2: sets w->config. Refuses others.
+// Finds out which known scaling the file's tensor describes (LLaMA 3.1's, 3.2's or none), and sets w->config. Refuses
+// others.
 GxStatus gx_gguf_find_scaling(GxGgufWork *w, const GxGguf *g, const GxGgufTensor *t);
 
 GX_END
@@ -33,7 +34,7 @@ void gx_gguf_rope_factors(const GxLlamaConfig *c, float *factor)
     }
 }
 
-// Others compute the factors in fp32, where s is off by some 1e-6, and the factor by 32 times that at most.
+// Other programs compute the factors in fp32: s is then off by about 1e-6, and the factor by at most 32 times that.
 GxStatus gx_gguf_find_scaling(GxGgufWork *w, const GxGguf *g, const GxGgufTensor *t)
 {
     static const double known[] = {1, 8, 32};

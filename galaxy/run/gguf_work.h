@@ -1,6 +1,5 @@
-// gguf_work.h: a conversion between a Hugging Face folder and a GGUF file (gguf_export.h, gguf_import.h,
-// gguf_adapter.h) while it goes on: the model without weights, whose table says which tensors there are, and room for
-// some of their rows.
+// gguf_work.h: the state of a conversion between a Hugging Face folder and a GGUF file (gguf_export.h, gguf_import.h,
+// gguf_adapter.h): the model without weights, whose table lists the tensors, and a buffer for some of their rows.
 //
 //     GxGgufWork *w = gx_gguf_work_open(folder, path, &said, log, err);
 //     ... fill w->config ...
@@ -15,16 +14,16 @@
 #include "gguf_names.h"
 GX_BEGIN
 
-enum { GX_GGUF_FLOATS = 1 << 18 }; // that are read at a time, or one row
+enum { GX_GGUF_FLOATS = 1 << 18 }; // read at a time, or one row if it is longer
 
-typedef struct { // what was done, for people
+typedef struct { // what was done, for messages
     char model[GX_FIELD_TEXT], tokenizer[GX_GGUF_TOKENIZER_SAID];
-    int tensors, as_f16; // as_f16: of those, that could not have the wanted type
+    int tensors, as_f16; // as_f16: how many of them could not have the requested type
     int64_t parameters;
 } GxGgufSaid;
 
 typedef struct {
-    GxContext g; // its error is the one that counts
+    GxContext g; // its error is the conversion's
     GxDevice device;
     GxMode mode;
     GxModel m;
@@ -33,15 +32,15 @@ typedef struct {
     GxTokenizerKeys keys;
     GxGgufSaid *said;
     const char *folder, *path;
-    float *rows; // GX_GGUF_FLOATS, or a row
+    float *rows; // [GX_GGUF_FLOATS], or one row if it is longer
 } GxGgufWork;
 
-// *said: set to 0, and filled on the way. NULL: no memory.
+// *said: set to 0, and filled in during the conversion. NULL: out of memory.
 GxGgufWork *gx_gguf_work_open(const char *folder, const char *path, GxGgufSaid *said, const GxLogger *log,
                               GxError *err);
-// The model of w->config, and the room for rows. options: NULL: none.
+// Opens the model of w->config without weights, and allocates w->rows. options: may be NULL.
 GxStatus gx_gguf_open_model(GxGgufWork *w, const GxModelOptions *options);
-// Returns `status`; where that is an error, the context's goes to `err`.
+// Frees everything. Returns `status`; if that is an error, `err` gets the context's message.
 GxStatus gx_gguf_work_close(GxGgufWork *w, GxStatus status, GxError *err);
 
 GX_END

@@ -1,11 +1,11 @@
 // graphs.h: work that a device has captured as graphs, kept under a key of everything that its arguments depend on.
 //
 // A graph repeats its operations with the arguments that they had when it was captured, and so do the collectives
-// between two graphs (comm/captured.h). So it may be launched only if every argument would be the same again: the key
-// (GxGraphKey, and which gradients have been written in this window) contains everything that they depend on besides
-// the device's memory. Work with a new key runs operation by operation, so that everything that is made only once
-// (modules, workspaces, choices of algorithms) is made outside a capture. The second time it is captured and launched,
-// afterwards only launched.
+// between two graphs (comm/captured.h). A graph may therefore be launched only if every argument would be the same
+// again: the key (GxGraphKey, and which gradients have been written in this window) contains everything that arguments
+// depend on, except what is in the device's memory. Work with a new key runs operation by operation, so that everything
+// that is made only once (modules, workspaces, choices of algorithms) is made outside a capture. The second time it is
+// captured and launched, and afterwards only launched.
 //
 //     GX_TRY(gx_graphs_open(&s, &m->store, &g->error));
 //     gx_graphs_run(g, s, &key, work, user);             // in place of work(g, user)
@@ -15,15 +15,15 @@
 //     in memory    tokens, labels, positions, documents; the step's seed, number, first sample and learning rate, what
 //                  losses are divided by (GxStep); weights, gradients, cosines and sines. They lie in the device's
 //                  memory, at addresses that stay the same as long as the graphs are kept
-//     in the key   which actions, and so where their rows and slots lie, which micro-batch, and whether weights'
-//                  gradients come later; T and B, the batch's arrays and its runs of positions, the first sample's
-//                  number in the window, a head's targets; where scratch begins; which gradients have been written, and
-//                  so whether a product writes or adds
+//     in the key   which actions, which determines where their rows and slots lie, which micro-batch it is, and whether
+//                  weight gradients are deferred; T and B, the batch's arrays and its runs of positions, the first
+//                  sample's number in the window, a head's targets; where scratch begins; which gradients have been
+//                  written, which determines whether a product writes or adds
 //     constant     the model's shapes, strides, factors, sites and probabilities of dropout, eps
 // A device with GxDevice.graph_compare (the emulator) captures again before each launch, and compares.
 //
-// Memory: graphs are kept for the first GX_GRAPHS_MOST keys, since every window has the same keys; the plan of memory
-// does not include what the device takes for them. Work of further keys runs operation by operation, after one warning.
+// Memory: graphs are kept for the first GX_GRAPHS_MOST keys, since every window has the same keys; the memory plan does
+// not include what the device takes for them. Work with further keys runs operation by operation, after one warning.
 #ifndef GX_GRAPHS_H
 #define GX_GRAPHS_H
 #include "../base/store.h"
@@ -39,7 +39,7 @@ enum { GX_GRAPHS_MOST = 128 };
 typedef struct {
     int64_t first, n; // actions [first, first + n) of the list
     int64_t scratch;  // bytes of the arena in use when the work begins
-    GxBatch batch;    // without targets where no head is among the actions, its samples' number and that of padded rows
+    GxBatch batch;    // without `sample` and `padding`, and without targets if no head is among the actions
 } GxGraphKey;
 
 typedef struct GxGraphs GxGraphs;
@@ -47,7 +47,7 @@ typedef struct GxGraphs GxGraphs;
 GxStatus gx_graphs_open(GxGraphs **s, GxStore *store, GxError *err); // the store must outlive it
 void gx_graphs_close(GxGraphs *s);                                   // accepts NULL
 
-// 1 if the device has graphs, and no recorder is on, which needs to see each operation.
+// 1 if the device has graphs and no recorder is on, since a recorder must see each operation.
 int gx_graphs_are_possible(const GxContext *g);
 void gx_graphs_run(GxContext *g, GxGraphs *s, const GxGraphKey *key, void (*work)(GxContext *g, void *user),
                    void *user);
@@ -62,7 +62,7 @@ GX_END
 
 typedef struct {
     GxGraphKey key;
-    uint8_t *before, *behind; // [rows of the tensor table] each: which gradients have been written, before and after
+    uint8_t *before, *behind; // [rows of the tensor table] each: which gradients are written before and after the work
     GxCaptured *captured;     // NULL: the work has run once, and is captured the next time
 } GxGraphPlace;
 
@@ -138,10 +138,11 @@ static void gx__graphs_compare(GxContext *g, const GxGraphPlace *p, void (*work)
     gx_captured_close(now);
 }
 
-// To make a graph the driver takes memory of the card, for which it may wait until the card is idle; where ranks are
-// threads of one process it lets nobody else in meanwhile, not even who launches what the card waits for. So the host
-// waits first, for sums that were started (--reduce_bucket) as well. It cannot wait for the other ranks: what they
-// capture, and when, may differ (a rank of sp without a row that counts writes fewer gradients).
+// To make a graph, the driver allocates memory on the card, and may wait for that until the card is idle. If ranks are
+// threads of one process, it meanwhile blocks the other threads, even the one that would launch what the card waits
+// for. The host therefore waits for the device first, including sums that were started (--reduce_bucket). It cannot
+// wait for the other ranks: what they capture, and when, may differ (a rank of sp without a row that counts writes
+// fewer gradients).
 static void gx__graphs_capture(GxContext *g, GxGraphPlace *p, void (*work)(GxContext *g, void *user), void *user)
 {
     if (g->comm && g->comm->device_engine) gx_comm_device_wait(g);

@@ -1,4 +1,4 @@
-// health.h: checks the last step of a run: gradients that are not finite, no labels that count.
+// health.h: checks the latest step of a run: gradients that are not finite, no labels that count.
 //
 // A step whose gradients are not finite is skipped: it changes nothing. GX_SKIPPED_MOST such steps in a row, or a run
 // of nothing else, are an error, which names the weights that the run began with, or the learning rate, as the cause;
@@ -10,8 +10,8 @@ GX_BEGIN
 
 enum { GX_SKIPPED_MOST = 100 };
 
-// Returns the step as the device left it, and counts it. Waits for the device, once per step. On all ranks, so that an
-// error is raised on all alike.
+// Returns the step as the device left it, and counts it. Waits for the device, once per step. Called on all ranks, so
+// that all raise the same error.
 const GxStep *gx_read_step(GxSession *s);
 void gx_warn_skipped(const GxSession *s); // at the end, if there were any
 
@@ -60,7 +60,7 @@ static void gx__health_count_skipped(GxSession *s)
         gx__health_blame_weights(s);
 }
 
-// Data of which nothing is learned, by masks or by documents of one token, would have the loss 0.
+// Data from which nothing is learned, because of masks or documents of one token, would have the loss 0.
 static void gx__health_count_unlearned(GxSession *s)
 {
     GxTrainRun *r = s->run;

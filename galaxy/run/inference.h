@@ -3,7 +3,7 @@
 //
 //     static GxInference s;                                             // zero
 //     GX_TRY(gx_inference_open(g, &s, &gx_bert, "bert-base-uncased", &head));  // reads the model's configuration
-//     GX_TRY(gx_inference_load(g, &s, "bert-base-uncased", &batch));    // takes memory for such batches, reads weights
+//     GX_TRY(gx_inference_load(g, &s, "bert-base-uncased", &batch));    // allocates for such batches, reads weights
 //     GX_TRY(gx_inference_run(g, &s, &batch));                          // writes results where the batch's targets say
 //     gx_inference_close(&s);                                           // also after an error
 //
@@ -26,7 +26,7 @@ typedef struct {
     GxRunner runner;
     GxArena arena, host_arena;
     GxWeightsHash base_hash; // for an adapter: the hash of its base's weights, as in checkpoints
-    const GxBatch *largest;  // only while memory is counted
+    const GxBatch *largest;  // only while memory is planned
 } GxInference;
 
 // g: must have a device and threads, and world 1; from then on its arena and its step belong to s. head: the head to
@@ -37,7 +37,7 @@ GxStatus gx_inference_open(GxContext *g, GxInference *s, const GxFamily *family,
 GxStatus gx_inference_open_adapter(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                                    const char *base, const GxHeadRequest *head);
 // The same for an adapter that is to be merged: a tied head gets a matrix of its own if it or the embedding has LoRA.
-// quantize: how the base is kept: 1 + GxQuantKind; 0: not quantised.
+// quantize: how the base is kept: 1 + GxQuantKind; 0: not quantized.
 GxStatus gx_inference_open_merging(GxContext *g, GxInference *s, const GxFamily *family, const char *folder,
                                    const char *base, const GxHeadRequest *head, int quantize);
 // Called once. largest: gives the sizes to allocate memory for; its arrays are not read. (In gx_inference_run the

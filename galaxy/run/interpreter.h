@@ -4,15 +4,15 @@
 // memory that all lists share, for rows (the stream between units) and slots (what a unit keeps for its backward).
 // Memory that is needed only while an action runs is scratch.
 //
-//     GX_TRY(gx_runner_open(&r, &model, &optimizer, &spec, err));     // makes and checks the lists
-//     gx_runner_allocate(g, &r, T, B, chunk);                             // all memory, from the arena
+//     GX_TRY(gx_runner_open(g, &r, &model, &optimizer, &spec));       // makes and checks the lists
+//     gx_runner_allocate(g, &r, T, B, chunk);                         // takes all memory from the arena
 //     gx_runner_train(g, &r, batch, labels, &stop);                   // a window of micro-batches, and the update
 //     gx_runner_forward(g, &r, &batch, loss);                         // adds its losses to loss[]
-//     gx_runner_evaluate(g, &r, batch, n, loss);                      // the same of n batches
+//     gx_runner_evaluate(g, &r, batch, n, loss);                      // the same for n batches
 //
 // A window is the data of one optimizer step: all micro-batches of all ranks. A loss of the window is the sum of the
-// losses of its labels, divided by how many labels count in the whole window. So that number is summed over the ranks
-// first (COUNT), and gradients are then summed, not averaged, over ranks and micro-batches.
+// losses of its labels, divided by the number of labels that count in the whole window. That number is therefore summed
+// over the ranks first (COUNT), and gradients are then summed, not averaged, over ranks and micro-batches.
 #ifndef GX_INTERPRETER_H
 #define GX_INTERPRETER_H
 #include "../model/build.h"
@@ -26,8 +26,8 @@
 #include "optimizer.h"
 GX_BEGIN
 
-// On one stage: outputs of the frozen layers that a side network reads, kept from one epoch to the next (side_cache.h):
-// a layer whose output has been kept is not computed. Layers are numbered from 0.
+// Without a pipeline: a cache that keeps the outputs of the frozen layers that a side network reads from one epoch to
+// the next (side_cache.h). A layer whose output has been kept is not computed. Layers are numbered from 0.
 typedef struct {
     // Called before the first layer of a micro-batch. Returns 1 if the outputs of all layers have been kept; all ranks
     // of a tp group return the same.
@@ -41,23 +41,23 @@ typedef struct {           // zero: defaults
     int micro_batches;     // in a window, on this rank; 0: one
     int recomputes_layers; // layers keep only their inputs, and are computed again before their backward
     int order;             // GxStepsOrder
-    int defers_weights;    // weights' gradients of layers are computed at the end of the window
+    int defers_weights;    // deferred weight gradients: those of layers are computed at the end of the window
     int bucket;            // units whose gradients are summed over the ranks at once; 0: all
     int starts_sums;       // a bucket's sum runs while the units below compute their backward
     int forward_only;      // no training: neither a list nor memory for it
-    // Of a pipeline (the axis pp of the mesh), as GxStepsSpec's: a rank has the units of its stages (gx_steps_units),
-    // with which its model was opened (GxModelOptions). Lent until gx_runner_open returns. NULL: one rank
+    // For a pipeline (the mesh's axis pp), as in GxStepsSpec: a rank has the units of its stages (gx_steps_units), with
+    // which its model was opened (GxModelOptions). Borrowed until gx_runner_open returns. NULL: one rank
     const int16_t *stage;
-    // What the ranks of dp_shard share: as the model's store (gx_shards_open). Its gradients are scattered in each
-    // micro-batch, which needs less memory and more communication, instead of once in a window; where weights are
-    // sharded, so many units' are whole at once, 0: two, or one by a schedule with shards, and one more if the head
-    // shares a tensor with the embedding.
+    // If the ranks of dp_shard shard the model's store (gx_shards_open). shard_grads_in_window: gradients are scattered
+    // in each micro-batch, which needs less memory and more communication, instead of once in a window. gathered_units:
+    // if weights are sharded, how many units' weights are whole at once; 0: two, or one with a schedule that has
+    // shards, and one more if the head shares a tensor with the embedding.
     int shard_grads_in_window, gathered_units;
     int keeps_graphs; // in training, what a micro-batch computes is captured and launched as graphs (graphs.h)
     // The task counts the labels that losses are divided by. NULL: target 0's labels that are not GX_IGNORE_INDEX
     void (*counts)(const void *task, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
     const void *task;                // its self
-    const GxUnitCache *cache;        // lent. NULL: none
+    const GxUnitCache *cache;        // borrowed. NULL: none
     const GxStepsSchedule *schedule; // writes the training list. NULL: the generators make it
 } GxRunnerSpec;
 
@@ -70,7 +70,7 @@ typedef struct {
     const void *task;
     const GxUnitCache *cache;
     GxGraphs *graphs;       // NULL: none are kept
-    int plans_found;        // on a device that does not compute: take all outputs for kept
+    int plans_found;        // on a device that does not compute: assume that all outputs have been kept
     int is_found, found_of; // whether the outputs of micro-batch number found_of have been kept
     void *region;
     int64_t region_bytes;
@@ -80,8 +80,8 @@ typedef struct {
     const GxBatch *batch;
     int64_t labels[GX_MAX_LOSSES];
     int stop;
-    int took_over;                 // so many of this rank's stages have the sum of squares of the stages before
-    uint8_t *is_scattered;         // [units]: its shard has gradients of this window
+    int took_over;         // how many of this rank's stages have received the sum of squares of the stages before
+    uint8_t *is_scattered; // [units]: its shard has gradients of this window
     GxGradsSum sum[GX_STEPS_SUMS]; // sums of gradients that have been started, by ticket
 } GxRunner;
 
@@ -89,23 +89,24 @@ typedef struct {
 GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer *o, const GxRunnerSpec *spec);
 void gx_runner_close(GxRunner *r);
 
-// Takes all memory for batches of up to T tokens x B columns from the context's arena; a head computes `chunk` rows at
-// a time. Called twice: with an arena that only counts, then with the real one.
+// Allocates all memory for batches of up to T tokens x B columns from the context's arena; a head computes `chunk` rows
+// at a time. Called twice: with an arena that only counts, then with the real one.
 void gx_runner_allocate(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chunk);
 
 // Trains on one window: counts labels, runs the micro-batches, reduces gradients and loss over the ranks, clips, and
 // applies the optimizer. The caller sets step->lr; step->loss_sum and step->labels are the window's afterwards;
 // step->skip says that gradients were not finite, and that nothing was changed. labels [GX_MAX_LOSSES] (or NULL) gets
-// how many labels counted. If *stop is set on any rank, it is set on all, and the window is left before it computes.
+// the numbers of labels that counted. If *stop is set on any rank, it is set on all, and the window ends before
+// anything is computed.
 void gx_runner_train(GxContext *g, GxRunner *r, const GxBatch *batch, int64_t *labels, int *stop);
 
 // Runs a batch forward: writes the results that its targets ask for, and adds its losses to loss [GX_MAX_LOSSES] in the
-// device's memory (NULL: they are not wanted); in a pipeline the losses on the rank that has the head (gx_has_head), the
-// results there and on the first.
+// device's memory (NULL: they are not wanted); in a pipeline the rank that has the head (gx_has_head) gets the losses,
+// and it and the first rank get the results.
 void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b, double *loss);
 
-// The same of n batches, in this order. In a pipeline they are under way at once, so that no stage waits for the last:
-// each needs its own memory, also for its results, which come when all have passed.
+// The same for n batches, in this order. In a pipeline they are in flight at the same time, so that no stage waits for
+// the last one: each batch needs its own memory, also for its results, which arrive when all batches have passed.
 void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n, double *loss);
 
 // gx_runner_forward as a callback for tasks. The runner must outlive it.
@@ -128,7 +129,7 @@ GX_END
 
 // ---- lists ---------------------------------------------------------------------------------------------------------
 
-// schedule NULL: the generators'
+// schedule NULL: the generators make the list
 static GxStatus gx__interpreter_make(GxSteps *s, const GxStepsSchedule *schedule, const GxStepsSpec *spec, GxError *err)
 {
     GX_TRY(schedule ? gx_steps_write(s, schedule, spec, err) : gx_steps_make(s, spec, err));
@@ -137,7 +138,8 @@ static GxStatus gx__interpreter_make(GxSteps *s, const GxStepsSchedule *schedule
                    (int)GX_STEPS_SUMS);
 }
 
-// apart: the two units are on two ranks. Of a frozen tensor each of them has a copy, and that is all.
+// 1: two units share a tensor. apart: the two are on different ranks, where a frozen tensor does not count: each has a
+// copy.
 static int gx__interpreter_is_tied(const GxModel *m, int apart)
 {
     const GxTensor *t = m->table.row;
@@ -147,7 +149,7 @@ static int gx__interpreter_is_tied(const GxModel *m, int apart)
     return tied;
 }
 
-// Nothing of the unit is trained, on whichever rank it is.
+// 1: no tensor of the unit is trained, whichever rank has it.
 static int gx__interpreter_is_frozen(const GxModel *m, int unit)
 {
     int trained = 0;
@@ -162,7 +164,7 @@ static int gx__interpreter_has_lora(const GxModel *m)
     return has_lora;
 }
 
-// The embedding's backward looks into its table for nothing; into a norm's weights, or LoRA's, it does.
+// The embedding's backward does not read its table, but it reads a norm's weights or LoRA's.
 static int gx__interpreter_embedding_reads(const GxModel *m)
 {
     int reads = 0;
@@ -171,7 +173,7 @@ static int gx__interpreter_embedding_reads(const GxModel *m)
     return reads;
 }
 
-// Is there a core whose input is the stream itself? Its weights' gradients then need the stream.
+// 1: there is a core whose input is the stream itself, so that its weight gradients need the stream.
 static int gx__interpreter_reads_x(const GxModel *m)
 {
     for (int u = 0; u < m->units; u++) {
@@ -181,7 +183,7 @@ static int gx__interpreter_reads_x(const GxModel *m)
     return 0;
 }
 
-// This rank's list; of a pipeline it is checked together with those of the others.
+// Makes and checks this rank's list; in a pipeline it is checked together with those of the other ranks.
 static GxStatus gx__interpreter_make_pipeline(GxSteps *s, const GxStepsSchedule *schedule, const GxStepsSpec *spec,
                                               GxError *err)
 {
@@ -227,7 +229,7 @@ static GxStatus gx__interpreter_check_stages(GxContext *g, const GxModel *m, con
     return GX_OK;
 }
 
-// Sums of shards are not started, and waited for later: they are done where they stand.
+// Sums of shards are not started early and waited for later: each is done at its place in the list.
 static GxStatus gx__interpreter_shard(GxContext *g, GxStepsSpec *s, const GxModel *m, const GxRunnerSpec *spec)
 {
     if (m->store.sharded == GX_SHARDS_WEIGHTS && gx_steps_is_tied_here(s) && spec->gathered_units == 1)
@@ -299,13 +301,13 @@ void gx_runner_close(GxRunner *r)
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
-// Are the gradients of the unit's weights computed later? Then its slot keeps what they are computed from.
+// 1: the unit has deferred weight gradients, so its slot keeps what they are computed from.
 static int gx__interpreter_defers(const GxSteps *s, int unit)
 {
     return s->spec.defers_weights && unit > 0 && unit < s->spec.units - 1 && gx_steps_is_trained(&s->spec, unit);
 }
 
-// wholes 0: as if whole weights and gradients of what ranks share took no room.
+// wholes 0: as if the whole weights and gradients of sharded units took no room.
 static int64_t gx__interpreter_place(GxContext *g, const GxRunner *r, GxSteps *s, int64_t T, int64_t B, int wholes)
 {
     const int units = r->m->units;
@@ -338,7 +340,7 @@ void gx_runner_allocate(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t
     const int64_t rows = is_shared ? gx_round_up(gx__interpreter_region(g, r, T, B, 0), GX_ALIGN) : INT64_MAX;
     r->region_bytes = gx__interpreter_region(g, r, T, B, 1);
     r->region = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_min(rows, r->region_bytes));
-    if (r->region_bytes > rows) gx_scratch(g, GX_MEM_COMM, r->region_bytes - rows); // right behind it: one region
+    if (r->region_bytes > rows) gx_scratch(g, GX_MEM_COMM, r->region_bytes - rows); // directly after it: one region
 }
 
 // ---- actions -------------------------------------------------------------------------------------------------------
@@ -353,7 +355,7 @@ static GxState gx__interpreter_dx(const GxRunner *r, const GxSteps *s, const GxB
     return gx_gradient_at(r->m, unit, b->T, b->B, gx_steps_at(s, r->region, buffer));
 }
 
-// The layer's number if the action computes the output of a layer that a cache may keep; else -1.
+// The layer's number if the action computes the output of a layer that a cache may keep; otherwise -1.
 static int gx__interpreter_layer(const GxRunner *r, const GxSteps *s, const GxAction *a)
 {
     const uint8_t *bypassed = s->spec.bypassed;
@@ -364,7 +366,7 @@ static int gx__interpreter_layer(const GxRunner *r, const GxSteps *s, const GxAc
     return layer;
 }
 
-// Returns 1 if the layer's output had been kept; it is in y then.
+// Returns 1 if the layer's output had been kept; then it is in y.
 static int gx__interpreter_find(GxContext *g, GxRunner *r, const GxAction *a, const GxBatch *b, int layer, GxState y,
                                 GxState in)
 {
@@ -379,7 +381,7 @@ static int gx__interpreter_find(GxContext *g, GxRunner *r, const GxAction *a, co
     return 1;
 }
 
-// Says where the whole gradients are to which the action adds.
+// Tells the store where the whole gradients are that the action adds to.
 static void gx__interpreter_put_grads(GxRunner *r, const GxSteps *s, int i)
 {
     const GxOperands *at = &s->operands[i];
@@ -419,8 +421,8 @@ static int gx__interpreter_is_head(const GxRunner *r, int unit)
     return gx_pair_is_head(&gx_unit_spec(r->m, unit)->pair[0]);
 }
 
-// Can the action be part of a graph? F, R, B and W can, unless they ask the host (for a side cache's outputs, for
-// weights of rows by their losses) or depend on a number that changes from batch to batch (a head's number of rows).
+// 1: the action can be part of a graph. F, R, B and W can, unless they need the host (for a side cache's outputs, or to
+// weigh rows by their losses) or depend on a number that changes from batch to batch (a head's number of rows).
 static int gx__interpreter_is_captured(const GxRunner *r, const GxSteps *s, const GxAction *a, const GxBatch *batch)
 {
     const int is_unit =
@@ -435,7 +437,8 @@ static int gx__interpreter_is_captured(const GxRunner *r, const GxSteps *s, cons
     return 1;
 }
 
-// How many actions, from the i-th on, are captured together: neighbours of one micro-batch. 0: the i-th is not.
+// How many actions, from the i-th on, are captured together: consecutive ones of one micro-batch. 0: the i-th is not
+// captured.
 static int gx__interpreter_graph(const GxContext *g, const GxRunner *r, const GxSteps *s, int i, const GxBatch *batch)
 {
     const GxAction *a = &s->action[i];
@@ -468,16 +471,16 @@ static void gx__interpreter_launch(GxContext *g, GxRunner *r, const GxSteps *s, 
     memcpy(&key.batch, b, sizeof key.batch);
     for (int i = 0; i < n; i++) has_head |= gx__interpreter_is_head(r, s->action[first + i].unit);
     if (!has_head) memset(key.batch.target, 0, sizeof key.batch.target);
-    key.batch.sample = key.batch.padding = 0; // other samples, and other numbers of such rows, are no other work
-    for (int i = 0; i < n; i++) gx__interpreter_put_grads(r, s, first + i); // a graph that is launched does not
+    key.batch.sample = key.batch.padding = 0; // the work is the same for other samples and numbers of padded rows
+    for (int i = 0; i < n; i++) gx__interpreter_put_grads(r, s, first + i); // a launched graph does not do this
     gx_graphs_run(g, r->graphs, &key, gx__interpreter_work, &work);
 }
 
 // ---- what is recorded ----------------------------------------------------------------------------------------------
 
-// How often an action counts in what is recorded. Where nothing is computed and only sums are recorded, all
-// micro-batches but the first (which writes gradients that the others add to) and the last (among whose actions ranks'
-// sums begin) are alike: the second stands for them, and the others are left out (0).
+// How often the recorder counts an action. If nothing is computed and only totals are recorded, all micro-batches but
+// the first (which writes gradients that the others add to) and the last (among whose actions the sums over ranks
+// begin) are alike: the second stands for all of them, and the others are left out (0).
 static int gx__interpreter_times(const GxContext *g, const GxSteps *s, const GxAction *a)
 {
     const int alike = s->spec.micro_batches - 2;
@@ -494,7 +497,7 @@ static void gx__interpreter_pass_rows(GxContext *g, const GxAction *a, GxRows x)
     if (x.data && one.n) gx_transfer(g, GX_AXIS_PP, &one, 1);
 }
 
-// To or from another stage: the state that enters a unit, or its gradient.
+// Sends to, or receives from, another stage the state that enters a unit, or its gradient.
 static void gx__interpreter_message(GxContext *g, GxRunner *r, const GxSteps *s, int i, const GxBatch *b)
 {
     const GxAction *a = &s->action[i];
@@ -529,7 +532,7 @@ static void gx__interpreter_count(GxContext *g, GxRunner *r, const GxSteps *s)
     gx_store_begin_window(&r->m->store);
 }
 
-// The sum of squares goes from stage to stage. This rank's stage number `chunk` is done with it.
+// The sum of squares goes from stage to stage: this rank's stage number `chunk` passes it on.
 static void gx__interpreter_send_squares(GxContext *g, const GxStepsSpec *p, int chunk)
 {
     const int next = gx_steps_stage_at(p, p->rank, chunk) + 1;
@@ -537,7 +540,7 @@ static void gx__interpreter_send_squares(GxContext *g, const GxStepsSpec *p, int
         gx_grads_send_squares(g, gx_steps_rank_of(p, next));
 }
 
-// Before this rank's stage number `chunk` adds its own.
+// Receives the sum of squares before this rank's stage number `chunk` adds its own.
 static void gx__interpreter_receive_squares(GxContext *g, GxRunner *r, int chunk)
 {
     const GxStepsSpec *p = &r->train.spec;
@@ -650,7 +653,7 @@ void gx_runner_train(GxContext *g, GxRunner *r, const GxBatch *batch, int64_t *l
     if (stop) *stop = r->stop;
 }
 
-// What heads wrote, from the rank of a pipeline that has them to the first, which shows it.
+// In a pipeline, sends what heads wrote from the rank that has them to the first rank, which shows it.
 static void gx__interpreter_pass_results(GxContext *g, const GxBatch *b)
 {
     const int me = gx_group_index(g, GX_AXIS_PP), has = gx_head_index(g);
@@ -670,7 +673,7 @@ void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b, double *loss
     gx_runner_evaluate(g, r, b, 1, loss);
 }
 
-// A stage begins with a batch as soon as it has sent the one before: only results come back.
+// A stage begins a batch as soon as it has sent the one before, since only results come back.
 void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n, double *loss)
 {
     r->losses.count = NULL, r->losses.sum = loss;

@@ -36,8 +36,8 @@ static void gx__keep_best_opened(void *self, GxSession *s)
     if (gx_run_is_validated(r)) gx_validate(s, gx_options_eval_samples(o, 0), 0);
 }
 
-// A validation whose weights could not be saved cannot be the best, since they would be missing at the end. It counts
-// for the patience all the same.
+// A validation whose weights could not be saved cannot be the best, since they would be missing at the end. It still
+// counts for the patience.
 static void gx__keep_best_save(GxSession *s, const GxBest *before)
 {
     GxTrainRun *r = s->run;

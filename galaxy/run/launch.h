@@ -16,8 +16,8 @@
 //
 // How OpenMP's threads wait (processors.h) is fixed before main begins. So if main passes on its own argv, and neither
 // OMP_WAIT_POLICY nor GOMP_SPINCOUNT is set, gx_launch first executes the program again with OMP_WAIT_POLICY=passive:
-// the same process and arguments, from the beginning. So call it first in main. Under a tool that loses track of a
-// program at exec (valgrind without --trace-children=yes), set the variable yourself.
+// the same process and arguments, from the beginning. Therefore call it first in main. Under a tool that loses track of
+// a program at exec (valgrind without --trace-children=yes), set the variable yourself.
 #ifndef GX_LAUNCH_H
 #define GX_LAUNCH_H
 #include "../comm/mpi.h"
@@ -25,7 +25,7 @@
 #include "../comm/threads.h"
 GX_BEGIN
 
-const GxDevice *gx_default_device(void); // the device that the program was built for: cuda with GX_WITH_CUDA, else cpu
+const GxDevice *gx_default_device(void); // the one that the program was built for (GX_WITH_CUDA: cuda)
 
 typedef int GxRankMain(GxContext *g, int argc, char **argv); // returns the exit status
 // Returns the largest of the ranks' exit statuses, or 1, with an error on stderr, if stdout could not be written to the
@@ -41,8 +41,8 @@ GxStatus gx_check_one_process(GxError *err);
 // to ignore (nohup) stays ignored.
 void gx_catch_stop_signals(void);
 int gx_stop_signal(void); // the number of the signal that asked to stop; 0: none
-// From this call on, a closed reader of stdout also sets the stop flag, as SIGPIPE. For programs whose output is their
-// only purpose.
+// From this call on, writing to stdout after its reader has closed it sets the stop flag, too, as SIGPIPE. For programs
+// whose output is their only purpose.
 void gx_stop_where_unread(void);
 
 // The exit status for main. `status`, if everything printed to stdout was written; otherwise an error on stderr and 1.
@@ -106,7 +106,7 @@ void gx_catch_stop_signals(void)
 {
     gx_on_signal(SIGINT, gx__launch_on_stop, 1);
     gx_on_signal(SIGTERM, gx__launch_on_stop, 1);
-    gx_on_signal(SIGUSR1, gx__launch_on_stop, 1); // mpirun passes this one on to its ranks; at the others it kills them
+    gx_on_signal(SIGUSR1, gx__launch_on_stop, 1); // mpirun passes this one on to its ranks; on the others it kills them
     if (!gx__launch_is_ignored(SIGHUP)) gx_on_signal(SIGHUP, gx__launch_on_stop, 0);
 }
 
@@ -152,7 +152,7 @@ static void gx__launch_report_stdout(void *user, const char *text)
         GX_FAIL(&gx__launch_unheard, GX_ERR_IO, GX__LAUNCH_UNHEARD ": %s", strerror(errno));
 }
 
-// The width of the terminal if stdout is one, else the variable COLUMNS if it is a plausible number.
+// The width of the terminal if stdout is one, otherwise the variable COLUMNS if it is a plausible number.
 static int gx__launch_columns(void *user)
 {
     struct winsize w;
@@ -229,10 +229,10 @@ static int gx__launch_threads(GxRankMain *rank_main, int ranks, int argc, char *
         return 1;
     }
     int started = 0, status = 0;
-    pthread_attr_t attributes; // a small limit of the shell's (ulimit -s) does not hold for ranks
+    pthread_attr_t attributes; // so that a small limit of the shell (ulimit -s) does not apply to ranks
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, GX__LAUNCH_STACK);
-    gx_cores_unbind(); // else all ranks would be where OpenMP has bound this thread
+    gx_cores_unbind(); // otherwise all ranks would run where OpenMP has bound this thread
     for (; started < ranks; started++) {
         gx__LaunchThread *r = &rank[started];
         r->rank_main = rank_main;
@@ -316,8 +316,8 @@ static GxStatus gx__launch_check_by_hand(const gx__LaunchFlags *l, const GxRende
     return GX_OK;
 }
 
-// Finds out which of several processes this is, if they were started without MPI: by the flags and the config file,
-// else by the environment. r->world 0 or 1: it is the only one.
+// Finds out which of several processes this is, if they were started without MPI: by the flags and the config file, or
+// otherwise by the environment. r->world 0 or 1: it is the only one.
 static GxStatus gx__launch_find_others(GxRendezvous *r, const gx__LaunchFlags *l, GxError *err)
 {
     GxError of_environment = GX_ZERO;
@@ -378,7 +378,7 @@ GxStatus gx_check_one_process(GxError *err)
 }
 
 #if defined(_OPENMP) && defined(__linux__)
-// 1: argv is the process's real command line. It is not in a test that makes up one, or under ld.so PROGRAM.
+// 1: argv is the process's real command line. 0 in a test that makes one up, or under ld.so PROGRAM.
 static int gx__launch_is_command_line(int argc, char **argv)
 {
     FILE *f = fopen("/proc/self/cmdline", "r");

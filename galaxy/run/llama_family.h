@@ -3,8 +3,8 @@
 // Reading refuses by name whatever would change the arithmetic and is not implemented (RoPE scalings other than LLaMA
 // 3.1's, biases other than Qwen2's, dropout, other activations and heads), and every member of a wrong type: no member
 // is ever silently ignored. Writing gives RoPE in the spellings of both transformers 4 and 5, since 4.x would silently
-// read a file with the newer spelling as theta = 10000, unscaled. torch_dtype is understood by all versions; its newer
-// name, dtype, is not by 4.x before 4.56.
+// read a file with the newer spelling as theta = 10000, unscaled. All versions understand torch_dtype; 4.x before 4.56
+// does not know its newer name, dtype.
 #ifndef GX_LLAMA_FAMILY_H
 #define GX_LLAMA_FAMILY_H
 #include "../io/bnb.h"
@@ -57,7 +57,7 @@ static const GxField gx__llama_family_options[] = {
      "id of the padding token, whose row of the embedding gets no gradient from its look-ups; -1: none", "-1.."},
     {"model_type", GX_FIELD_STRING, offsetof(GxLlamaConfig, model_type), "llama",
      "model family; qwen2: q, k and v have biases; qwen3: each head's q and k are normed", "llama|mistral|qwen2|qwen3"},
-    // in config.json, where each model spells them its own way and RoPE has an object of its own
+    // these differ in config.json: each model type has its own spelling of windows, and RoPE has an object of its own
     {"sliding_window", GX_FIELD_INT, offsetof(GxLlamaConfig, sliding_window), "0",
      "mistral, qwen2, qwen3: last tokens that each token attends to, itself included; 0: all", "0.."},
     {"max_window_layers", GX_FIELD_INT, offsetof(GxLlamaConfig, max_window_layers), "0",
@@ -106,7 +106,7 @@ typedef struct {
     const char *type, *causal, *labels;
     int64_t kv_heads, positions; // kv_heads 0: as many as query heads
     int64_t window, window_from; // size of the sliding window, and the first layer that has it
-    int64_t head_dim;            // 0: hidden_size / num_attention_heads, and null says so, too
+    int64_t head_dim;            // 0: hidden_size / num_attention_heads, which null means, too
 } GxLlamaKind;
 static const GxLlamaKind gx__llama_kinds[] = {
     {"llama", "LlamaForCausalLM", "LlamaForSequenceClassification", 0, 2048, 0, 0, 0},
@@ -325,7 +325,7 @@ static GxStatus gx__llama_family_read_layer_types(char types[GX_MAX_UNITS], cons
     return GX_OK;
 }
 
-// Which layers of a Qwen have a sliding window: layer_types says so, else max_window_layers.
+// Reads which layers of a Qwen have a sliding window, from layer_types or, if it is absent, max_window_layers.
 static GxStatus gx__llama_family_read_sliding_layers(GxLlamaConfig *c, const char *types, const GxJson *json,
                                                      const char *path, GxError *err)
 {
@@ -458,7 +458,7 @@ GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadRequest *requ
     if (is_llama || is_qwen3) gx_json_set(json, "attention_bias", gx_json_new_bool(0), err);
     if (is_llama) gx_json_set(json, "mlp_bias", gx_json_new_bool(0), err);
     if (c->pad_token_id < 0) gx_json_set(json, "pad_token_id", gx_json_new_null(), err);
-    gx_json_set(json, "bos_token_id", gx_json_new_null(), err); // if they were absent, transformers would take 1 and 2
+    gx_json_set(json, "bos_token_id", gx_json_new_null(), err); // if absent, transformers would take 1 and 2
     gx_json_set(json, "eos_token_id", gx_json_new_null(), err);
     gx_family_set_labels(json, request, err);
     gx_json_set(json, "torch_dtype", gx_json_new_string("float32"), err);
@@ -498,7 +498,7 @@ static void gx__llama_warn(const void *config, const GxLogger *log)
                (long)c->hidden_size, (long)c->num_attention_heads);
 }
 
-// Older files contain RoPE's frequencies, which the configuration determines.
+// Skips RoPE's frequencies, which older files contain: the configuration determines them.
 static int gx__llama_tensor_name(const char *in_file, char name[GX_NAME])
 {
     snprintf(name, GX_NAME, "%s", in_file);

@@ -13,7 +13,7 @@ GxStatus gx_open_device(GxContext *g, int is_dry);
 // Opens g->comm in a run of several ranks. Its memory comes from `memory`, an arena of its own, because the ranks must
 // agree on what to plan before the plan exists; the plan then counts it. timeout: seconds to wait for another rank.
 GxStatus gx_open_comm(GxContext *g, GxArena *memory, double timeout);
-// Chooses what transfers buffers that lie on cards: "auto", "nccl" or "host". The choice is the same on all ranks, even
+// Chooses what transfers buffers that are on cards: "auto", "nccl" or "host". The choice is the same on all ranks, even
 // if only some of them have a card.
 GxStatus gx_open_device_comm(GxContext *g, const char *device_comm);
 

@@ -1,15 +1,15 @@
-// merge.h: merges an adapter into its base model, W' = W + s * B A, and writes a folder of a plain model.
+// merge.h: merges an adapter into its base model, W' = W + s * B A, and writes a folder with a plain model.
 //
 //     GX_TRY(gx_merge_adapter(g, "out/checkpoint-500", "", temporary, GX_F32, 1, 0, &said)); // an adapter's folder
 //
-// Or the reverse: W = W' - s * B A, from a folder into which the adapter was merged. In fp32 this restores W up to
-// rounding: twice that of W', and twice that of the sum of r products. What was rounded to a narrower type, at either
-// time, stays rounded; a tensor that was trained whole cannot be restored.
+// It also does the reverse, W = W' - s * B A, from a folder into which the adapter was merged. In fp32 this restores W
+// up to rounding: twice that of W', and twice that of the sum of r products. What was rounded to a narrower type, at
+// either time, stays rounded; a tensor that was trained whole cannot be restored.
 //
-// An adapter that was trained on a quantised base (QLoRA) has been fitted to the quantised matrices. With `dequantize`
-// it is merged into these: the base is quantised as in the run, and each matrix is written as Q(W) + s * B A, where
-// Q(W) are the dequantised values that products used, in the type of the run's --precision. In memory the base stays
-// quantised; it is dequantised as it is written. Without `dequantize` the merged model differs from the trained one,
+// An adapter that was trained on a quantized base (QLoRA) has been fitted to the quantized matrices. With `dequantize`
+// it is merged into these: the base is quantized as in the run, and each matrix is written as Q(W) + s * B A, where
+// Q(W) are the dequantized values that products used, in the type of the run's --precision. In memory the base stays
+// quantized; it is dequantized as it is written. Without `dequantize` the merged model differs from the trained one,
 // and there is a warning.
 //
 // The folder gets the adapter's tokenizer, if it has one. If the adapter has an embedding of more tokens than the base
@@ -27,15 +27,15 @@ GX_BEGIN
 typedef struct { // for messages
     int matrices;
     int64_t parameters;
-    int quantize; // 1 + GxQuantKind of the base that it was merged into; 0: not quantised
+    int quantize; // 1 + GxQuantKind of the base that it was merged into; 0: not quantized
     char base[GX_PATH];
 } GxMergeSaid;
 
 // Writes to `folder`, which must exist and be empty. base: the model's folder; "": the one that the adapter names.
 // dtype: of the weights: F32, BF16, F16. sign -1: base is a merged model, and the adapter is subtracted from it.
-// dequantize 1: merges into the base as it was quantised in the adapter's run, according to the folder's
-// training_args.json or else the base's folder, if bitsandbytes wrote it; GX_ERR_ARGUMENT if it was not quantised, or
-// sign is -1.
+// dequantize 1: merges into the base as it was quantized in the adapter's run, according to the folder's
+// training_args.json or otherwise the base's folder, if bitsandbytes wrote it; GX_ERR_ARGUMENT if it was not quantized,
+// or sign is -1.
 GxStatus gx_merge_adapter(GxContext *g, const char *adapter, const char *base, const char *folder, GxDtype dtype,
                           int sign, int dequantize, GxMergeSaid *said);
 
@@ -65,8 +65,8 @@ typedef struct {
     const GxFamily *family;
     GxHeadRequest head;
     GxModelLabels labels; // for GX_HEAD_LABELS; `head` points to its names
-    int quantize;         // how the base is kept: 1 + GxQuantKind; 0: in numbers
-    GxDtype products;     // in which the products with it were, in training
+    int quantize;         // how the base is kept: 1 + GxQuantKind; 0: not quantized
+    GxDtype products;     // the type of the products with it in training
     const GxModel *m;     // while it is written
 } gx__Merge;
 
@@ -122,7 +122,7 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
     GxAdapter said;
     char path[GX_PATH];
     GX_TRY(gx_output_check_adapter(adapter, err));
-    g->log = gx_silent; // whoever opens the model reads it, too, and says what is to be said
+    g->log = gx_silent; // it is read again when the model is opened, and logged then
     gx_adapter_read_config(g, &m->config, &said, adapter);
     g->log = log;
     GX_TRY(gx_status(g));
@@ -150,10 +150,10 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
     return status;
 }
 
-// ---- a base that was quantised -------------------------------------------------------------------------------------
+// ---- a base that was quantized -------------------------------------------------------------------------------------
 
-// How bitsandbytes quantised the folder: its first matrix; matrices of another kind are refused when they are loaded.
-// *products: the type that its values had before, to which bitsandbytes rounds what it dequantises.
+// How bitsandbytes quantized the folder, as its first quantized matrix says; matrices of another kind are refused when
+// they are loaded. *products: the type that its values had before, to which bitsandbytes rounds what it dequantizes.
 static GxStatus gx__merge_base_said(const char *base, int *quantize, GxDtype *products, GxError *err)
 {
     GxSafetensors s;
@@ -204,7 +204,7 @@ static GxStatus gx__merge_check_bits(gx__Merge *m, const char *adapter, int sign
                    is_said ? "" : ", or name the bitsandbytes folder that it was trained on with --model");
 }
 
-// Rows as the run's products had them, and the adapter added.
+// Rounds the rows as the run's products did, and adds the adapter.
 static void gx__merge_change(GxContext *g, const void *merge, int row, int64_t first, int64_t rows, float *w)
 {
     const gx__Merge *m = (const gx__Merge *)merge;
@@ -242,7 +242,7 @@ static GxStatus gx__merge_copy(const char *const *files, const char *from, const
 }
 
 // An adapter that has a tokenizer was trained with that one, which may have more tokens than the base's. The base's
-// added_tokens.json, an older list of them, is not of it.
+// added_tokens.json, an older list of tokens, does not belong to it.
 static GxStatus gx__merge_copy_tokenizer(const char *adapter, const char *base, const char *folder, GxError *err)
 {
     static const char *const older[] = {"added_tokens.json", NULL};
@@ -256,7 +256,7 @@ static GxStatus gx__merge_copy_tokenizer(const char *adapter, const char *base, 
     return gx__merge_copy(older, adapter, folder, err);
 }
 
-// An adapter that was trained on conversations has their format with it, and the tokens that end a text.
+// The folder of an adapter that was trained on conversations has their format, and the tokens that end a text.
 static GxStatus gx__merge_copy_chat(const char *adapter, const char *folder, GxError *err)
 {
     static const char *const files[] = {"generation_config.json", NULL};
@@ -308,7 +308,7 @@ static GxStatus gx__merge_write(GxContext *g, const GxInference *s, gx__Merge *m
     char path[GX_PATH];
     m->m = &s->model;
     GX_TRY(gx_source_folder_open(&source, base, err));
-    gx_json_remove(source.config, "quantization_config"); // what is written are numbers
+    gx_json_remove(source.config, "quantization_config"); // the weights are written dequantized
     GxStatus status = gx_checkpoint_write_config(&s->model, &source, dtype, folder, err);
     gx_source_folder_close(&source);
     GX_TRY(status);

@@ -7,19 +7,19 @@
 GX_BEGIN
 
 typedef struct {
-    int64_t step, steps; // of max_steps
+    int64_t step, steps; // steps: max_steps
     double loss, grad_norm, lr;
     double tokens_per_s, gflops; // 0: not known yet; tokens of texts, without padding
     double memory_mb, card_mb;   // of the process; in use on this rank's card, by all processes (0: no card)
     double seconds_left;
     int skipped; // 1: gradients were not finite
-    // the losses that `loss` is the sum of, if there are several and they have names; else NULL, 0
+    // the losses that `loss` is the sum of, if there are several and they have names; otherwise NULL, 0
     const char *const *loss_names;
     int losses;
     double each[GX_MAX_LOSSES];
     int metrics; // further metrics of the task, of the training samples
     GxMetric metric[GX_MAX_METRICS];
-    double padding; // the fraction of all rows
+    double padding; // its fraction of all rows
     double epoch;   // epochs so far; 0: unknown
 } GxProgress;
 

@@ -1,20 +1,20 @@
-// module_pattern.h: regular expressions that select modules of a model, as target_modules in the package peft if it is
-// not a list: the expression must match the whole name of a module, such as model.layers.0.self_attn.q_proj.
+// module_pattern.h: regular expressions that select modules of a model, like target_modules in the package peft when it
+// is not a list: the expression must match the whole name of a module, such as model.layers.0.self_attn.q_proj.
 //
-// They are written for Python's re. Supported is what regex.h supports, and \d \w \D \W (for ASCII, since names of
-// modules are ASCII); anything else is refused by name. Nothing stays open: a pattern is compiled for each name.
+// They are written for Python's re. What regex.h supports is supported, and \d \w \D \W (for ASCII, since names of
+// modules are ASCII); anything else is refused by name. Nothing is kept open: a pattern is compiled for each name.
 //
 // Also numbers of modules, as in peft's rank_pattern and alpha_pattern: a JSON object, {"q_proj": 8,
 // "layers\\.[01]\\..*": 4}, whose keys are regular expressions for the end of a module's name: what precedes the match
-// must be empty or end with a dot. The first matching key is used. A key without special signs needs no PCRE2; a dot in
-// it matches any character, too.
+// must be empty or end with a dot. The first matching key is used. A key without special characters needs no PCRE2; a
+// dot in it still matches any character.
 #ifndef GX_MODULE_PATTERN_H
 #define GX_MODULE_PATTERN_H
 #include "../io/json.h"
 #include "../text/regex.h"
 GX_BEGIN
 
-// 1: it contains a sign that does not occur in lists of names: one of \ * + ? [ ] ( ) { } | ^ $
+// 1: it contains a character that does not occur in lists of names: one of \ * + ? [ ] ( ) { } | ^ $
 int gx_module_is_pattern(const char *text);
 // Refuses invalid and unsupported regular expressions. where: the beginning of messages.
 GxStatus gx_module_pattern_check(const char *pattern, const char *where, GxError *err);
@@ -49,7 +49,7 @@ int gx_module_is_pattern(const char *text) { return text[strcspn(text, "\\*+?[](
 
 enum { GX__MODULE_PATTERN_MOST = 1 << 16 };
 
-// \d and its like as classes; NULL: it is another escape.
+// \d, \w, \D and \W as classes; NULL: it is another escape.
 static const char *gx__module_pattern_class(char c, int in_class)
 {
     switch (c) {
@@ -61,7 +61,8 @@ static const char *gx__module_pattern_class(char c, int in_class)
     }
 }
 
-// All of a name, and a line's end behind it, at which $ is true, too: what can match nothing at all is refused else.
+// The pattern must match a whole name and the newline after it (before which $ matches, too). Without the newline,
+// regex.h would refuse patterns that can match the empty text.
 static GxStatus gx__module_pattern_translate(const char *pattern, const char *where, char *out, size_t size,
                                              GxError *err)
 {
@@ -113,7 +114,7 @@ int gx_module_pattern_finds(const char *pattern, const char *module)
     char line[512];
     GxRegex *r;
     GxRegexRoom room = GX_ZERO;
-    GxError ignored = GX_ZERO; // gx_module_pattern_check tells it
+    GxError ignored = GX_ZERO; // gx_module_pattern_check reports it
     int64_t start = -1, end = -1;
     const int n = snprintf(line, sizeof line, "%s\n", module);
     if (n >= (int)sizeof line || gx__module_pattern_open(&r, pattern, "", &ignored) != GX_OK) return 0;
@@ -219,7 +220,7 @@ GxStatus gx_module_numbers_parse(char *text, size_t size, GxModuleNumbers may, c
 
 double gx_module_number(const char *numbers, const char *module, double otherwise)
 {
-    GxError ignored = GX_ZERO; // whoever took the numbers tells it
+    GxError ignored = GX_ZERO; // reported when the numbers were read
     GxJson *object;
     double number = otherwise;
     if (gx_json_parse(&object, numbers, (int64_t)strlen(numbers), "", &ignored) != GX_OK) return otherwise;

@@ -23,7 +23,7 @@ GX_END
 #include "adapter.h"
 #include "output.h"
 
-// --resume auto found nothing to go on from: the run begins again, or a new one begins.
+// --resume auto found nothing to continue from: the run begins again, or a new one begins.
 static void gx__notes_of_resume(const GxSession *s)
 {
     const GxTrainRun *r = s->run;
@@ -99,7 +99,7 @@ static void gx__notes_of_stages(const GxSession *s)
            (long)micro, micro == 1 ? "" : "es", (long)pp, (long)(4 * pp));
 }
 
-// A rate that was raised by hand is as it was meant.
+// A rate that was raised by hand is meant to be higher.
 static void gx__notes_of_rate(const GxSession *s)
 {
     const GxTrainRun *r = s->run;
@@ -125,7 +125,7 @@ static void gx__notes_of_rate(const GxSession *s)
            before, now, (long)r->resume.state.step + 1, why, before);
 }
 
-// Options that count where another one has one of these values; NULL: where it is not 0, false or "".
+// Options that have an effect only if another one has one of these values; NULL: if it is not 0, false or "".
 static const struct {
     const char *option, *other, *values;
 } gx__notes_needs[] = {
@@ -143,7 +143,7 @@ static const struct {
     {"max_eval_samples", "validation_fraction", NULL},
 };
 
-// 1: the option of this value, as JSON, is set so that what needs it counts.
+// 1: with this value, as JSON, the other option gives those that need it an effect.
 static int gx__notes_is_met(const GxJson *value, const char *values)
 {
     if (values) return gx_text_is_among(gx_json_string(value), values);
@@ -153,11 +153,11 @@ static int gx__notes_is_met(const GxJson *value, const char *values)
                                   : gx_json_double(value) != 0;
 }
 
-// Options that were given as flags and change nothing. Those of files may be of other runs.
+// Warns of options that were given as flags but change nothing. Options in files may be meant for other runs.
 static void gx__notes_of_unused(const GxSession *s)
 {
     const GxConfig *c = &s->run->config;
-    GxError ignored = GX_ZERO; // without it only these lines are missing
+    GxError ignored = GX_ZERO; // an error only leaves out these warnings
     GxJson *all = gx_config_to_json(c, &ignored);
     for (size_t i = 0; all && i < sizeof gx__notes_needs / sizeof *gx__notes_needs; i++) {
         const char *option = gx__notes_needs[i].option, *other = gx__notes_needs[i].other;

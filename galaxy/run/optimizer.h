@@ -44,7 +44,7 @@ static int gx__optimizer_lie_alike(const GxStore *s, int a, int b)
     return s->place[b].weight - s->place[a].weight == s->place[b].trainable - s->place[a].trainable;
 }
 
-// The update that begins with element i of this row, of no element yet.
+// An update that begins with element i of this row; it has no elements yet.
 static GxUpdate gx__optimizer_from(const GxStore *s, int first, int64_t i)
 {
     GxUpdate u = GX_ZERO;
@@ -55,12 +55,12 @@ static GxUpdate gx__optimizer_from(const GxStore *s, int first, int64_t i)
     return u;
 }
 
-// Another row follows: n elements from `begin` on. 0: there is no room to note that they do not decay.
+// Adds another row to the update: n elements from `begin` on. 0: there is no room to note that they do not decay.
 static int gx__optimizer_follows(GxUpdate *u, const GxTensor *row, int64_t begin, int64_t n)
 {
     GxUndecayed *of = &u->undecayed;
     const int64_t end = begin + n;
-    const int goes_on = of->n > 0 && of->end[of->n - 1] == u->n; // what was there last does not decay, either
+    const int goes_on = of->n > 0 && of->end[of->n - 1] == u->n; // the previous row does not decay, either
     if (!row->decay && !goes_on && of->n == GX_MOST_UNDECAYED) return 0;
     if (!row->decay && !goes_on) of->begin[of->n++] = begin;
     if (!row->decay) of->end[of->n - 1] = end;
