@@ -21,8 +21,8 @@ typedef struct {
     GxTextFile column[GX_GROUP_TEXTS]; // the records' columns; the first owns the records
     int per;                           // texts of a group; 0: nothing is open
 } GxGroupFile;
-// name "": no such column; option: which names another, or NULL. may_lack_third: the file may lack the third column.
-// skip: where records that are wrong are counted, which are left out; NULL: they are errors.
+// name "": no such column; option: the one that names the column, or NULL. may_lack_third: the file may lack the third
+// column. skip: counts bad records, which are left out; NULL: they are errors.
 GxStatus gx_group_file_open(GxGroupFile *f, const char *path, const char *const name[GX_GROUP_TEXTS],
                             const char *const option[GX_GROUP_TEXTS], int may_lack_third, GxBadRecords *skip,
                             GxError *err);
@@ -73,7 +73,7 @@ GxStatus gx_group_file_open(GxGroupFile *f, const char *path, const char *const 
     for (int k = 0; k < per; k++) {
         f->column[k].records = records;
         f->column[k].text = k, f->column[k].text2 = f->column[k].label = -1;
-        f->column[k].group = 0; // what the hash is of
+        f->column[k].group = 0; // the column that is hashed
     }
     f->per = per;
     return GX_OK;
