@@ -26,7 +26,7 @@ int64_t gx_process_memory(void)
     return (int64_t)pages * sysconf(_SC_PAGESIZE);
 }
 
-// getrusage counts what the process was before exec, too: in a program that torchrun has started, all of Python.
+// getrusage also counts what the process was before exec: all of Python, in a program that torchrun has started.
 int64_t gx_process_peak_memory(void)
 {
     char line[256];

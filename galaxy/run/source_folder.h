@@ -42,7 +42,8 @@ GX_END
 #include <string.h>
 
 enum { GX__SOURCE_CONFIG_CAP = 1 << 20, GX__SOURCE_FILE_CAP = 64 << 20 };
-// Beside what the task writes: tokenizer.json, tokenizer_config.json, special_tokens_map.json, chat_template.jinja.
+// In addition to what the task writes: tokenizer.json, tokenizer_config.json, special_tokens_map.json,
+// chat_template.jinja.
 static const char *const gx__source_files[GX_SOURCE_FILES] = {"generation_config.json", "added_tokens.json",
                                                               "vocab.json", "merges.txt", "tokenizer.model"};
 static const char *const gx__source_own[] = {"architectures", "id2label",   "label2id",

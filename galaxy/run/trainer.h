@@ -25,7 +25,7 @@
 GX_BEGIN
 
 typedef struct GxTrainer {
-    GxTrainRun run; // and who watches it
+    GxTrainRun run; // and its watchers
     GxSession session;
 } GxTrainer;
 
@@ -59,7 +59,7 @@ int gx_trainer_next(const GxTrainer *t)
     return !r->done && !gx_failed(t->session.g) && !r->stop && !gx_run_is_over(r);
 }
 
-// The samples of the window's micro-batches, on this rank.
+// Loads this rank's samples of the window's micro-batches.
 static void gx__trainer_load_window(GxSession *s)
 {
     const GxTrainRun *r = s->run;

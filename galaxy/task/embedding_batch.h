@@ -1,5 +1,5 @@
-// task/embedding_batch.h: what a batch of the task embedding holds: texts side by side in columns, and where each begins
-// and ends.
+// task/embedding_batch.h: the batches of the task embedding: texts side by side in columns, and where each begins and
+// ends.
 #ifndef GX_EMBEDDING_BATCH_H
 #define GX_EMBEDDING_BATCH_H
 #include "embedding_texts.h"
