@@ -82,8 +82,8 @@ static GxStatus gx__options_batch_resolve_micro_batch(GxTrainOptions *o, const G
     return GX_OK;
 }
 
-// Proposes a division of the global batch among the copies, with no more samples in each than a micro-batch has now: ";
-// --micro_batch_size 2 divides it", "; --dp_batch_size_list 2,2,1,1 divides it unequally"; "": there is none.
+// Proposes a division of the global batch among the copies, with no more samples in each than a micro-batch has now:
+// "; --micro_batch_size 2 divides it", "; --dp_batch_size_list 2,2,1,1 divides it unequally"; "": there is none.
 static void gx__options_batch_propose_list(const GxTrainOptions *o, const GxConfig *c, int copies, char text[160])
 {
     const int given = gx_config_is_set(c, "gradient_accumulation_steps"), most_copies = 16;

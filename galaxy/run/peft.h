@@ -25,7 +25,7 @@
 #include "module_pattern.h"
 GX_BEGIN
 
-enum { GX_PEFT_TARGETS = 1 << 16 }; // a hundred layers by full names need half of it
+enum { GX_PEFT_TARGETS = 1 << 16 }; // a hundred layers with full names need half of it
 
 #define GX_PEFT_BOTTLENECK "GALAXY_BOTTLENECK" // peft_type
 #define GX_PEFT_SIDE       "GALAXY_SIDE"

@@ -12,7 +12,7 @@
 GX_BEGIN
 
 typedef struct {
-    int64_t bytes, activations; // needed by all its ranks; the part that grows with the batch
+    int64_t bytes, activations; // needed by all ranks there; the part that grows with the batch
     int64_t has;                // bytes that were free when the plan was made; 0: unknown
 } GxPlanPlace;                  // a memory that several ranks may share
 
@@ -83,7 +83,7 @@ uint64_t gx_plan_card(const GxContext *g) { return g->device->card ? g->device->
 // What each rank tells the others: ranks may need different amounts, and several of them may share a machine or a card.
 typedef struct {
     double bytes, activations; // of the memory that has the arena
-    double memory, process;    // of the host's memory: for arenas; for all else
+    double memory, process;    // of the host's memory: for arenas; for everything else
     double host, card; // numbers that identify the machine and the card; card 0: the arena is in the machine's memory
     double card_free;  // bytes
     double flops, flops_kept;

@@ -76,7 +76,7 @@ static void gx__plot_baseline(gx__Plot *p, const GxJsonMember *m)
 
 static void gx__plot_line(gx__Plot *p, const char *line, int64_t bytes, const char *path)
 {
-    GxError ignored = GX_ZERO; // a torn last line is no reason to have no picture
+    GxError ignored = GX_ZERO; // a torn last line is skipped
     GxJson *json;
     if (gx_json_parse(&json, line, bytes, path, &ignored) != GX_OK) return;
     const GxJson *loss = gx_json_get(json, "loss"), *eval = gx_json_get(json, "eval_loss");

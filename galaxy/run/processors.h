@@ -6,14 +6,14 @@
 // the program or --threads sets another number. OMP_NUM_THREADS is ignored, since torchrun sets it to 1.
 //
 // OMP_PROC_BIND, OMP_PLACES and GOMP_CPU_AFFINITY bind the first thread to a core before main; the cores are then those
-// of all places. OMP_DYNAMIC, by which the number of threads depends on the load, is ignored, and a limit on threads in
+// of all places. OMP_DYNAMIC, which makes the number of threads depend on the load, is ignored. A limit on threads in
 // the environment is refused, since the number of threads affects the bits of the results, and is part of what a run
 // reports.
 //
 // Threads that wait for each other spin by default: libgomp's for some milliseconds, libomp's for 200. That takes cores
 // from threads that have work to do, including the one that is waited for. With OMP_WAIT_POLICY=passive they sleep, and
-// with GOMP_SPINCOUNT they spin before that for about as long as waking a thread takes (20 to 50 us). So short waits,
-// of which generating a text has hundreds per token, need no waking. OpenMP reads these variables before main. So
+// with GOMP_SPINCOUNT they first spin for about as long as waking a thread takes (20 to 50 us), so that short waits, of
+// which generating a text has hundreds per token, need no waking. OpenMP reads these variables before main. So
 // gx_launch executes the program again (launch.h), while a library can only warn.
 #ifndef GX_PROCESSORS_H
 #define GX_PROCESSORS_H

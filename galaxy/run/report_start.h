@@ -213,7 +213,7 @@ static void gx__report_start_work(FILE *out, const GxSession *s)
     fprintf(out, "\n");
 }
 
-// Prints what r has until now, then samples of the data, and begins r again; 0: there was no memory for that.
+// Prints what r has so far, then samples of the data, and begins r again; 0: there was no memory for that.
 static int gx__report_start_samples(const GxSession *s, GxReport *r)
 {
     gx_report_end(r, s->g);

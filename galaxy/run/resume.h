@@ -49,14 +49,13 @@ GxStatus gx_resume_check_model(const GxResume *r, const GxTrainOptions *o, GxErr
 GxStatus gx_resume_check_tuning(const GxResume *r, const GxTrainOptions *o, GxError *err);
 // o: the struct that c fills. For a run that starts over, defaults that depend on --tuning or --lora_dim are set again.
 GxStatus gx_resume_take_options(const GxResume *r, const GxTask *task, GxConfig *c, GxTrainOptions *o, GxError *err);
-void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c,
-                               const GxLogger *log); // of the run
+void gx_resume_warn_of_unknown(const GxResume *r, const GxConfig *c, const GxLogger *log); // of the run
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world);
 GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *err);
 GxStatus gx_resume_check_steps(const GxResume *r, const GxTrainOptions *o, GxError *err); // once max_steps is known
 GxStatus gx_resume_check_task(const GxResume *r, const GxTask *task, const void *self, GxError *err); // on rank 0
 
-// The learning rates of the run's last step and, by its options then, of its next one. Returns 0 if they are unknown,
+// The learning rates of the run's last step and, with its options then, of its next one. Returns 0 if they are unknown,
 // as for a run that starts over.
 int gx_resume_rates(const GxResume *r, double *before, double *next);
 
@@ -144,7 +143,7 @@ static GxStatus gx__resume_start_over(GxContext *g, GxResume *r, const GxTrainOp
     r->state.run = there->run;
     r->state.world = there->world;
     GX_TRY(gx_path_join(path, output_dir, "training_args.json", &g->error));
-    const int is_said = gx_options_is_inference(o); // otherwise said where it begins (notes.h)
+    const int is_said = gx_options_is_inference(o); // otherwise reported at the start (notes.h)
     if (is_said && r->state.run)
         gx_log(&g->log, GX_LOG_WARNING, "--resume auto: the run in %s has no checkpoint to continue from", output_dir);
     else if (is_said) {

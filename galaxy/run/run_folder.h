@@ -66,7 +66,7 @@ int64_t gx_run_folder_bytes(const GxSession *s)
     return bytes + count * files + (1 << 20);
 }
 
-// If the run continues in another folder than its checkpoint's, run.json says where it came from, until the new folder
+// If the run continues in a folder other than its checkpoint's, run.json says where it came from, until the new folder
 // has a checkpoint.
 static GxStatus gx__run_folder_describe_run(const GxSession *s, GxRunInfo *r, GxError *err)
 {

@@ -99,7 +99,7 @@ static GxStatus gx__scoring_write(GxWriter *w, const GxScoredText *text)
     return status;
 }
 
-// ---- all of it -----------------------------------------------------------------------------------------------------
+// ---- the run -------------------------------------------------------------------------------------------------------
 
 GxStatus gx_writer_score(GxWriter *w)
 {

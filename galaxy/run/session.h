@@ -22,7 +22,7 @@ GX_BEGIN
 typedef struct {
     const GxUnitCache *cache;                                 // of layers' outputs; NULL: none
     void (*allocate)(void *self, GxSession *s, GxContext *g); // memory of its own, after the model's
-    // The number, among those of the first epoch, of the first sample in micro-batch `number` of the run.
+    // The number, within the first epoch, of the first sample in micro-batch `number` of the run.
     int64_t (*sample)(const void *self, const GxSession *s, int64_t number);
     int64_t epoch;               // micro-batches of an epoch; 0: not known, in a dry run
     double (*share)(void *self); // fraction of the micro-batches since the last call that were found in the cache

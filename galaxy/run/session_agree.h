@@ -6,8 +6,8 @@
 GX_BEGIN
 
 // Opens the communicator, with memory of its own, since the ranks must agree before there is a plan; then resolves the
-// options, including those of a resumed run, and the model's configuration, and opens the mesh. If a rank has had a
-// session of this run before, as rank 0 then must have, all continue from the run's last checkpoint (gx_run_rejoin).
+// options, including those of a resumed run, and the model's configuration, and opens the mesh. If ranks have had a
+// session of this run before (rank 0 must be one of them), all continue from the run's last checkpoint (gx_run_rejoin).
 GxStatus gx_session_agree(GxSession *s);
 
 GX_END

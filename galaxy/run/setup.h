@@ -1,4 +1,4 @@
-// setup.h: opens a training: its run, its watchers, its session on these ranks; and prints what is said at the start.
+// setup.h: opens a training: its run, its watchers, its session on these ranks; and prints the lines at the start.
 //
 //     the run       run.h             the task and its options, flags and --config; --help and --version end here
 //     the session   session_open.h    ranks, checkpoint, data, model, plan; --dry_run ends here

@@ -3,8 +3,8 @@
 // layers of the model are not run.
 //
 // Every epoch has the samples of the first one (GxSessionExtra.sample). The order of its micro-batches differs from
-// epoch to epoch, but a micro-batch always has the same samples. So every rank meets the samples that it has stored
-// again, and outputs that are loaded have the bits of those that were computed, in the same micro-batch.
+// epoch to epoch, but a micro-batch always has the same samples. So every rank meets its stored samples again, and
+// outputs that are loaded have the bits of those that were computed, in the same micro-batch.
 //
 // A sample's record is h_1 to h_N [layers, rows, C], for those of its rows that this rank has. Its key is a hash of
 // what the model sees of the sample: tokens, types, positions, documents. The file's key covers the weights, the
@@ -326,7 +326,7 @@ static uint64_t gx__side_cache_about(const GxSession *s, uint64_t base_hash, GxE
     return hash;
 }
 
-// Files that no rank of this run reads: of further ranks, of another part of the model, or of another model. In the
+// Files that no rank of this run reads: of more ranks, of another part of the model, or of another model. In the
 // run's own folder, which is locked, nobody else needs them; in another folder they may belong to another run.
 typedef struct {
     int n, is_own; // number of files; whether the folder is the run's own, so that they are removed

@@ -24,7 +24,7 @@ typedef struct {
 } GxSourceFolder;
 
 GxStatus gx_source_folder_open(GxSourceFolder *s, const char *folder, GxError *err);
-void gx_source_folder_close(GxSourceFolder *s); // `s` may be all zero
+void gx_source_folder_close(GxSourceFolder *s); // accepts a struct of zeros
 // Writes config.json and the other files into `folder`. config.json is the source's, in which only the members about
 // the vocabulary, the head, the labels and the dtype are those of `config`; without a source it is `config`.
 GxStatus gx_source_folder_write(const GxSourceFolder *s, const GxJson *config, const char *folder, GxError *err);

@@ -258,7 +258,7 @@ static void gx__tensor_match_rest(GxTensorMatch *match, const GxTable *t)
     }
 }
 
-// Tensors that an adapter adds are missing, and so are those of its own that a base does not have.
+// Tensors that an adapter adds are missing, and so are the adapter's own tensors that a base lacks.
 static void gx__tensor_match_added(GxTensorMatch *match, const GxTable *t)
 {
     for (int i = 0; i < t->n; i++)

@@ -95,7 +95,7 @@ void gx_trainer_step(GxTrainer *t)
     gx_runner_train(s->g, &s->runner, s->batch, NULL, &stop);
     if (r->measure.end) r->measure.end(r->measure.self, s, !stop);
     r->stop = stop;
-    if (stop) return; // agreed on by all ranks: nothing of the window was computed
+    if (stop) return; // all ranks agreed: nothing of the window was computed
     s->is_seen = 0;
     for (int64_t i = 0; i < r->o.gradient_accumulation_steps; i++) r->clock.interval_padding += s->batch[i].padding;
     r->at.step++, r->at.samples += r->o.global_batch_size;

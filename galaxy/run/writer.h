@@ -2,7 +2,7 @@
 // continuations. It does so in this order, in these files:
 //
 //     options       flags and --config; --help and --version end here
-//     ranks         machine.h, agree.h: one copy of the model, split over all of them by TP
+//     ranks         machine.h, agree.h: one copy of the model, split over all of them with TP
 //     the folder    config.json; on rank 0 the tokenizer, generation_config.json and the prompts
 //     plan          plan.h: memory for the KV cache of all texts and everything else; --dry_run ends here
 //     memory, weights

@@ -22,7 +22,7 @@ GX_END
 #include "launch.h"
 #include "reporter.h"
 
-// ---- on the way out, on rank 0 -------------------------------------------------------------------------------------
+// ---- showing text, on rank 0 ---------------------------------------------------------------------------------------
 
 static void gx__writing_show(GxWriter *w, const char *text, int64_t bytes)
 {

@@ -385,7 +385,7 @@ static int64_t gx__causal_lm_layout(const void *self, GxBatch *b, void *block, v
     return bytes + 2 * rows * (int64_t)sizeof(int32_t);
 }
 
-// Where the arrays of column i lie in the host copy.
+// Where the arrays of column i are in the host copy.
 static GxBlendSample gx__causal_lm_column(const GxCausalLm *c, const GxBatch *b, void *host_copy, int64_t i)
 {
     const int64_t rows = b->T * b->B;

@@ -122,7 +122,7 @@ static GxLabelKind gx__classification_kind(const GxClassification *c)
     return c->problem == GX_PROBLEM_MULTI ? GX_LABEL_SEVERAL : GX_LABEL_CLASS;
 }
 
-// The labels of --labels, or else of the data.
+// The labels of --labels, otherwise of the data.
 static GxStatus gx__classification_own_labels(const GxClassification *c, GxLabels *l, const GxTextFile *f, GxError *err)
 {
     const GxLabelKind kind = gx__classification_kind(c);

@@ -63,7 +63,7 @@ typedef struct {
 } GxTexts;
 
 GxStatus gx_texts_open(GxTexts *t, const GxTextFile *f, GxTextsPart part, double held_out, GxError *err);
-void gx_texts_close(GxTexts *t); // also of one that is all zero
+void gx_texts_close(GxTexts *t); // accepts a struct of zeros
 // skip: counts the texts whose label is none of these, which are left out; NULL: they are errors.
 GxStatus gx_texts_label(GxTexts *t, GxProblem problem, const GxLabels *labels, GxBadRecords *skip, GxError *err);
 GxStatus gx_texts_tokenize(GxTexts *t, const GxTokenizer *tokenizer, int64_t T, int threads, GxError *err);

@@ -47,7 +47,7 @@ typedef struct {
 
 GxStatus gx_predictions_open(GxPredictions *p, const GxTexts *t, GxProblem problem, const GxLabels *labels,
                              GxError *err);
-void gx_predictions_close(GxPredictions *p); // also of one that is all zero
+void gx_predictions_close(GxPredictions *p); // accepts a struct of zeros
 void gx_predictions_begin(GxPredictions *p);
 void gx_predictions_put(GxPredictions *p, int64_t i, const float *logits); // [outputs]
 void gx_predictions_gather(GxContext *g, GxPredictions *p);

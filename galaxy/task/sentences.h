@@ -39,7 +39,7 @@ typedef struct {
 // Sentences of at most `most` tokens. log NULL: none.
 GxStatus gx_sentences_open(GxSentences *s, const GxDataset *d, const GxTokenizer *t, int64_t most, int threads,
                            const GxLogger *log, GxError *err);
-void gx_sentences_close(GxSentences *s); // also of one that is all zero
+void gx_sentences_close(GxSentences *s); // accepts a struct of zeros
 // Holds out whole documents at the end, with at least this fraction of the tokens; 0: none.
 GxStatus gx_sentences_divide(GxSentences *s, const char *path, double validation_fraction, GxError *err);
 

@@ -125,7 +125,7 @@ typedef struct { // its data
     GxStatus (*prepare)(GxContext *g, void *self, const GxForward *forward);
 } GxTaskData;
 
-typedef struct { // what a checkpoint keeps of it
+typedef struct { // what a checkpoint keeps of the task
     // What identifies the data: fields of self, set by open, which a checkpoint keeps in trainer_state.json (those that
     // are texts also in model.safetensors). If a resumed checkpoint has other values, or another seq_len, a warning
     // says that it "was trained <elsewhere> or seq_len".

@@ -91,7 +91,7 @@ typedef struct {
 // column; 1: no packing; 0: as many as fit.
 GxStatus gx_text_packing_open(GxTextPacking *p, const int32_t *length, int64_t texts, int64_t T, int64_t most_texts,
                               GxError *err);
-void gx_text_packing_close(GxTextPacking *p); // also of one that is all zero
+void gx_text_packing_close(GxTextPacking *p); // accepts a struct of zeros
 // Column number `column` of the training: (*text)[*n] are the numbers of its texts, valid until the next call.
 void gx_text_packing_column(GxTextPacking *p, uint64_t seed, int64_t column, const int64_t **text, int64_t *n);
 int64_t gx_text_packing_columns(GxTextPacking *p, uint64_t seed); // of the first epoch, which a validation has

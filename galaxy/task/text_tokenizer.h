@@ -1,5 +1,5 @@
 // task/text_tokenizer.h: the WordPiece tokenizer of a task that puts texts between [CLS] and [SEP]: from the folder
-// that an option names, or else the model's own.
+// that an option names, or the model's own.
 //
 //     GX_TRY(gx_text_open_tokenizer(g, &t, options->tokenizer, setup));      // on every rank
 //
