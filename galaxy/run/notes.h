@@ -166,7 +166,7 @@ static void gx__notes_of_unused(const GxSession *s)
         int64_t bytes;
         if (!value || gx_config_source(c, option) != GX_FROM_FLAG || gx__notes_is_met(value, gx__notes_needs[i].values))
             continue;
-        if (!strncmp(option, "eval_", 5) && gx_json_string(gx_json_get(all, "validation_data"))[0]) continue;
+        if (!strcmp(other, "validation_fraction") && gx_json_string(gx_json_get(all, "validation_data"))[0]) continue;
         if (gx_json_dump(value, 0, &text, &bytes, &ignored) == GX_OK)
             gx_log(&s->g->log, GX_LOG_WARNING, "--%s changes nothing with --%s %s; leave it out", option, other, text);
         free(text);

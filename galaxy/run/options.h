@@ -1,7 +1,7 @@
 // options.h: the options that all training programs share, as one struct. Their names, defaults and help are in
-// options_table.h, what their values mean in options_chosen.h; what follows from them: options_mode.h,
-// options_lists.h, options_mesh.h, options_batch.h, epochs.h. (The options of a task, such as its data, are in task/;
-// those of tuning are in tuning.h.)
+// options_table.h, the meaning of their values is in options_chosen.h; what follows from them is in options_mode.h,
+// options_lists.h, options_mesh.h, options_batch.h and epochs.h. (The options of a task, such as its data, are in
+// task/; those of tuning are in tuning.h.)
 #ifndef GX_OPTIONS_H
 #define GX_OPTIONS_H
 #include "../base/fields.h"
@@ -40,7 +40,7 @@ typedef struct {
     int shard_grads_in_window;
     int64_t gathered_units;
     GxIntList stage_num_hidden_layers_list;
-    char pipeline_schedule[GX_FIELD_TEXT]; // "": the program's own schedule says it
+    char pipeline_schedule[GX_FIELD_TEXT]; // "": the program has a schedule of its own
     GxIntList tp_num_attention_heads_list, tp_intermediate_size_list, tp_vocab_size_list, seq_scatter_list;
     // the machine
     int64_t ranks, world, rank, threads;

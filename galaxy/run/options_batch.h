@@ -9,7 +9,7 @@ GX_BEGIN
 
 // Resolves micro-batch, accumulation steps and global batch from those that the user gave. *batch: the samples of each
 // copy of the model in a micro-batch. A global batch from a checkpoint is kept, and the others are adapted to it.
-// Refuses numbers whose product is wrong, with the equation.
+// Refuses numbers whose product is wrong; the error shows the equation.
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err);
 
 GX_END
@@ -20,7 +20,7 @@ GX_END
 #include <stdio.h>
 #include "options_table.h"
 
-// Most tokens in a micro-batch of all ranks, so that sizes in bytes fit into 64 bits and planning is quick.
+// The most tokens in a micro-batch of all ranks, so that sizes in bytes fit into 64 bits and planning is quick.
 enum { GX__OPTIONS_BATCH_TOKENS_MOST = 1 << 30 };
 
 static int64_t gx__options_batch_list_sum(const GxIntList *list)
@@ -50,14 +50,14 @@ static void gx__options_batch_keep_global_batch(GxTrainOptions *o, const GxConfi
     o->gradient_accumulation_steps = global / (o->micro_batch_size * copies);
 }
 
-// Sets the samples that each copy of the model takes of a micro-batch: by the list, by micro_batch_size, or by what the
-// global batch leaves of it when the accumulation steps are given.
+// Sets the samples that each copy of the model takes of a micro-batch: from the list, from micro_batch_size, or from
+// the global batch and the accumulation steps if these are given.
 static GxStatus gx__options_batch_resolve_micro_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch,
                                                       GxError *err)
 {
     const GxIntList *list = &o->dp_batch_size_list;
     const int micro_is_given = gx_config_is_set(c, "micro_batch_size");
-    if (list->n && !micro_is_given) o->micro_batch_size = 0; // so that training_args.json can be given back
+    if (list->n && !micro_is_given) o->micro_batch_size = 0; // so that training_args.json can be read again
     if (list->n && o->micro_batch_size)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "micro_batch_size and dp_batch_size_list are both given; leave out micro_batch_size, since the "
@@ -82,7 +82,7 @@ static GxStatus gx__options_batch_resolve_micro_batch(GxTrainOptions *o, const G
     return GX_OK;
 }
 
-// A division of the global batch among the copies, with no more samples in each than a micro-batch has now:
+// Proposes a division of the global batch among the copies, with no more samples in each than a micro-batch has now:
 // "; --micro_batch_size 2 divides it", "; --dp_batch_size_list 2,2,1,1 divides it unequally"; "": there is none.
 static void gx__options_batch_propose_list(const GxTrainOptions *o, const GxConfig *c, int copies, char text[160])
 {
@@ -108,7 +108,7 @@ static void gx__options_batch_propose_list(const GxTrainOptions *o, const GxConf
              !is_equal && gx_config_is_set(c, "micro_batch_size") ? ", without --micro_batch_size" : "");
 }
 
-// Refuses a global batch that is not the product of the others, and names the nearest that are.
+// Refuses a global batch that is not the product of the others, and names the nearest ones that are.
 static GxStatus gx__options_batch_refuse_product(const GxTrainOptions *o, const GxConfig *c, int copies,
                                                  int64_t per_micro, GxError *err)
 {

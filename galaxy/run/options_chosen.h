@@ -7,7 +7,7 @@
 #include "options.h"
 GX_BEGIN
 
-// What the options' words mean. Everything behind the reading of the options goes by this, not by their texts.
+// What the options' words mean. Once the options are read, the program goes by this, not by their text.
 typedef enum { GX_SIDE_CACHE_NONE = 0, GX_SIDE_CACHE_DISK, GX_SIDE_CACHE_MEMORY } GxSideCachePlace;
 typedef struct {
     GxDtype dtype, save_dtype; // --precision, --save_dtype
@@ -31,10 +31,10 @@ static inline GxDtype gx_options_dtype(const char *name) // "fp32", "bf16", "fp1
 int gx_options_is_inference(const GxTrainOptions *o);
 int gx_options_embeds(const GxTrainOptions *o);     // 1: it writes vectors of texts
 int gx_options_saves_best(const GxTrainOptions *o); // 1: the checkpoint of the best validation is saved and kept
-// Which of --report_to's names are there. Refuses others.
+// Which names --report_to lists. Refuses unknown names.
 GxStatus gx_options_report_to(const GxTrainOptions *o, int *tensorboard, GxError *err);
 
-// Held-out samples of a validation on the way (is_last 0), or of the one that a run ends with; 0: all.
+// Held-out samples of a validation during training (is_last 0), or of the one that a run ends with; 0: all.
 int64_t gx_options_eval_samples(const GxTrainOptions *o, int is_last);
 
 // The value of max_shard_size in bytes: a number followed by KB, MB, GB (10^3, 10^6, 10^9) or nothing; 0: one file.

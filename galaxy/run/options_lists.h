@@ -1,4 +1,4 @@
-// options_lists.h: the lists that divide a layer unevenly among the unequal ranks of a tp group: attention's heads, the
+// options_lists.h: the lists that divide a layer unevenly among unequal ranks of a tp group: attention's heads, the
 // MLP's columns, the vocabulary, the sequence. Which of them can be used follows from the mode.
 #ifndef GX_OPTIONS_LISTS_H
 #define GX_OPTIONS_LISTS_H
@@ -7,8 +7,8 @@
 #include "options.h"
 GX_BEGIN
 
-// Adds the lists to a config. A program with a mode of its own (else NULL) has only those that this mode can use; for
-// the others the error message refers to `program`.
+// Adds the lists to a config. A program with a mode of its own (otherwise NULL) has only those that this mode can use;
+// for the others the error message refers to `program`.
 GxStatus gx_options_add_lists(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const char *title,
                               const char *program, GxError *err);
 const GxField *gx_options_list_field(const char *name); // NULL: there is no such list

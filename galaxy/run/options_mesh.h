@@ -8,7 +8,7 @@
 #include "options.h"
 GX_BEGIN
 
-// Adds the options to a config. A program with a schedule of its own (else NULL) does not have all of them
+// Adds the options to a config. A program with a schedule of its own (otherwise NULL) does not have all of them
 // (gx_options_add of options_table.h); for the others the error message refers to `program`.
 GxStatus gx_options_add_mesh(GxConfig *c, GxTrainOptions *o, const GxStepsSchedule *schedule, const char *title,
                              const char *program, GxError *err);
@@ -51,7 +51,7 @@ static const GxField gx__options_mesh_stages[] = {
      "the first rank also has the head. The result is the same",
      "1f1b|gpipe|interleaved|zb1p|zbv"},
 };
-// Of a program with a schedule of its own.
+// For a program with a schedule of its own.
 static const GxField gx__options_mesh_own_stages[] = {
     {"pp", GX_FIELD_INT, GX__OPTIONS_MESH_AT(pp), "0",
      GX__OPTIONS_MESH_STAGES ". 0: all ranks, or all that --tp leaves", "0..256"},
@@ -85,7 +85,7 @@ static const GxField gx__options_mesh_shards[] = {
      "memory and less communication; 0: two, or three if the head is the embedding",
      "0..4096"},
 };
-// Of a program whose schedule shards everything.
+// For a program whose schedule shards everything.
 static const GxField gx__options_mesh_own_shards[] = {
     {"tp", GX_FIELD_INT, GX__OPTIONS_MESH_AT(tp), "1",
      "ranks that share each layer as the mode splits it (tensor or sequence parallelism)", "1..256"},
@@ -123,7 +123,7 @@ static GxStatus gx__options_mesh_add_stages(GxConfig *c, GxTrainOptions *o, cons
     return gx_config_add(c, title, GX_FIELDS(gx__options_mesh_shards), o, err);
 }
 
-// Of a program whose schedule shards everything, on one stage.
+// Adds the options of a program whose schedule shards everything, on one stage.
 static GxStatus gx__options_mesh_add_own_shards(GxConfig *c, GxTrainOptions *o, const char *title, const char *program,
                                                 GxError *err)
 {
@@ -175,7 +175,7 @@ static int gx__options_mesh_chunks(const GxTrainOptions *o) // stages of a rank
     return chunks;
 }
 
-// The ranks divide into stages, and what is said of stages has some.
+// Checks that the ranks divide into stages, and that options about stages fit their number.
 static GxStatus gx__options_mesh_check_stages(const GxTrainOptions *o, int world, GxError *err)
 {
     const int listed = o->stage_num_hidden_layers_list.n, chunks = o->pp > 1 ? gx__options_mesh_chunks(o) : 1;
@@ -238,7 +238,7 @@ static GxStatus gx__options_mesh_check_shard_list(const GxTrainOptions *o, GxErr
                    listed, listed == 1 ? "y" : "ies", (long)o->dp_shard);
 }
 
-// Of the copies of the model that stages and tp leave: which share, and which are copies of these.
+// Resolves how many of the copies of the model that pp and tp leave share, and how many are replicas of these.
 static GxStatus gx__options_mesh_resolve_shards(GxTrainOptions *o, const GxConfig *c, int copies, int world,
                                                 GxError *err)
 {
@@ -248,7 +248,7 @@ static GxStatus gx__options_mesh_resolve_shards(GxTrainOptions *o, const GxConfi
         snprintf(left, sizeof left, ", which --pp %ld and --tp %ld leave of %d", (long)o->pp, (long)o->tp, world);
     if (!strcmp(o->zero, "auto")) snprintf(o->zero, sizeof o->zero, "%d", is_said ? 3 : 0);
     GX_TRY(gx__options_mesh_check_zero(o, c, err));
-    if (!atoi(o->zero)) { // what a file of this run says then goes with any number of ranks, and with any --zero
+    if (!atoi(o->zero)) { // so that training_args.json goes with any number of ranks, and with any --zero
         o->dp_shard = o->dp_replicate = 0;
         return GX_OK;
     }

@@ -7,7 +7,7 @@
 #include "options.h"
 GX_BEGIN
 
-// Adds the options to a config. A program with a mode of its own (else NULL) does not have them; the error message
+// Adds the options to a config. A program with a mode of its own (otherwise NULL) does not have them; the error message
 // refers to `program`.
 GxStatus gx_options_add_mode(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const char *program, GxError *err);
 
@@ -52,7 +52,8 @@ static GxMethod gx__options_mode_method(const char *text) // auto: none
     return !strcmp(text, "tp") ? GX_METHOD_TP : !strcmp(text, "sp") ? GX_METHOD_SP : GX_METHOD_NONE;
 }
 
-// training_args.json always has a mode, if only "serial": that contradicts --att, --con and --mlp only as a flag.
+// training_args.json always has a mode, at least "serial", which contradicts --att, --con and --mlp only if it is a
+// flag.
 static int gx__options_mode_mode_is_given(const GxTrainOptions *o, const GxConfig *c)
 {
     return strcmp(o->mode, "serial") || gx_config_source(c, "mode") == GX_FROM_FLAG;

@@ -10,15 +10,15 @@
 GX_BEGIN
 
 // Adds the options to a config. A program without a mode of its own (NULL) has --mode, --att, --con, --mlp, --ends and
-// all lists; one with a mode has only the lists that this mode can use. A program with a schedule of its own (else
+// all lists; one with a mode has only the lists that this mode can use. A program with a schedule of its own (otherwise
 // NULL) has no --pipeline_schedule, and its --pp takes all ranks unless it is given; if the schedule is one of shards,
 // it has neither stages nor --zero and --gathered_units, and its --dp_shard takes all ranks that --tp leaves. For
 // options that a program does not have, the error message refers to train_<family>.
 GxStatus gx_options_add(GxConfig *c, GxTrainOptions *o, const GxMode *mode, const GxStepsSchedule *schedule,
                         const char *family, GxError *err);
 
-// For programs that do not train: copies the fields with these names (NULL at the end), which are of a GxTrainOptions.
-// Returns how many.
+// For programs that do not train: copies the fields of GxTrainOptions with these names (NULL at the end). Returns how
+// many.
 int gx_options_copy_fields(const char *const *names, GxField *fields);
 
 // Checks resolved values against the ranges of their options, so that training_args.json can be read again.

@@ -43,7 +43,7 @@ const GxConfigHint gx_other_names[] = {
     {"auto_find_batch_size", "dry_run", "it prints the memory that a --micro_batch_size needs, without training"},
     {"grad_accum", "gradient_accumulation_steps", NULL},
     {"accumulate_grad_batches", "gradient_accumulation_steps", NULL},
-    // how long
+    // length of the run
     {"epochs", "num_train_epochs", NULL},
     {"num_epochs", "num_train_epochs", NULL},
     {"max_epochs", "num_train_epochs", NULL},
@@ -120,7 +120,7 @@ const GxConfigHint gx_other_names[] = {
     {"ddp_*", "", "gradients are summed by fixed rules, with the same bits for any engine"},
     {"use_cpu", "device cpu", NULL},
     {"no_cuda", "device cpu", NULL},
-    // what is said and kept
+    // logs and checkpoints
     {"logging_dir", "report_to tensorboard", "its files are in output_dir/runs"},
     {"tensorboard", "report_to tensorboard", NULL},
     {"log_interval", "logging_steps", NULL},

@@ -36,8 +36,8 @@ GxRunInfo gx_run_read(const char *output_dir); // an unreadable file counts as m
 // The same; if it cannot be read or does not exist, `why` says so.
 GxRunInfo gx_run_read_or_why(const char *output_dir, GxError *why);
 
-// If output_dir has no run: one that may have been meant. It contains output_dir, or is in output_dir, or beside it
-// with nearly the same name. 0: none.
+// If output_dir has no run: finds one that may have been meant, whose folder contains output_dir, is in it, or is
+// beside it and has nearly the same name. 0: none.
 int gx_run_find_near(const char *output_dir, char found[GX_PATH]);
 
 // output_dir/checkpoint-<step>; gx_checkpoint_number returns the step of such a path, -1 for other names.
@@ -49,22 +49,22 @@ int64_t gx_checkpoint_number(const char *path);
 // descriptor, -1 before. Whoever gets the lock also finishes or removes what killed runs left incomplete.
 GxStatus gx_output_lock(int *lock, const char *output_dir, GxError *err);
 
-// Refuses a folder that is in use: by another run, or by any file that the run would write; also one inside a
-// checkpoint. run 0: a new run. is_home: the run is resumed from a checkpoint in this folder, or from the one that its
-// run.json names; a continuation of the same run from elsewhere counts as another run.
+// Refuses a folder that is in use, by another run or by any file that the run would write, and one inside a checkpoint.
+// run 0: a new run. is_home: the run is resumed from a checkpoint in this folder, or from the one that its run.json
+// names; a continuation of the same run from elsewhere counts as another run.
 GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home, GxError *err);
 // 1: the path is the folder or lies in it. Neither has to exist.
 int gx_output_contains(const char *output_dir, const char *path);
-// Refuses a path inside a checkpoint. option: what has it, "--output_dir".
+// Refuses a path inside a checkpoint. option: the one that has the path, "--output_dir".
 GxStatus gx_output_refuse_nested(const char *option, const char *path, GxError *err);
 int gx_output_is_side_cache(const char *name); // 1: a file of one rank, side_cache/rank-0.rows
 // Removes the run in the folder: checkpoints, log, abandoned/, side cache and event files. Other files stay. An error
 // if there is no run.
 GxStatus gx_output_clear(const char *output_dir, GxError *err);
 
-// A run resumed at step `begun` may save at any later step (a signal can ask for it) up to `last`: refuses folders of
-// those names that are not this run's. This run's own checkpoints, and damaged ones, do not count: they can be set
-// apart.
+// A run resumed at step `begun` may save at any later step (a signal can ask for it) up to `last`: refuses folders with
+// the names of these checkpoints that are not this run's. This run's own checkpoints, and damaged ones, do not count,
+// since they can be set apart.
 GxStatus gx_output_refuse_conflicts(const char *output_dir, int64_t run, int64_t begun, int64_t last, GxError *err);
 // Moves this run's checkpoints after `step`, and damaged ones, to abandoned/ and writes run.json; *moved: how many. If
 // the process is killed meanwhile, the next gx_output_lock completes the move.
@@ -92,8 +92,8 @@ GxStatus gx_output_compare_space(const char *output_dir, int64_t left, int64_t b
 GxStatus gx_output_check_model(const char *folder, GxError *err);
 // Checks --adapter: refuses a run's output folder, naming its newest checkpoint.
 GxStatus gx_output_check_adapter(const char *folder, GxError *err);
-// Refuses a folder that does not exist; if it may be a name on the Hugging Face hub, with the command that downloads
-// it. option: what the folder is then given to, "model".
+// Refuses a folder that does not exist; if its name may be one on the Hugging Face hub, the error has the command that
+// downloads it. option: the one that the downloaded folder is then given to, "model".
 GxStatus gx_output_check_exists(const char *folder, const char *option, GxError *err);
 // Checks a folder that no run writes to: refuses one inside a checkpoint, and a checkpoint's name in a run's folder.
 GxStatus gx_output_check_place(const char *folder, GxError *err);
@@ -153,7 +153,7 @@ GxStatus gx_run_write(const char *output_dir, const GxRunInfo *r, GxError *err)
     return status;
 }
 
-// What a newer version has in it might be something that has to be done first, as returns_to is.
+// Refuses members of a newer version: like returns_to, they may say what has to be done first.
 static GxStatus gx__output_check_run(const GxJson *json, const char *path, GxError *why)
 {
     char cut[GX_TEXT_VALUE];
@@ -185,7 +185,7 @@ GxRunInfo gx_run_read(const char *output_dir)
     return gx_run_read_or_why(output_dir, &ignored);
 }
 
-// The folder in `parent` that has a run and the name nearest to `name`, NULL: any name. 0: there is none.
+// Finds the folder in `parent` that has a run and whose name is nearest to `name` (NULL: any name). 0: there is none.
 static int gx__output_find_run(const char *parent, const char *name, char found[GX_PATH])
 {
     char path[GX_PATH];
@@ -329,7 +329,7 @@ static int gx__output_belongs_to(const char *folder, int64_t run)
 
 // ---- whether the folder is in use -----------------------------------------------------------------------------------
 
-// The first name in the folder that a run would write to: one of its files, else the newest checkpoint. "": none.
+// The first name in the folder that a run would write to: one of its files, otherwise the newest checkpoint. "": none.
 static GxStatus gx__output_find_used(const char *output_dir, char name[GX_FILE_NAME], GxError *err)
 {
     GxFolder list;
@@ -360,14 +360,14 @@ static void gx__output_suggest(const char *output_dir, char *text, size_t size)
     free(real);
 }
 
-// The path from the root on; the part of it that exists without links. "": it is too long.
+// The absolute path, with links resolved in the part that exists. "": it is too long.
 static void gx__output_resolve(char out[GX_PATH], const char *path)
 {
     char exists[GX_PATH], *slash, *real;
     const int n = gx_path_length(path);
     snprintf(exists, sizeof exists, "%.*s", n, path);
     while (!(real = realpath(exists, NULL)) && (slash = strrchr(exists, '/'))) *slash = 0;
-    const int at = real ? (int)strlen(exists) : 0; // of what does not exist
+    const int at = real ? (int)strlen(exists) : 0; // where the part that does not exist begins
     const int slashes = (int)strspn(path + at, "/");
     if (!real) real = realpath(path[0] == '/' ? "/" : ".", NULL);
     const int bytes = snprintf(out, GX_PATH, "%s%s%.*s", real ? real : "",
@@ -396,7 +396,7 @@ GxStatus gx_output_refuse_nested(const char *option, const char *path, GxError *
     return GX_OK;
 }
 
-// Of a folder with files of a run, but without a run.json that says which one.
+// Refuses a folder with files of a run, but without a run.json that says which run.
 static GxStatus gx__output_refuse_nameless(const char *output_dir, const char *name, const GxError *why, GxError *err)
 {
     char other[GX_PATH + 16], newest[GX_PATH];
@@ -527,7 +527,7 @@ static int gx__output_is_damaged(const char *path)
 }
 
 // 1: a checkpoint of this run, or a damaged one, which may be set apart. One that has lost its manifest is this run's
-// if its state says so; any other folder without one is somebody's own.
+// if its state says so; any other folder without a manifest is the user's own.
 static int gx__output_may_abandon(const char *path, int64_t run)
 {
     char manifest[GX_PATH];
@@ -715,13 +715,13 @@ GxStatus gx_output_compare_space(const char *output_dir, int64_t left, int64_t b
 GxStatus gx_output_check_space(const char *output_dir, int64_t bytes, int64_t count, const GxLogger *log, GxError *err)
 {
     struct statvfs disk;
-    if (statvfs(output_dir, &disk) != 0) return GX_OK; // the file system does not tell
+    if (statvfs(output_dir, &disk) != 0) return GX_OK; // the file system does not say
     return gx_output_compare_space(output_dir, (int64_t)disk.f_bavail * (int64_t)disk.f_frsize, bytes, count, log, err);
 }
 
 // ---- a model or an adapter to start from ----------------------------------------------------------------------------
 
-// A run's folder has checkpoints in it, but no model of its own.
+// Refuses a run's folder, which has checkpoints in it, but no model of its own.
 static GxStatus gx__output_refuse_run(const char *folder, const char *option, const char *config, GxError *err)
 {
     char path[GX_PATH], newest[GX_PATH] = "";
@@ -739,7 +739,7 @@ static GxStatus gx__output_refuse_run(const char *folder, const char *option, co
     return GX_OK;
 }
 
-// "NAME" or "ORGANISATION/NAME", of letters, digits, - _ and .
+// "NAME" or "ORGANIZATION/NAME", of letters, digits, - _ and .
 static int gx__output_may_be_on_hub(const char *name)
 {
     const size_t n = strlen(name);

@@ -1,10 +1,11 @@
 // peft.h: reads and writes adapter_config.json, in which the Python package peft describes a folder's
-// adapter_model.safetensors, for LoRA. For each key of peft 0.21 a table says that it is read, or that it does not
-// change what a trained adapter computes, and why, or which values are refused; unknown keys are named in a warning.
+// adapter_model.safetensors, for LoRA. A table says of each key of peft 0.21 that it is read, or that it does not
+// change what a trained adapter computes, and why, or which of its values are refused; unknown keys are named in a
+// warning.
 //
-// Which modules have factors, and their r and alpha, are determined as in peft: target_modules without exclude_modules,
-// and, if that is a list, restricted to layers_to_transform after a name of layers_pattern; rank_pattern, alpha_pattern
-// (module_pattern.h).
+// Which modules have factors, and with which r and alpha, is determined as in peft: by target_modules without
+// exclude_modules (a list of them can be restricted to layers_to_transform, after a name of layers_pattern),
+// rank_pattern and alpha_pattern (module_pattern.h).
 //
 // Bottleneck adapters (model/bottleneck.h), side networks (model/side.h) and prompts with scales (LLaMA-Adapter v2,
 // model/scale.h) have such a folder, too, with a peft_type of Galaxy's own: peft has none for them, and refuses it by
@@ -24,7 +25,7 @@
 #include "module_pattern.h"
 GX_BEGIN
 
-enum { GX_PEFT_TARGETS = 1 << 16 }; // a hundred layers by full names need half of it
+enum { GX_PEFT_TARGETS = 1 << 16 }; // a hundred layers with full names need half of it
 
 #define GX_PEFT_LORA       "LORA" // peft_type
 #define GX_PEFT_BOTTLENECK "GALAXY_BOTTLENECK"
@@ -37,7 +38,7 @@ typedef struct {
     char type[GX_FIELD_TEXT]; // peft_type
     int64_t r;                // LoRA's; 0: not LoRA
     int64_t reduction;        // adapter_reduction_dim of bottleneck adapters; 0: not these
-    int64_t side_reduction;   // side_reduction_factor of a side network; 0: none. Then
+    int64_t side_reduction;   // side_reduction_factor of a side network; 0: none. With it:
     char side_mix[GX_FIELD_TEXT];
     int add_bias_sampling;
     int64_t prompt_len, prompt_layers; // adapter_len, adapter_layers of prompts; 0: none
@@ -168,7 +169,7 @@ typedef struct {
     const char *type;
     const GxField *fields;
     int n;
-    int is_whole; // all fields have to be there
+    int is_whole; // all fields are required
     const GxJsonKey *key;
     int keys;
 } gx__PeftType;
@@ -187,9 +188,9 @@ static const gx__PeftType *gx__peft_type_of(const char *type) // NULL: none that
     return NULL;
 }
 
-// How the factors began. That is over in a trained adapter, unless the base was changed with it: peft takes out of W
-// what the first factors add, so that those of the file fit the changed W alone, which it makes again when it loads the
-// adapter (pissa, olora, loftq) or expects to be there (corda, lora_ga).
+// How the factors were initialized. That no longer matters in a trained adapter, unless the base was changed, too: peft
+// subtracts from W what the first factors add, so the file's factors fit only the changed W, which peft makes again
+// when it loads the adapter (pissa, olora, loftq) or expects to find (corda, lora_ga).
 typedef enum {
     GX__PEFT_INIT_PLAIN,
     GX__PEFT_INIT_FREEZES_B,
@@ -272,7 +273,7 @@ static GxStatus gx__peft_check_task(const GxPeftConfig *c, const GxJson *json, c
 
 // ---- which modules -------------------------------------------------------------------------------------------------
 
-// A text is a regular expression, and is one in signs, too: q_proj is no end of a name there, but all of it.
+// A text, unlike a list, is a regular expression, and is marked as one: "q_proj" must match a whole name, not its end.
 static GxStatus gx__peft_pattern(const char *text, const char *key, char *names, size_t size, const char *path,
                                  GxError *err)
 {
@@ -284,7 +285,7 @@ static GxStatus gx__peft_pattern(const char *text, const char *key, char *names,
     return is_word ? GX_OK : gx_module_pattern_check(names, where, err);
 }
 
-// A list of names, or null; or where that may be, a pattern.
+// A list of names, or null, or, if may_be_pattern, a pattern.
 static GxStatus gx__peft_names(const GxJson *json, const char *key, int may_be_pattern, char *names, size_t size,
                                const char *path, GxError *err)
 {
@@ -319,7 +320,7 @@ static GxStatus gx__peft_text(const GxJson *json, const char *key, char *text, s
     return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s has more than %d characters", path, key, (int)size - 1);
 }
 
-// A number, or a list of numbers. layers_pattern says behind which name they stand: one, or a list.
+// A number, or a list of numbers. layers_pattern has the name, or a list of names, that they follow.
 static GxStatus gx__peft_layers(GxPeftConfig *c, const GxJson *json, const char *path, GxError *err)
 {
     const GxJson *layers = gx_json_get(json, "layers_to_transform"), *before = gx_json_get(json, "layers_pattern");
@@ -413,7 +414,7 @@ GxStatus gx_peft_config_read(GxPeftConfig *c, const char *path, const GxLogger *
 {
     GxJson *json;
     memset(c, 0, sizeof *c);
-    c->r = 8, c->lora_alpha = 8; // as peft takes them where they are missing
+    c->r = 8, c->lora_alpha = 8; // peft's defaults
     GX_TRY(gx_json_read_object(&json, path, GX__PEFT_CAP, 0, err));
     const GxStatus status = gx__peft_take(c, json, path, log, err);
     gx_json_free(json);
@@ -442,7 +443,7 @@ static void gx__peft_set_numbers(GxJson *json, const char *key, const char *numb
         gx_json_set(json, key, object, err);
 }
 
-// Which of the targets have factors, and what they have of their own.
+// Sets which modules have factors, and which of them have a rank or an alpha of their own.
 static void gx__peft_set_modules(GxJson *json, const GxPeftConfig *c, GxError *err)
 {
     GxJson *layers = c->layers.n ? gx_json_new_array() : NULL;

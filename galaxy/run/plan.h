@@ -12,7 +12,7 @@
 GX_BEGIN
 
 typedef struct {
-    int64_t bytes, activations; // needed by all its ranks; the part that grows with the batch
+    int64_t bytes, activations; // needed by all ranks there; the part that grows with the batch
     int64_t has;                // bytes that were free when the plan was made; 0: unknown
 } GxPlanPlace;                  // a memory that several ranks may share
 
@@ -44,8 +44,8 @@ int64_t gx_plan_process_bytes(int threads_here);
 static inline int64_t gx_plan_arena(const GxPlan *p) { return p->is_apart ? p->arena : p->arena + p->comm; }
 static inline int64_t gx_plan_total(const GxPlan *p) { return p->here + p->process; }
 
-// Does everything that the run does to take memory, on `dry`, whose device does not compute and whose arena only
-// counts. Sets p->flops and p->comm_bytes after one optimizer step, or one batch if nothing is trained, and p->sharded.
+// Takes memory in every way that the run does, on `dry`, whose device does not compute and whose arena only counts.
+// Sets p->flops and p->comm_bytes after one optimizer step, or one batch if nothing is trained, and p->sharded.
 typedef void GxDryRun(GxPlan *p, GxContext *dry, void *user);
 
 // Called by all ranks together. comm_arena: the communicator's, which is already open.
@@ -83,7 +83,7 @@ uint64_t gx_plan_card(const GxContext *g) { return g->device->card ? g->device->
 // What each rank tells the others: ranks may need different amounts, and several of them may share a machine or a card.
 typedef struct {
     double bytes, activations; // of the memory that has the arena
-    double memory, process;    // of the host's memory: for arenas; for all else
+    double memory, process;    // of the host's memory: for arenas; for everything else
     double host, card; // numbers that identify the machine and the card; card 0: the arena is in the machine's memory
     double card_free;  // bytes
     double flops, flops_kept;
@@ -142,7 +142,7 @@ GxStatus gx_plan_make(GxPlan *p, GxContext *g, const GxArena *comm_arena, int ra
     GxDevice none = gx_device_none(g->device);
     recorder.totals_only = 1;
     nobody.rank = g->rank, nobody.world = g->world;
-    nobody.device_engine = g->comm ? g->comm->device_engine : NULL; // that it is there decides what else is taken
+    nobody.device_engine = g->comm ? g->comm->device_engine : NULL; // whether it exists decides what else is taken
     gx_arena_open_dry(&arena);
     gx_arena_open_dry(&host);
     gx_arena_open_dry(&beside);
@@ -165,8 +165,8 @@ GxStatus gx_plan_make(GxPlan *p, GxContext *g, const GxArena *comm_arena, int ra
     return gx_status(g);
 }
 
-// What a place would need if data-parallel ranks shared weights, gradients and optimizer state: those of this rank
-// stand for all. 0: they share already, or there is one.
+// What a place would need if data-parallel ranks shared weights, gradients and optimizer state, assuming that all ranks
+// need what this one does. 0: they share them already, or there is only one.
 static int64_t gx__plan_shared(const GxPlan *p, const GxPlanPlace *place)
 {
     const double all = (double)gx_plan_arena(p),

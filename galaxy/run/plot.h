@@ -9,7 +9,7 @@ GX_BEGIN
 
 // Lines with "step" and "loss" make the curve, lines with "step" and "eval_loss" the dots (except those of another
 // step's weights); {"bigram_bits_per_byte": 2.5}, or another task's baseline, is a dashed line, converted to the unit
-// of the axis (nats per token, where a token is a byte). unit: of the loss; NULL: the axis is labelled "loss" only. The
+// of the axis (nats per token, where a token is a byte). unit: of the loss; NULL: the axis is labeled "loss" only. The
 // axes begin and end with a tick, one of which is the last step; the last values are written beside the ends of the
 // lines.
 GxStatus gx_plot_loss(const char *log_path, const char *svg_path, const char *title, const char *unit, GxError *err);
@@ -46,17 +46,17 @@ typedef struct {
     double baseline; // NAN: there is none
     char baseline_name[40];
     double step_max, low, high, tick; // low and high are multiples of tick
-    int left;                         // where the axis stands: behind the widest label
+    int left;                         // where the axis is: right of the widest label
 } gx__Plot;
 
 static void gx__plot_put(gx__PlotPoint *list, int *n, double step, double loss)
 {
-    while (*n > 0 && list[*n - 1].step >= step) --*n; // a resumed run went over this again
+    while (*n > 0 && list[*n - 1].step >= step) --*n; // a resumed run computed these steps again
     list[*n].step = step;
     list[(*n)++].loss = loss;
 }
 
-// Numbers that no training has would leave no room for others.
+// 1: a number to draw. Those that no training has would leave no room for others.
 static int gx__plot_has(const GxJson *loss)
 {
     return gx_json_type(loss) == GX_JSON_REAL && fabs(gx_json_double(loss)) < 1e100;
@@ -76,7 +76,7 @@ static void gx__plot_baseline(gx__Plot *p, const GxJsonMember *m)
 
 static void gx__plot_line(gx__Plot *p, const char *line, int64_t bytes, const char *path)
 {
-    GxError ignored = GX_ZERO; // a torn last line is no reason to have no picture
+    GxError ignored = GX_ZERO; // a torn last line is skipped
     GxJson *json;
     if (gx_json_parse(&json, line, bytes, path, &ignored) != GX_OK) return;
     const GxJson *loss = gx_json_get(json, "loss"), *eval = gx_json_get(json, "eval_loss");
@@ -127,7 +127,7 @@ static void gx__plot_extent(gx__Plot *p)
     p->low = floor(p->low / p->tick) * p->tick, p->high = ceil(p->high / p->tick) * p->tick;
 }
 
-// With as many digits as tell it from the ticks beside it. Returns its length.
+// Writes a tick's label, with enough digits to tell it from the ticks beside it. Returns its length.
 static int gx__plot_label(double y, double tick, char text[GX__PLOT_LABEL])
 {
     const int decimals = -(int)floor(log10(tick) + 1e-9), digits = y == 0 ? 0 : (int)floor(log10(fabs(y))) + decimals;
@@ -177,7 +177,7 @@ static void gx__plot_step(const gx__Plot *p, double step, FILE *out)
 
 static void gx__plot_step_axis(const gx__Plot *p, FILE *out)
 {
-    const double dx = fmax(1, gx__plot_tick(p->step_max, 8)); // there are no halves of steps
+    const double dx = fmax(1, gx__plot_tick(p->step_max, 8)); // there are no fractions of steps
     const double room = GX__PLOT_LETTER * (snprintf(NULL, 0, "%.0f", p->step_max) + 2);
     for (double x = 0; x < p->step_max && gx__plot_x(p, x) + room < gx__plot_x(p, p->step_max); x += dx)
         gx__plot_step(p, x, out);
@@ -186,7 +186,7 @@ static void gx__plot_step_axis(const gx__Plot *p, FILE *out)
             (GX__PLOT_W - GX__PLOT_RIGHT + p->left) / 2, GX__PLOT_H - 10);
 }
 
-// Text between tags: what would be markup is written as what stands for it.
+// Text between tags, with characters of markup escaped.
 static void gx__plot_text(FILE *out, const char *text)
 {
     for (; *text; text++)
@@ -228,7 +228,7 @@ static void gx__plot_value(double y, double loss, const char *color, FILE *out)
 {
     char text[GX__PLOT_LABEL];
     snprintf(text, sizeof text, fabs(loss) < 999 ? "%#.4g" : "%.4g",
-             loss); // with zeros behind the point, if there is one
+             loss); // with trailing zeros, if there is a point
     fprintf(out, "<text x=\"%d\" y=\"%.1f\" fill=\"%s\">%s</text>\n", GX__PLOT_W - GX__PLOT_RIGHT + 8, y + 4, color,
             text);
 }
@@ -241,13 +241,13 @@ static void gx__plot_last_values(const gx__Plot *p, FILE *out)
     double y = gx__plot_y(p, train), z = gx__plot_y(p, eval);
     const double apart = (GX__PLOT_LINE - fabs(y - z)) / 2;
     if (p->trains && p->evals && apart > 0) y += y < z ? -apart : apart, z += y < z ? apart : -apart;
-    const double below = fmax(fmax(y, z) - (GX__PLOT_H - GX__PLOT_BOTTOM - 4), 0); // there the steps stand
+    const double below = fmax(fmax(y, z) - (GX__PLOT_H - GX__PLOT_BOTTOM - 4), 0); // where the steps are
     y -= below, z -= below;
     if (p->trains) gx__plot_value(y, train, "#3366aa", out);
     if (p->evals) gx__plot_value(z, eval, "#dd6622", out);
 }
 
-// In a line of its own, below the title.
+// On a line of its own, below the title.
 static void gx__plot_legend(const gx__Plot *p, FILE *out)
 {
     fprintf(out, "<path d=\"M64 40h24\" stroke=\"#3366aa\" stroke-width=\"2\"/><text x=\"94\" y=\"44\" "

@@ -36,7 +36,7 @@ typedef struct {
     int names;     // pixels of the longest; 0: they are left out
 } gx__Matrix;
 
-// Text in a picture: markup is written out, control characters become question marks.
+// Text in a picture: characters of markup are escaped, control characters become question marks.
 static void gx__matrix_text(FILE *out, const char *text, size_t most)
 {
     char cut[200];
@@ -61,7 +61,7 @@ static void gx__matrix_layout(gx__Matrix *m)
               : m->classes <= GX_PLOT_NAMES  ? 16
                                              : 640.0 / m->classes;
     m->left = 48 + m->names;
-    m->top = GX__MATRIX_TOP + (m->names > m->cell - 6 ? m->names : 14); // names that are too wide stand upright
+    m->top = GX__MATRIX_TOP + (m->names > m->cell - 6 ? m->names : 14); // names that are too wide are rotated
 }
 
 static void gx__matrix_begin(const gx__Matrix *m, FILE *out, const char *title)
@@ -133,7 +133,7 @@ static void gx__matrix_row(const gx__Matrix *m, FILE *out, int truth)
     }
 }
 
-// Between the cells, where there is room for lines, and around all of them.
+// Lines between the cells, where there is room for them, and around all of them.
 static void gx__matrix_grid(const gx__Matrix *m, FILE *out)
 {
     const double side = m->cell * m->classes;

@@ -26,7 +26,7 @@ int64_t gx_process_memory(void)
     return (int64_t)pages * sysconf(_SC_PAGESIZE);
 }
 
-// getrusage counts what the process was before exec, too: in a program that torchrun has started, all of Python.
+// getrusage also counts what the process was before exec: all of Python, in a program that torchrun has started.
 int64_t gx_process_peak_memory(void)
 {
     char line[256];
@@ -36,7 +36,7 @@ int64_t gx_process_peak_memory(void)
     while (f && fgets(line, sizeof line, f))
         if (sscanf(line, "VmHWM: %ld", &kb) == 1) break;
     if (f) fclose(f);
-    if (kb == 0 && getrusage(RUSAGE_SELF, &r) == 0) kb = (long)r.ru_maxrss; // where there is no /proc
+    if (kb == 0 && getrusage(RUSAGE_SELF, &r) == 0) kb = (long)r.ru_maxrss; // without /proc
     return (int64_t)kb * 1024;
 }
 
@@ -45,7 +45,7 @@ static int64_t gx__process_memory_group_memory(void)
 {
     long long limit = 0, used = 0;
     FILE *f = fopen("/sys/fs/cgroup/memory.max", "r"), *u = fopen("/sys/fs/cgroup/memory.current", "r");
-    int both = f && u && fscanf(f, "%lld", &limit) == 1 && fscanf(u, "%lld", &used) == 1; // "max" is no number
+    int both = f && u && fscanf(f, "%lld", &limit) == 1 && fscanf(u, "%lld", &used) == 1; // "max" is not a number
     if (f) fclose(f);
     if (u) fclose(u);
     return both ? gx_max(limit - used, 0) : INT64_MAX;

@@ -6,14 +6,14 @@
 // the program or --threads sets another number. OMP_NUM_THREADS is ignored, since torchrun sets it to 1.
 //
 // OMP_PROC_BIND, OMP_PLACES and GOMP_CPU_AFFINITY bind the first thread to a core before main; the cores are then those
-// of all places. OMP_DYNAMIC, by which the number of threads depends on the load, is ignored, and a limit on threads in
+// of all places. OMP_DYNAMIC, which makes the number of threads depend on the load, is ignored. A limit on threads in
 // the environment is refused, since the number of threads affects the bits of the results, and is part of what a run
 // reports.
 //
 // Threads that wait for each other spin by default: libgomp's for some milliseconds, libomp's for 200. That takes cores
 // from threads that have work to do, including the one that is waited for. With OMP_WAIT_POLICY=passive they sleep, and
-// with GOMP_SPINCOUNT they spin before that for about as long as waking a thread takes (20 to 50 us). So short waits,
-// of which generating a text has hundreds per token, need no waking. OpenMP reads these variables before main. So
+// with GOMP_SPINCOUNT they first spin for about as long as waking a thread takes (20 to 50 us), so that short waits, of
+// which generating a text has hundreds per token, need no waking. OpenMP reads these variables before main. So
 // gx_launch executes the program again (launch.h), while a library can only warn.
 #ifndef GX_PROCESSORS_H
 #define GX_PROCESSORS_H
@@ -67,7 +67,7 @@ GX_END
 static int gx__processors_of_machine(void) { return (int)gx_max(sysconf(_SC_NPROCESSORS_ONLN), 1); }
 
 typedef struct {
-    unsigned char bit[4096]; // one for each core, as the system takes them
+    unsigned char bit[4096]; // one for each core, as the system call takes them
 } GxCoreMask;
 
 static int gx__processors_count(const GxCoreMask *mask)
@@ -93,7 +93,7 @@ static void gx__processors_of_places(GxCoreMask *mask)
 #endif
 }
 
-// By the system call: its wrapper is not declared where a system header came before ours, and knows 1024 cores.
+// Uses the system call: its wrapper is not declared if a system header came before ours, and knows only 1024 cores.
 static int gx__processors_of_affinity(void)
 {
     GxCoreMask mask;
@@ -115,7 +115,7 @@ void gx_cores_unbind(void)
 #endif
 }
 
-// How many of these numbers stand in a file: "150000 100000", or "max 100000", which is none.
+// Reads two numbers from a file. Returns how many there are: of "150000 100000" 2, of "max 100000" none.
 static int gx__processors_read(const char *folder, const char *name, double *first, double *second)
 {
     char path[1200];
@@ -126,8 +126,8 @@ static int gx__processors_read(const char *folder, const char *name, double *fir
     return n;
 }
 
-// The least that a group and those around it allow. In a container the group's path may be one of the machine, while
-// the files of the container's own group lie at the top.
+// The smallest limit of a group and of those around it. In a container the group's path may be one of the machine,
+// while the files of the container's own group are at the top.
 static double gx__processors_limit_of(const char *root, const char *hierarchy, const char *group)
 {
     char folder[1024];
@@ -195,7 +195,7 @@ GxStatus gx_threads_take(int threads, GxError *err)
                    taken, threads, taken);
 }
 
-// "2 cores / 1 rank", and what of the machine or the environment has no part in it.
+// "2 cores / 1 rank", and which limits or variables make that less, or do not count.
 static void gx__processors_share_text(const GxComm *comm, int threads, char *text, size_t size)
 {
     const int cores = gx_cores(), affinity = gx__processors_of_affinity(), machine = gx__processors_of_machine(),

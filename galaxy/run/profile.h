@@ -8,8 +8,8 @@
 //     gx_profile_end(&p);            // again and again
 //     gx_profile_print(&p, stdout);
 //
-// It waits for the device before it reads the clock. So while a profile is taken, operations run one after the other;
-// only collectives that were started run beside them, and their time is that of their start and of their wait. The time
+// It waits for the device before it reads the clock. So while a profile is taken, operations run one at a time; only
+// collectives that were started run alongside others, and their time is that of their start and of their wait. The time
 // of an operation ends when the next one begins, so it includes what the host does in between.
 #ifndef GX_PROFILE_H
 #define GX_PROFILE_H

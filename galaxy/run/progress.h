@@ -5,7 +5,7 @@
 #include "session.h"
 GX_BEGIN
 
-void gx_progress_line(GxSession *s); // by all ranks: ends the interval, which has had a step, and begins the next one
+void gx_progress_line(GxSession *s); // by all ranks: ends the interval, which has had a step, and begins the next
 
 GX_END
 #endif

@@ -1,7 +1,7 @@
-// run/quantize.h: makes a quantised matrix of a store (base/quantized.h) from values that are read in pieces, such as a
+// run/quantize.h: makes a quantized matrix of a store (base/quantized.h) from values that are read in pieces, such as a
 // file's, so that the whole matrix is never in memory as floats.
 //
-// Rank 0 reads and quantises a piece, broadcasts its codes and scales, an eighth of the bytes, and each rank keeps
+// Rank 0 reads and quantizes a piece, broadcasts its codes and scales, an eighth of the bytes, and each rank keeps
 // those of its box. So a matrix has the same bytes however it is split.
 #ifndef GX_RUN_QUANTIZE_H
 #define GX_RUN_QUANTIZE_H
@@ -23,10 +23,10 @@ const char *gx_quantize_name(int quantize); // "none" for 0
 // Reads elements [first, first + n) of the whole matrix to x [n].
 typedef void (*GxReadValues)(void *from, int64_t first, int64_t n, float *x, GxError *err);
 
-// Quantises tensor `row` of the store, in the way that the table says. Called on all ranks. read(from, ...) is called
+// Quantizes tensor `row` of the store, in the way that the table says. Called on all ranks. read(from, ...) is called
 // on rank 0, from the first element to the last. GX_ERR_FORMAT: a value is not finite, or too large.
 void gx_quantize_tensor(GxContext *g, const GxStore *s, int row, GxReadValues read, void *from);
-// The same for a matrix that a file has quantised already, in the same way. On rank 0: first reads the codes of
+// The same for a matrix that is already quantized in a file, in the same way. On rank 0: first reads the codes of
 // elements [first, first + n), where `first` begins a byte; then everything but the codes, to what `whole` points to.
 typedef struct {
     void (*read_codes)(void *from, const GxQuantized *whole, int64_t first, int64_t n, uint8_t *codes, GxError *err);
@@ -67,7 +67,7 @@ typedef struct {
     float *x;          // [piece]
     uint8_t *codes;    // of a piece
     float *absmax;     // [blocks of the whole]
-    GxQuantized whole; // its scales alone
+    GxQuantized whole; // only its scales
     GxQuantized box;   // this rank's, in the host's memory
     void *store;       // where it belongs; NULL: the ranks have parts of it
     int is_mine;       // 0: another stage of a pipeline has it, and this rank only takes part in what is sent to all
@@ -97,7 +97,7 @@ static void gx__quantizing_open(GxContext *g, gx__Quantizing *q, const GxStore *
     q->box = gx_quantized_box(q->kind, q->t->begin[0], box.rows, q->t->begin[1], box.cols, box.pitch, host_copy);
 }
 
-// The box's bytes into the store, or this rank's part of them.
+// Copies the box's bytes to the store, or this rank's part of them.
 static void gx__quantizing_keep(GxContext *g, const gx__Quantizing *q, const GxStore *s, int row)
 {
     const GxStorePart *p = &s->unit[s->table->row[row].unit].quantized;
@@ -109,7 +109,7 @@ static void gx__quantizing_keep(GxContext *g, const gx__Quantizing *q, const GxS
                      (const char *)q->box.codes + (begin - at), end - begin);
 }
 
-// The piece as a matrix of its own: blocks go on over the ends of rows.
+// The piece as a matrix of its own: blocks continue over the ends of rows.
 static GxQuantized gx__quantizing_piece(const gx__Quantizing *q, int64_t first, int64_t n)
 {
     const int is_int8 = q->kind == GX_INT8;
@@ -119,7 +119,8 @@ static GxQuantized gx__quantizing_piece(const gx__Quantizing *q, int64_t first, 
     return piece;
 }
 
-// Who quantises has the piece's place in it, not the tensor's.
+// Replaces the error of the function that quantizes, which knows the value's place only in the piece, not in the
+// tensor.
 static void gx__quantizing_refuse(GxContext *g, const gx__Quantizing *q, int64_t first, int64_t n)
 {
     int64_t i = 0;
@@ -138,7 +139,7 @@ static void gx__quantizing_part(GxContext *g, gx__Quantizing *q, int64_t first, 
     if (g->rank == 0 && !gx_failed(g)) read(from, first, n, q->x, &g->error);
     if (g->rank == 0 && !gx_failed(g) && gx_cpu_quantize_part(g, &piece, NULL, 0, n, q->x) != GX_OK)
         gx__quantizing_refuse(g, q, first, n);
-    gx_broadcast(g, GX_AXIS_ALL, 0, q->codes, gx_quantized_code_bytes(&piece), GX_U8); // tells of an error, too
+    gx_broadcast(g, GX_AXIS_ALL, 0, q->codes, gx_quantized_code_bytes(&piece), GX_U8); // also tells of an error
     gx_broadcast(g, GX_AXIS_ALL, 0, piece.scales, gx_quantized_blocks(&piece), GX_F32);
     if (!gx_failed(g) && q->is_mine)
         gx_cpu_quantized_take_codes(&q->box, q->t->begin[0], q->t->begin[1], q->codes, first, n);
@@ -172,7 +173,7 @@ void gx_quantize_take(GxContext *g, const GxStore *s, int row, const GxQuantized
         const int64_t n = gx_min(q.piece, all - first);
         const GxQuantized piece = gx__quantizing_piece(&q, first, n);
         if (g->rank == 0) source->read_codes(source->from, &q.whole, first, n, q.codes, &g->error);
-        gx_broadcast(g, GX_AXIS_ALL, 0, q.codes, gx_quantized_code_bytes(&piece), GX_U8); // tells of an error, too
+        gx_broadcast(g, GX_AXIS_ALL, 0, q.codes, gx_quantized_code_bytes(&piece), GX_U8); // also tells of an error
         if (!gx_failed(g) && q.is_mine)
             gx_cpu_quantized_take_codes(&q.box, q.t->begin[0], q.t->begin[1], q.codes, first, n);
     }

@@ -1,6 +1,6 @@
 // report.h: the lines that a training run prints for people while it runs: what it resumes from, progress, validations.
-// They go to the context's reporter (reporter.h), on rank 0. Its beginning is in report_start.h, its end in
-// report_summary.h. Programs read log.jsonl (run_log.h), not these lines.
+// They go to the context's reporter (reporter.h), on rank 0. The lines at the start are in report_start.h, those at the
+// end in report_summary.h. Programs read log.jsonl (run_log.h), not these lines.
 #ifndef GX_REPORT_H
 #define GX_REPORT_H
 #include "session.h"
@@ -18,7 +18,7 @@ void gx_report_baseline(const GxSession *s, const GxMetric *metric);
 void gx_report_progress(const GxSession *s, const GxProgress *p);
 void gx_report_evaluation(const GxSession *s, const GxMetric *metric, int n, int64_t count);
 void gx_report_confusion(const GxSession *s, const GxConfusion *c);
-void gx_report_stopped_early(const GxSession *s); // prints nothing if it has not, or had before it was resumed
+void gx_report_stopped_early(const GxSession *s); // prints nothing if it did not, or did before it was resumed
 void gx_report_sample(const GxSession *s, const char *text); // not wrapped
 
 // "987", "17.8k", "1.78M": three digits of a number of at least 0.
@@ -177,7 +177,7 @@ const char *gx_report_counted(const GxTrainRun *r, int64_t count, char text[GX_M
 }
 
 // "step    20 | validation loss 1.5000 | 2.164 bits per byte over 160 tokens"; if the best weights were loaded at the
-// end "step    10, the best | validation ..."
+// end: "step    10, the best | validation ..."
 void gx_report_evaluation(const GxSession *s, const GxMetric *metric, int n, int64_t count)
 {
     GxReport r;

@@ -88,7 +88,7 @@ static void gx__report_start_layer_text(const GxSession *s, char text[160])
     if (gx_methods_split(m) && !strcmp(s->mode->name, "composed")) snprintf(text + end, 160 - end, " (%s)", methods);
 }
 
-// "pp 2 (1f1b, layers 3,2) x tp 2"; of one stage what its layers are
+// "pp 2 (1f1b, layers 3,2) x tp 2"; with one stage, only what its layers are
 static void gx__report_start_mode_text(const GxSession *s, char text[400])
 {
     char layer[160];
@@ -114,8 +114,8 @@ static void gx__report_start_device(FILE *out, const GxSession *s)
             g->world > 1 ? "s" : "", engine, threads);
 }
 
-// Where attention runs without the tensor cores that it could have, and takes many times as long: in a line for each
-// size of head.
+// Says for which sizes of heads attention runs without the tensor cores, and so takes many times as long; a line for
+// each size.
 static void gx__report_start_attention(FILE *out, const GxSession *s)
 {
     const GxTrainRun *r = s->run;
@@ -158,7 +158,7 @@ static void gx__report_start_options(FILE *out, const GxSession *s)
     gx_json_free(json);
 }
 
-// If a token sees only those before it, half of the pairs count.
+// 1: a token sees only those before it, so half of the pairs count.
 static int gx__report_start_is_causal(const GxModel *m)
 {
     int causal = 0;
@@ -214,7 +214,7 @@ static void gx__report_start_work(FILE *out, const GxSession *s)
     fprintf(out, "\n");
 }
 
-// Prints what r has until now, then samples of the data, and begins r again; 0: there was no memory for that.
+// Prints what r has so far, then samples of the data, and begins r again; 0: there was no memory for that.
 static int gx__report_start_samples(const GxSession *s, GxReport *r)
 {
     gx_report_end(r, s->g);
@@ -226,8 +226,8 @@ static int gx__report_start_samples(const GxSession *s, GxReport *r)
     return r->out != NULL;
 }
 
-// Whose source computes the mode, for those who read or change one: the composed mode and a mode's own source compute the
-// same bits, but --mode always means the composed one.
+// Says which source computes the mode, for those who read or change it: the composed mode and a mode's own source
+// compute the same bits, but --mode always means the composed one.
 static void gx__report_start_source(FILE *out, const GxSession *s)
 {
     const char *mode = s->mode->name;
@@ -244,7 +244,7 @@ static void gx__report_start_source(FILE *out, const GxSession *s)
     else fprintf(out, "  mode %s is computed by train_%s.cu\n", mode, mode);
 }
 
-// What is trained instead of the model.
+// Says what is trained instead of the model.
 static void gx__report_start_tuning(FILE *out, const GxSession *s)
 {
     const GxTuningOptions *o = &s->run->o.tuning;

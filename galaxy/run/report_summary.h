@@ -27,7 +27,7 @@ void gx_report_curve(const GxSession *s, const char *svg)
 }
 
 // "done: 500 steps in 1m12s, 1.02M tokens, 17,800 tokens/s in training"; a resumed run: "500 steps, the last 100 in";
-// where there was padding, which is no token: "880k tokens and 14.1% padding".
+// with padding, which does not count as tokens: "880k tokens and 14.1% padding".
 static void gx__report_summary_done(FILE *out, const GxTrainRun *r)
 {
     char took[32], tokens[32], rate[40], padding[40] = "";

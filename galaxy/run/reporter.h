@@ -6,8 +6,8 @@
 //     g->reporter = &reporter;                      // gx_launch installs one that writes to stdout
 //     gx_report(g, "saved %s\n", folder);
 //
-// Lines are wrapped to the width that the reporter gives, but to no less than 40 columns; to 80 if it gives none. The
-// lines that follow are indented. A word that is longer than a line, and text that is reported as it is
+// Lines are wrapped to the width that the reporter gives, but to no less than 40 columns; to 80 if it gives none.
+// Continuation lines are indented. A word that is longer than a line, and text that is reported as it is
 // (gx_report_end_as_is), are not wrapped. Without a reporter a program is silent.
 #ifndef GX_REPORTER_H
 #define GX_REPORTER_H

@@ -2,14 +2,14 @@
 //
 // A run's options are in its checkpoints (training_args.json). A resumed run takes them over; options given now
 // override them, and every difference is reported. A difference that would make it another run is refused: another
-// seed, text or tokenizer, other samples (seq_len), another optimizer or one with other state. (To start a new run from
-// the weights alone, use --model checkpoint-N.) Options about where the run is computed are not taken over: ranks,
+// seed, text or tokenizer, other samples (seq_len), another optimizer or one with other state. (To start a new run with
+// only the weights, use --model checkpoint-N.) Options about where the run is computed are not taken over: ranks,
 // threads, devices, folders.
 //
 // The global batch size stays the same for any number of ranks: samples are numbered, and only the accumulation steps
 // change. The split of the model (lists, tp) is kept if the number of ranks is the same.
 //
-//     gx_resume_find           rank 0 looks, all are told
+//     gx_resume_find           rank 0 searches, and tells the others
 //     gx_resume_check_choice   its task and family are those of the program
 //     gx_resume_check_model    --model, if given, is the model that the run began from
 //     gx_resume_take_options   takes over the options that are not given now
@@ -55,7 +55,7 @@ GxStatus gx_resume_check(const GxResume *r, const GxTrainOptions *o, GxError *er
 GxStatus gx_resume_check_steps(const GxResume *r, const GxTrainOptions *o, GxError *err); // once max_steps is known
 GxStatus gx_resume_check_task(const GxResume *r, const GxTask *task, const void *self, GxError *err); // on rank 0
 
-// The learning rates of the run's last step and, by its options then, of its next one. Returns 0 if they are unknown,
+// The learning rates of the run's last step and, with its options then, of its next one. Returns 0 if they are unknown,
 // as for a run that starts over.
 int gx_resume_rates(const GxResume *r, double *before, double *next);
 
@@ -78,7 +78,8 @@ GX_END
 
 // ---- which checkpoint ----------------------------------------------------------------------------------------------
 
-// The folder that contains the checkpoint: as given if the path names it, else resolved ("." and links do not name it).
+// The folder that contains the checkpoint: as given if the path names it, otherwise resolved ("." and links do not name
+// it).
 static GxStatus gx__resume_parent(char parent[GX_PATH], const char *folder, GxError *err)
 {
     char *real = realpath(folder, NULL), *given = strndup(folder, (size_t)gx_path_length(folder));
@@ -134,7 +135,7 @@ static GxStatus gx__resume_read_state(GxResume *r, GxError *err)
     return GX_OK;
 }
 
-// A run without a checkpoint starts over, under the same number.
+// A run without a checkpoint starts over, with the same number.
 static GxStatus gx__resume_start_over(GxContext *g, GxResume *r, const GxTrainOptions *o, const GxRunInfo *there)
 {
     char path[GX_PATH], near[GX_PATH];
@@ -142,7 +143,7 @@ static GxStatus gx__resume_start_over(GxContext *g, GxResume *r, const GxTrainOp
     r->state.run = there->run;
     r->state.world = there->world;
     GX_TRY(gx_path_join(path, output_dir, "training_args.json", &g->error));
-    const int is_said = gx_options_is_inference(o); // else where it begins (notes.h)
+    const int is_said = gx_options_is_inference(o); // otherwise reported at the start (notes.h)
     if (is_said && r->state.run)
         gx_log(&g->log, GX_LOG_WARNING, "--resume auto: the run in %s has no checkpoint to continue from", output_dir);
     else if (is_said) {
@@ -339,7 +340,7 @@ static void gx__resume_forget(GxConfig *c, const char *const *names, size_t n)
     for (size_t i = 0; i < n; i++) gx_config_forget(c, names[i]);
 }
 
-// Stages and shares may differ without an option that says so, too: a program with a schedule decides on them itself.
+// Stages and shares may also differ without an option: a program with a schedule of its own decides on them itself.
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world)
 {
     static const char *const moves[] = {"tp", "pp"}; // say that a rank computes something else
@@ -353,7 +354,7 @@ void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig 
                                        "seq_scatter_list",
                                        "dp_batch_size_list"};
     static const char *const shards[] = {"dp_shard", "dp_replicate", "dp_shard_list"};
-    // Whatever number of ranks there is can share what was shared, and a large model may not fit otherwise.
+    // These are kept: any number of ranks can share what was shared, and a large model may not fit otherwise.
     static const char *const shares[] = {"zero", "shard_grads_in_window", "gathered_units"};
     const GxJson *pp = gx_json_get(r->args, "pp"), *zero = gx_json_get(r->args, "zero");
     const int shares_other = (zero && strcmp(gx_json_string(zero), o->zero)) || gx_config_is_set(c, "zero") ||
@@ -365,7 +366,7 @@ void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig 
     if (shares_other) gx__resume_forget(c, shares, sizeof shares / sizeof *shares);
     if (!is_moved) return;
     gx__resume_forget(c, mesh, sizeof mesh / sizeof *mesh);
-    if (o->micro_batch_size == 0) gx_config_forget(c, "micro_batch_size"); // dp_batch_size_list gives it
+    if (o->micro_batch_size == 0) gx_config_forget(c, "micro_batch_size"); // it came from dp_batch_size_list
 }
 
 // ---- what must be the same -----------------------------------------------------------------------------------------
@@ -440,7 +441,7 @@ static GxStatus gx__resume_check_adapter(const GxResume *r, const GxTrainOptions
     return gx_error_code(err);
 }
 
-// The checkpoint has the tokens that the run added, and its model the rows.
+// Refuses another --add_tokens: the checkpoint has the tokens that the run added, and its model their rows.
 static GxStatus gx__resume_check_tokens(const GxResume *r, const GxTrainOptions *o, GxError *err)
 {
     const char *then = gx_json_string(gx_json_get(r->args, "add_tokens"));
@@ -496,7 +497,7 @@ static GxStatus gx__resume_compare_identity(const GxResume *r, const GxTask *tas
     return GX_OK;
 }
 
-// What a newer version has in it might have to go on, too.
+// Refuses members of a newer version: they may be state that has to be continued, too.
 static GxStatus gx__resume_check_members(const GxJson *state, const GxTask *task, const char *path, GxError *err)
 {
     char cut[GX_TEXT_VALUE], version[GX_TEXT_VALUE];

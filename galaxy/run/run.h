@@ -1,6 +1,6 @@
-// run.h: a run as data: what it trains, by which options, how far it has come and what it has written. It lives as long
-// as the training, whatever ranks compute it; what a set of ranks opens and closes is a session (session.h). Every rank
-// has its own GxTrainRun, alike on all but for what is said of rank 0.
+// run.h: a run as data: what it trains, with which options, how far it has come and what it has written. It lives as
+// long as the training, whichever ranks compute it; what a set of ranks opens and closes is a session (session.h).
+// Every rank has its own GxTrainRun, the same on all ranks except for members that are said to be rank 0's.
 //
 //     GX_TRY(gx_run_open(&run, g, &gx_llama, &gx_causal_lm, NULL, NULL, argc, argv));   // reads the options
 //     GX_TRY(gx_session_open(&session, &run, g));                 // on these ranks
@@ -8,8 +8,8 @@
 //     gx_session_close(&session);
 //     gx_run_close(&run);
 //
-// A run that has had a session goes on with other ranks by another gx_session_open: its options, but for those about
-// where it is computed, its weights and its place in the data are then those of its last checkpoint, in its output
+// A run that has had a session continues on other ranks with another gx_session_open: its options (except those about
+// where it is computed), its weights and its place in the data then come from its last checkpoint, in its output
 // folder. It keeps its log, its lock, its watchers and its clock.
 #ifndef GX_RUN_H
 #define GX_RUN_H
@@ -41,9 +41,9 @@ typedef struct {           // the same on all ranks
     int64_t step, samples; // windows begun; samples seen by all ranks
     int64_t begun;         // the step at which this process started
     int64_t saved;         // the step of the last checkpoint
-    // steps of this process whose gradients were not finite; how many of them just now in a row
+    // steps of this process whose gradients were not finite; how many of the latest steps in a row
     int64_t skipped, skipped_in_a_row;
-    int64_t unlearned, unlearned_in_a_row; // the same of steps in which no label counted
+    int64_t unlearned, unlearned_in_a_row; // the same for steps in which no label counted
 } GxPosition;
 
 // What measures the computation of a step (profile_steps.h). begin NULL: nothing does.
@@ -53,7 +53,7 @@ typedef struct {
     void *self;
 } GxStepMeasure;
 
-// What adds to a session before its memory is planned (GxSessionExtra of session.h). open NULL: nothing does.
+// What extends a session before its memory is planned (GxSessionExtra of session.h). open NULL: nothing does.
 typedef struct {
     // Called when the data are open. samples: of an epoch, 0: not known; all: in a micro-batch of all ranks.
     GxStatus (*open)(void *self, GxSession *s, int64_t samples, int64_t all);
@@ -69,24 +69,24 @@ typedef struct GxTrainRun {
     const GxMode *program_mode;              // the program's own; NULL: the options select it
     const GxStepsSchedule *program_schedule; // the program's own, which writes the lists of steps; NULL: generators do
     void *model_config;                      // the family's
-    // by which options
+    // with which options
     GxConfig config;
     GxTrainOptions o;
     GxChosen chosen;         // what their words mean, once all ranks have agreed on them
-    GxResume resume;         // what it goes on from
-    GxSourceFolder source;   // on rank 0: the folder that the weights are from, whose other files checkpoints repeat
+    GxResume resume;         // what it continues from
+    GxSourceFolder source;   // on rank 0: the folder of the weights, whose other files are copied to checkpoints
     int64_t shard_bytes;     // largest size of a file of weights
     GxWeightsHash base_hash; // of an adapter's base, on rank 0; 0: the run trains no adapter
     int64_t number;          // this run's: chosen when it begins, kept when it is resumed
     int64_t epoch_samples;   // of all ranks; 0: not known
     const char *seq_len_is;  // what o.seq_len is, for messages: "the default of --seq_len"; NULL: as it was given
-    // Rows of the embedding that --model has, and an adapter that the run begins with; of a resumed run 0
+    // Rows of the embedding in --model, and in an adapter that the run begins with; 0 in a resumed run
     int64_t vocab_of_model, vocab_of_adapter;
     int64_t tokens_added; // to the tokenizer, by --add_tokens
     GxSchedule schedule;  // of the learning rate
     char *tuned;          // the table of --autotune, as text (autotune.h); NULL: none
-    int tuned_is_kept;    // on rank 0: it is that of the checkpoint that the run goes on from; nothing is timed
-    // where it is
+    int tuned_is_kept;    // on rank 0: it comes from the checkpoint that the run continues from; nothing is timed
+    // its position
     GxPosition at;
     GxBest best;             // the best validation so far (best.h)
     const char *best_format; // printf format of the best metric; NULL: not known before the first validation
@@ -94,49 +94,49 @@ typedef struct GxTrainRun {
     int64_t weights_step;    // the step whose weights were loaded at the end; 0: they are those of at.step
     GxValidation validation; // the last one, on rank 0
     GxRunClock clock;
-    int sessions;       // that it has had
+    int sessions;       // so far
     int stop, done;     // asked to stop; nothing more to do (--help, --version, --dry_run)
     GxError data_error; // of this rank's data: it asks to stop
     int data_changed;   // 1: a warning has said that the data have changed since the start
-    // what is written and said, on rank 0
+    // its output, on rank 0
     int lock;     // file descriptor of output_dir, locked; -1: none
     GxRunLog log; // output_dir/log.jsonl
     char log_path[GX_PATH];
     GxError unsaved; // why the last checkpoint that was due could not be saved, on all ranks
-    // who watches, and what they change
+    // its watchers, and what they change
     GxWatchers watchers;
     GxStepMeasure measure;
     GxRunExtends extends;
-    int argc; // the command line, which is lent
+    int argc; // the command line, borrowed
     char **argv;
 } GxTrainRun;
 
-// mode and schedule: see GxTrainRun. Reads the options, and chooses g's device and threads by them. done is set where
-// help or the version was asked for (config.help, config.version). Close the run, also after an error.
+// Reads the options, and chooses g's device and threads by them. mode and schedule: see GxTrainRun. Sets done if help
+// or the version was asked for (config.help, config.version). Close the run, also after an error.
 GxStatus gx_run_open(GxTrainRun *r, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                      const GxStepsSchedule *schedule, int argc, char **argv);
 void gx_run_close(GxTrainRun *r);
 
-// Before a further session on a rank that has had one: another command line, of which the options about where the run
-// is computed count (gx_resume_local_options).
+// Before another session on a rank that has had one: sets a new command line, of which only the options about where the
+// run is computed count (gx_resume_local_options).
 GxStatus gx_run_set_command(GxTrainRun *r, GxContext *g, int argc, char **argv);
-// When a further session begins (session_agree.h), on every rank, those that are new to the run among them: forgets all
-// other options, and goes on from `folder`, the run's last checkpoint.
+// When another session begins (session_agree.h), on every rank, including those that are new to the run: forgets all
+// other options, and continues from `folder`, the run's last checkpoint.
 GxStatus gx_run_rejoin(GxTrainRun *r, const char *folder, GxError *err);
 
-// 1: the run ends early, here, by --early_stopping_patience.
+// 1: the run ends early, at this step, by --early_stopping_patience.
 static inline int gx_run_stops_early(const GxTrainRun *r)
 {
     return r->o.early_stopping_patience > 0 && r->best.patience_counter >= r->o.early_stopping_patience;
 }
 // 1: all steps are done, or the run stops early.
 static inline int gx_run_is_over(const GxTrainRun *r) { return r->at.step >= r->o.max_steps || gx_run_stops_early(r); }
-// The folder of the best validation's checkpoint, which is being saved, or was.
+// Sets the folder of the best validation's checkpoint, which is being saved, or was.
 static inline void gx_run_name_best(GxBest *b)
 {
     if (b->step) snprintf(b->checkpoint, sizeof b->checkpoint, "checkpoint-%ld", (long)b->step);
 }
-// 1: that many steps have passed since it was last so. every 0: never.
+// 1: the step is a multiple of `every`. every 0: never.
 static inline int gx_run_is_due(const GxTrainRun *r, int64_t every) { return every > 0 && r->at.step % every == 0; }
 // 1: this step has a validation that can be the best. The last step has one only if the best is saved: all held-out
 // samples follow at the end in any case.
@@ -167,7 +167,7 @@ static GxStatus gx__run_add_options(GxTrainRun *r, GxError *err)
     return gx_config_read_args(&r->config, r->argc, r->argv, err);
 }
 
-// And chooses g's threads and device by them.
+// Reads the options, and chooses g's threads and device by them.
 static GxStatus gx__run_read_options(GxTrainRun *r, GxContext *g)
 {
     GX_TRY(gx__run_add_options(r, &g->error));

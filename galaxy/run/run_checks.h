@@ -10,7 +10,7 @@ GX_BEGIN
 GxStatus gx_run_check_output(const GxTrainRun *r, GxError *err);
 // Refuses to overwrite a folder that this run takes its weights from.
 GxStatus gx_run_check_overwrite(const GxTrainRun *r, GxError *err);
-// The base model of a resumed adapter may have moved.
+// Checks the base model of a resumed adapter, which may have moved.
 void gx_run_check_base(const GxTrainRun *r, GxError *err);
 // Refuses options about --model's weights that do not work with an adapter, which is saved without them, and dropout if
 // the task has none; otherwise sets it to 0.

@@ -6,7 +6,7 @@
 #include "session.h"
 GX_BEGIN
 
-GxStatus gx_run_folder_open(GxSession *s); // on rank 0; after gx_session_load. Does nothing in a further session
+GxStatus gx_run_folder_open(GxSession *s); // on rank 0; after gx_session_load. Does nothing in a later session
 // The most bytes that the run will need on the disk, including small things: copied source files, metadata, disk blocks
 // and the log.
 int64_t gx_run_folder_bytes(const GxSession *s);
@@ -66,7 +66,7 @@ int64_t gx_run_folder_bytes(const GxSession *s)
     return bytes + count * files + (1 << 20);
 }
 
-// If the run continues in another folder than its checkpoint's, run.json says where it came from, until the new folder
+// If the run continues in a folder other than its checkpoint's, run.json says where it came from, until the new folder
 // has a checkpoint.
 static GxStatus gx__run_folder_describe_run(const GxSession *s, GxRunInfo *r, GxError *err)
 {
@@ -121,7 +121,7 @@ GxStatus gx_run_folder_open(GxSession *s)
     GxTrainRun *r = s->run;
     GxError *err = &s->g->error;
     const char *folder = r->o.output_dir;
-    if (!gx_session_is_first(s) || r->log.is_open) return GX_OK; // a session before has opened it
+    if (!gx_session_is_first(s) || r->log.is_open) return GX_OK; // an earlier session has opened it
     GX_TRY(gx__run_folder_check_output_length(folder, err));
     GX_TRY(gx_folder_make(folder, err));
     GX_TRY(gx_output_lock(&r->lock, folder, err));

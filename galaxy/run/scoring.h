@@ -1,5 +1,5 @@
-// scoring.h: computes the likelihood of the texts of a file under a writer's model (writer.h) (--score): runs each
-// line's windows (data/score_requests.h) by task/likelihood.h, and writes a line of JSON for each line, in order:
+// scoring.h: --score: computes the likelihood of a file's texts under a writer's model (writer.h): runs each line's
+// windows (data/score_requests.h) through task/likelihood.h, and writes a line of JSON for each line, in order:
 //
 //     {"loglikelihood": -11.25, "tokens": 3, "is_greedy": false}
 //
@@ -23,7 +23,7 @@ GX_END
 #include "launch.h"
 #include "reporter.h"
 
-#define GX__SCORING_PATIENCE 5 // seconds between two lines about how far it is
+#define GX__SCORING_PATIENCE 5 // seconds between two lines of progress
 
 typedef struct {
     GxWriter *w;
@@ -70,7 +70,7 @@ static GxStatus gx__scoring_print(FILE *out, const gx__ScoredLine *l, GxError *e
     return gx_error_code(err);
 }
 
-// Windows of a line become one.
+// Writes one result for all windows of a line.
 static GxStatus gx__scoring_print_all(const GxWriter *w, const GxScoredText *text, FILE *out, GxError *err)
 {
     const GxScoreRequests *r = &w->requests;
@@ -99,7 +99,7 @@ static GxStatus gx__scoring_write(GxWriter *w, const GxScoredText *text)
     return status;
 }
 
-// ---- all of it -----------------------------------------------------------------------------------------------------
+// ---- the run -------------------------------------------------------------------------------------------------------
 
 GxStatus gx_writer_score(GxWriter *w)
 {

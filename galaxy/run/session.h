@@ -1,12 +1,12 @@
-// session.h: what a set of ranks has open of a run (run.h): the context, communicator and mesh, the model as it is
-// split among them, memory, batches. It is opened and closed by session_open.h, in stages of a file each:
+// session.h: what a set of ranks opens for a run (run.h): the context, communicator and mesh, the model as it is split
+// among them, memory, batches. It is opened and closed by session_open.h, in stages, each in a file of its own:
 //
-//     communicator  session_agree.h   the ranks find each other and agree: the checkpoint that the run goes on from, if
-//                                     any, options, the model's configuration
+//     communicator  session_agree.h   the ranks find each other and agree: the checkpoint that the run continues
+//                                     from, if any, options, the model's configuration
 //     data          session_data.h    the batch; the task opens its data, on which the ranks agree, too; the steps
 //     model         session_model.h   stages, model, the lists of steps
 //     plan          session_memory.h  from a step on the device `none`; then memory, exactly as planned
-//     weights       session_weights.h initialised, loaded or resumed
+//     weights       session_weights.h initialized, loaded or resumed
 #ifndef GX_SESSION_H
 #define GX_SESSION_H
 #include "../base/mesh.h"
@@ -18,16 +18,16 @@
 #include <stdio.h>
 GX_BEGIN
 
-// What somebody adds to a session before its memory is planned (GxRunExtends): side_cache.h. All zero: nothing.
+// What a GxRunExtends (side_cache.h) adds to a session before its memory is planned. All zero: nothing.
 typedef struct {
     const GxUnitCache *cache;                                 // of layers' outputs; NULL: none
-    void (*allocate)(void *self, GxSession *s, GxContext *g); // memory of its own, behind the model's
-    // The number, among those of the first epoch, of the first sample in micro-batch `number` of the run.
+    void (*allocate)(void *self, GxSession *s, GxContext *g); // memory of its own, after the model's
+    // The number, within the first epoch, of the first sample in micro-batch `number` of the run.
     int64_t (*sample)(const void *self, const GxSession *s, int64_t number);
-    int64_t epoch;               // micro-batches of one; 0: not known, in a dry run
-    double (*share)(void *self); // of the micro-batches since the last call, what was found in the cache
+    int64_t epoch;               // micro-batches of an epoch; 0: not known, in a dry run
+    double (*share)(void *self); // fraction of the micro-batches since the last call that were found in the cache
     void (*describe)(const void *self, const GxSession *s, FILE *out); // for the plan
-    void (*tell)(void *self, GxSession *s); // a line about what there was until now, when the training ends
+    void (*tell)(void *self, GxSession *s); // at the end of the training: a line about the current epoch
     void *self;
 } GxSessionExtra;
 
@@ -49,7 +49,7 @@ struct GxSession {
     GxArena comm_arena;        // of the communicator, which is needed before the plan is made
     GxBatch *batch;            // [accumulation + evals]: the window's micro-batches, then those of a validation
     GxBatch *eval;             // [evals]
-    int evals;                 // of a validation that are under way at once (gx_stages_evals)
+    int evals;                 // micro-batches of a validation that are in flight at once (gx_stages_evals)
     int64_t block_bytes;       // size of a task's data in a micro-batch
     char *blocks;              // [gx_session_blocks][block_bytes]
     char *blocks_host;         // the same in the host's memory

@@ -1,13 +1,13 @@
-// session_agree.h: the ranks of a session find each other, and agree on what to run: from which checkpoint, by which
-// options, with which model, arranged in which mesh. Options that one rank alone has are refused by name.
+// session_agree.h: the ranks of a session find each other, and agree on what to run: from which checkpoint, with which
+// options, with which model, arranged in which mesh. Options that only one rank has are refused by name.
 #ifndef GX_SESSION_AGREE_H
 #define GX_SESSION_AGREE_H
 #include "session.h"
 GX_BEGIN
 
 // Opens the communicator, with memory of its own, since the ranks must agree before there is a plan; then resolves the
-// run's options, of the resumed run, too, and the model's configuration, and opens the mesh. Where a rank has had a
-// session of this run before, which rank 0 must have, all go on from its last checkpoint (gx_run_rejoin).
+// options, including those of a resumed run, and the model's configuration, and opens the mesh. If ranks have had a
+// session of this run before (rank 0 must be one of them), all continue from the run's last checkpoint (gx_run_rejoin).
 GxStatus gx_session_agree(GxSession *s);
 
 GX_END
@@ -27,8 +27,8 @@ GX_END
 #include "output.h"
 #include "run_checks.h"
 
-// What ranks that have had a session of this run tell those that have not: that they go on from its last checkpoint,
-// and how far the run is. Lies in one struct, so that it is one message.
+// What rank 0, if it has had a session of this run, tells the others: that they continue from its last checkpoint, and
+// how far the run is. In one struct, so that it is one message.
 typedef struct {
     int64_t sessions;
     GxPosition at;
@@ -51,7 +51,7 @@ static GxStatus gx__session_agree_rejoin(GxSession *s)
 }
 
 // Without training, the sequence length defaults to what the model was trained with, if its folder says so; for vectors
-// of texts, to where sentence-transformers would cut them.
+// of texts, to the length at which sentence-transformers would truncate them.
 static GxStatus gx__session_agree_resolve_length(GxSession *s)
 {
     GxTrainRun *r = s->run;
@@ -61,7 +61,7 @@ static GxStatus gx__session_agree_resolve_length(GxSession *s)
     char path[GX_PATH];
     static const char *const names[] = {"the default of --seq_len", "seq_len in the model's training_args.json",
                                         "what the model's folder says (max_seq_length, else model_max_length)"};
-    int64_t length[2] = {0, 0}; // and its name
+    int64_t length[2] = {0, 0}; // and the number of its name
     const int is_default = gx_config_source(&r->config, "seq_len") == GX_FROM_DEFAULT;
     if (is_default) r->seq_len_is = names[0];
     const char *folder = r->o.tuning.adapter[0] ? r->o.tuning.adapter : r->o.model;

@@ -5,7 +5,7 @@
 #include "session.h"
 GX_BEGIN
 
-GxStatus gx_session_open_data(GxSession *s); // behind gx_session_agree, and before the model: a head may depend on data
+GxStatus gx_session_open_data(GxSession *s); // after gx_session_agree, and before the model: a head may depend on data
 
 GX_END
 #endif

@@ -2,14 +2,14 @@
 // does not compute, and the buffers, taken exactly as planned.
 //
 // Everything that takes memory in a run must be in one of the two: gx_session_allocate is called first on an arena that
-// only counts, then on the real one; the dry run behind gx_session_plan also calls every function that takes scratch.
+// only counts, then on the real one; the dry run of gx_session_plan also calls every function that takes scratch.
 #ifndef GX_SESSION_MEMORY_H
 #define GX_SESSION_MEMORY_H
 #include "session.h"
 GX_BEGIN
 
-// Makes s->plan, by all ranks: of a window of micro-batches, the update, a validation, a sample, initial weights,
-// loading and saving.
+// Called by all ranks: makes s->plan, of a window of micro-batches, the update, a validation, a sample, initial
+// weights, loading and saving.
 GxStatus gx_session_plan(GxSession *s);
 // Takes everything that lives as long as the session from g's arena: the step, weights, gradients, moments, batches,
 // activations, and what the task needs.

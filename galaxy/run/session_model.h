@@ -5,7 +5,7 @@
 #include "session.h"
 GX_BEGIN
 
-GxStatus gx_session_open_model(GxSession *s); // behind gx_session_open_data
+GxStatus gx_session_open_model(GxSession *s); // after gx_session_open_data
 
 GX_END
 #endif
@@ -17,7 +17,7 @@ GX_END
 #include "stages.h"
 #include "tuning.h"
 
-// 1: a head's bias has two names, so that tuned.h does not train the head whole: BERT's decoder.
+// 1: a head's bias has two names, so tuned.h does not train the head whole: BERT's decoder.
 static int gx__session_model_shares_bias(const GxTable *t)
 {
     for (int i = 0; i < t->n; i++)
@@ -25,8 +25,9 @@ static int gx__session_model_shares_bias(const GxTable *t)
     return 0;
 }
 
-// The modules of the embedding of tokens and of heads over them that can be trained whole, "embed_tokens,lm_head", and
-// the first of their tensors that is frozen; NULL: none is. *other: one that is frozen and cannot be; NULL: none.
+// Lists the modules that can be trained whole among the embedding of tokens and heads over them,
+// "embed_tokens,lm_head". Returns the first of their tensors that is frozen; NULL: none. *other: one that is frozen and
+// cannot be trained whole; NULL: none.
 static const GxTensor *gx__session_model_frozen_rows(const GxTable *t, const GxTensor **other, char *names, size_t size)
 {
     const GxTensor *frozen = NULL;
@@ -49,8 +50,7 @@ static const GxTensor *gx__session_model_frozen_rows(const GxTable *t, const GxT
     return frozen;
 }
 
-// Rows of new tokens mean nothing until they are trained; and an adapter's folder has to have those that its base has
-// not.
+// Rows of new tokens mean nothing until they are trained, and an adapter's folder must have those that its base lacks.
 static GxStatus gx__session_model_check_rows(const GxSession *s)
 {
     const GxTrainRun *r = s->run;
@@ -74,7 +74,7 @@ static GxStatus gx__session_model_check_rows(const GxSession *s)
     return GX_OK;
 }
 
-// What can be computed of the model by now, and with which positions.
+// Checks a default sequence length, the names of an adapter's modules, and rows of new tokens.
 static GxStatus gx__session_model_check(const GxSession *s)
 {
     const GxTrainRun *r = s->run;
@@ -88,7 +88,8 @@ static GxStatus gx__session_model_check(const GxSession *s)
     return gx__session_model_check_rows(s);
 }
 
-// How this rank runs the lists of steps. units: those of the model that it has, in a pipeline; else as it was.
+// How this rank runs the lists of steps. units: in a pipeline, set to the units that this rank has; otherwise
+// unchanged.
 static GxRunnerSpec gx__session_model_runner(const GxSession *s, GxUnits *units)
 {
     const GxTrainRun *r = s->run;

@@ -8,7 +8,7 @@
 //     gx_session_close(&session);                     // also after an error
 //
 // The plan needs neither data nor memory nor weights, and no trainer. A run may have one session after another, on
-// other ranks: what it needs for that lies in its last checkpoint (gx_save). A context has one session.
+// other ranks: what that needs is in its last checkpoint (gx_save). A context has one session.
 #ifndef GX_SESSION_OPEN_H
 #define GX_SESSION_OPEN_H
 #include "session.h"
@@ -16,7 +16,7 @@ GX_BEGIN
 
 // r: opened, and kept until the session is closed. s: is set to zero first.
 GxStatus gx_session_open(GxSession *s, GxTrainRun *r, GxContext *g);
-// Closes what the session and its task have opened, the communicator and the device among them. The run stays open.
+// Closes what the session and its task have opened, including the communicator and the device. The run stays open.
 void gx_session_close(GxSession *s);
 
 GX_END
@@ -42,7 +42,7 @@ static GxStatus gx__session_open_parts(GxSession *s)
     return gx_session_open_model(s);
 }
 
-// Explains an error about a relative path that comes from the resumed run's options: it was looked for from here.
+// Explains an error about a relative path that comes from the resumed run's options: it was resolved from this folder.
 static GxStatus gx__session_open_explain_path(GxSession *s, const GxField *option, const char *path)
 {
     GxError *err = &s->g->error, told = GX_ZERO;
@@ -112,7 +112,7 @@ void gx_session_close(GxSession *s)
     if (g->comm && g->comm->is_open) gx_comm_close(g);
     if (r->self) {
         r->task->data.close(r->self);
-        memset(r->self, 0, r->task->options.size); // a further session sets its options again
+        memset(r->self, 0, r->task->options.size); // another session sets its options again
     }
     gx_runner_close(&s->runner);
     gx_model_close(&s->model);
@@ -121,7 +121,7 @@ void gx_session_close(GxSession *s)
         !gx__session_open_rows_vary(s))
         gx_log(&g->log, GX_LOG_WARNING, "the arena was planned with %ld bytes, %ld were used: the plan is wrong",
                (long)s->plan.arena, (long)s->arena.peak);
-    free(s->batch); // with what a validation's are like
+    free(s->batch); // only now: the check above reads the validation's
     gx_arenas_close(g, &s->arena, &s->host_arena);
     gx_arena_close(&s->comm_arena);
     gx_device_close(g);

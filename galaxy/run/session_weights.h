@@ -1,11 +1,11 @@
-// session_weights.h: the weights that a session begins with: initialised, of --model, of an adapter, or of the
-// checkpoint that the run goes on from, whose moments and place in the data it then takes, too.
+// session_weights.h: the weights that a session begins with: initialized, from --model, from an adapter, or from the
+// checkpoint that the run continues from, whose moments and place in the data are then taken over, too.
 #ifndef GX_SESSION_WEIGHTS_H
 #define GX_SESSION_WEIGHTS_H
 #include "session.h"
 GX_BEGIN
 
-GxStatus gx_session_load(GxSession *s); // behind gx_session_open_memory
+GxStatus gx_session_load(GxSession *s); // after gx_session_open_memory
 
 GX_END
 #endif

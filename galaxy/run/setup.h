@@ -1,9 +1,9 @@
-// setup.h: opens a training: its run, who watches it, its session on these ranks; and prints what is said at the start.
+// setup.h: opens a training: its run, its watchers, its session on these ranks; and prints the lines at the start.
 //
 //     the run       run.h             the task and its options, flags and --config; --help and --version end here
 //     the session   session_open.h    ranks, checkpoint, data, model, plan; --dry_run ends here
 //     memory        session_memory.h  exactly as planned
-//     weights       session_weights.h initialised, loaded or resumed; --evaluate and the like end here (show.h)
+//     weights       session_weights.h initialized, loaded or resumed; --evaluate and its like end here (show.h)
 //     output        run_folder.h      the folder is locked; a folder of another run is refused
 #ifndef GX_SETUP_H
 #define GX_SETUP_H
@@ -16,10 +16,10 @@ GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, con
 // The same, with a schedule that writes the lists of training steps (parallel/steps_write.h). NULL: generators do.
 GxStatus gx_trainer_open_by(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
                             const GxStepsSchedule *schedule, int argc, char **argv);
-// Another session of a run whose last one was left (gx_trainer_leave), on the ranks that g is one of, which may be more
-// or fewer. The run's state is in its last checkpoint, in its output folder, and all ranks go on from there; of the
-// command line the options about where it is computed count. Rank 0 must be one that has the run; a rank that is new to
-// it calls gx_trainer_open, with the same command line. Close it with gx_trainer_close, also after an error.
+// Another session of a run whose last session was left (gx_trainer_leave), on g's ranks, which may be more or fewer
+// than before. All ranks continue from the run's last checkpoint, in its output folder; of the command line, only the
+// options about where the run is computed count. Rank 0 must be one that has the run; a rank that is new to it calls
+// gx_trainer_open, with the same command line. Close it with gx_trainer_close, also after an error.
 GxStatus gx_trainer_rejoin(GxTrainer *t, GxContext *g, int argc, char **argv);
 
 // Opens, trains and closes, as trainer.h shows. Returns the program's exit status; errors have been logged.
@@ -51,7 +51,7 @@ GX_END
 #include "stopping.h"
 #include "tensorboard.h"
 
-// Who watches a run, in the order in which they hear of it.
+// The watchers of a run, in the order in which they are called.
 static GxStatus (*const gx__setup_watchers[])(GxTrainRun *r, GxError *err) = {
     gx_autotune_watch,  gx_side_cache_watch,  gx_profile_steps_watch, gx_report_watch,
     gx_log_lines_watch, gx_tensorboard_watch, gx_keep_best_watch,
@@ -64,7 +64,7 @@ static GxStatus gx__setup_add_watchers(GxTrainRun *r, GxError *err)
     return GX_OK;
 }
 
-// Everything that is said, refused and opened before the first step, once the run is open.
+// Prints, checks and opens everything before the first step, once the run is open.
 static GxStatus gx__setup_open(GxTrainer *t, GxContext *g)
 {
     GxSession *s = &t->session;

@@ -48,7 +48,8 @@ void gx_show_confusion(GxSession *s, int draws)
         gx_log(&s->g->log, GX_LOG_WARNING, "the confusions could not be drawn: %s", disk.message);
 }
 
-// After a validation of the file's samples, or, without labels, after only running the model on them.
+// Writes predictions, after a validation of the file's samples or, without labels, after only running the model on
+// them.
 static void gx__show_predict(GxSession *s)
 {
     GxTrainRun *r = s->run;
@@ -71,7 +72,7 @@ void gx_show(GxSession *s)
     gx_watchers_opened(&r->watchers, s, &s->g->error);
     if (gx_failed(s->g)) return;
     if (r->o.predicts && !r->stop) gx__show_predict(s);
-    // what a resumed run was told is about its own validations
+    // a resumed run's value is about its own validations
     const int64_t samples = gx_config_is_set(&r->config, "max_eval_samples") ? gx_options_eval_samples(&r->o, 1) : 0;
     if (r->o.evaluate && !r->o.predicts && !r->stop) gx_validate(s, samples, 1);
     if ((r->o.evaluate || r->o.predicts) && !r->stop && !gx_failed(s->g) && gx_session_is_first(s))

@@ -2,14 +2,14 @@
 // model's layers, and training does not change them. So they are stored when they are first computed; from then on the
 // layers of the model are not run.
 //
-// Every epoch has the samples of the first one (GxSessionExtra.sample). Its micro-batches come in another order in each
-// epoch, but a micro-batch always has the same samples. So every rank meets again the samples that it has stored, and
+// Every epoch has the samples of the first one (GxSessionExtra.sample). The order of its micro-batches differs from
+// epoch to epoch, but a micro-batch always has the same samples. So every rank meets its stored samples again, and
 // outputs that are loaded have the bits of those that were computed, in the same micro-batch.
 //
-// A sample's record is h_1 to h_N [layers, rows, C], of those of its rows that this rank has. Its key is a hash of what
-// the model sees of the sample: tokens, types, positions, documents. The file's key covers the weights, the
+// A sample's record is h_1 to h_N [layers, rows, C], for those of its rows that this rank has. Its key is a hash of
+// what the model sees of the sample: tokens, types, positions, documents. The file's key covers the weights, the
 // configuration, the dtype and this rank's part of the model (data/record_cache.h). So a record that is found is right,
-// whatever else has changed. A micro-batch is taken from the cache if all ranks of its tp group have all of its
+// whatever else has changed. A micro-batch is taken from the cache if all ranks that compute it have all of its
 // samples, which they decide together; otherwise it is computed, and the missing samples are stored. Validations run
 // the whole model.
 //
@@ -29,7 +29,7 @@ typedef struct GxSideCache {
     int64_t layers, rows, row_bytes; // of a sample, on this rank
     int64_t bytes;                   // of a sample's record
     int64_t samples;                 // that this rank will have stored in the end
-    // what is open
+    // resources
     GxUnitCache hooks;
     GxRecordCache records;
     void *memory;
@@ -54,11 +54,10 @@ typedef struct GxSideCache {
 // of an epoch. In other runs it does nothing. Refuses a task that does not know how many samples an epoch has, except
 // in a dry run.
 GxStatus gx_side_cache_watch(GxTrainRun *r, GxError *err);
-// Before the run takes the output folder: refuses a folder, files or an amount of memory that will not do. By all
-// ranks.
+// Before the run takes the output folder: refuses unsuitable folders, files and amounts of memory. Called by all ranks.
 GxStatus gx_side_cache_refuse(GxSession *s);
-// Once the weights are loaded and the output folder exists, by all ranks. disk: bytes that others (checkpoints) will
-// need on the disk; if too few are left, a warning says so, and fewer samples are stored.
+// Once the weights are loaded and the output folder exists; called by all ranks. disk: bytes that others (checkpoints)
+// will need on the disk; if too few are left, a warning says so, and fewer samples are stored.
 GxStatus gx_side_cache_open(GxSession *s, int64_t disk);
 
 GX_END
@@ -84,7 +83,7 @@ enum { GX__SIDE_CACHE_NAME = 40 };
 
 // ---- which samples --------------------------------------------------------------------------------------------------
 
-// That of this session; NULL: it has none.
+// The side cache of this session; NULL: it has none.
 static GxSideCache *gx__side_cache_of(const GxSession *s) { return (GxSideCache *)s->extra.self; }
 
 static int64_t gx__side_cache_sample(const void *self, const GxSession *s, int64_t number)
@@ -327,7 +326,7 @@ static uint64_t gx__side_cache_about(const GxSession *s, uint64_t base_hash, GxE
     return hash;
 }
 
-// Files that no rank of this run reads: of further ranks, of another part of the model, or of another model. In the
+// Files that no rank of this run reads: of more ranks, of another part of the model, or of another model. In the
 // run's own folder, which is locked, nobody else needs them; in another folder they may belong to another run.
 typedef struct {
     int n, is_own; // number of files; whether the folder is the run's own, so that they are removed
@@ -386,7 +385,7 @@ static void gx__side_cache_fit(GxSession *s, int64_t others)
 {
     GxSideCache *c = gx__side_cache_of(s);
     const int64_t stride = gx_record_cache_stride(c->bytes),
-                  there = c->records.n; // of these some may be records of other data
+                  there = c->records.n; // some of them may be of other data
     struct statvfs disk;
     if (c->records.most == 0) return; // another run writes the file
     c->records.most = c->records.file[0].records + c->samples;
@@ -438,7 +437,7 @@ GxStatus gx_side_cache_open(GxSession *s, int64_t disk)
     uint64_t base_hash = r->base_hash.all;
     if (!c) return GX_OK;
     c->number = r->at.samples / gx_split_total(&s->batch_split) / c->epoch;
-    c->since = r->clock.training_seconds; // of sessions before
+    c->since = r->clock.training_seconds; // of earlier sessions
     if (c->in_memory) gx_record_cache_open_memory(&c->records, c->memory, c->bytes, c->samples);
     if (!c->on_disk) return GX_OK;
     gx_at(g, -1, "side_cache");

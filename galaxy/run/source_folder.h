@@ -24,7 +24,7 @@ typedef struct {
 } GxSourceFolder;
 
 GxStatus gx_source_folder_open(GxSourceFolder *s, const char *folder, GxError *err);
-void gx_source_folder_close(GxSourceFolder *s); // `s` may be all zero
+void gx_source_folder_close(GxSourceFolder *s); // accepts a struct of zeros
 // Writes config.json and the other files into `folder`. config.json is the source's, in which only the members about
 // the vocabulary, the head, the labels and the dtype are those of `config`; without a source it is `config`.
 GxStatus gx_source_folder_write(const GxSourceFolder *s, const GxJson *config, const char *folder, GxError *err);
@@ -42,7 +42,8 @@ GX_END
 #include <string.h>
 
 enum { GX__SOURCE_CONFIG_CAP = 1 << 20, GX__SOURCE_FILE_CAP = 64 << 20 };
-// Beside what the task writes: tokenizer.json, tokenizer_config.json, special_tokens_map.json, chat_template.jinja.
+// In addition to what the task writes: tokenizer.json, tokenizer_config.json, special_tokens_map.json,
+// chat_template.jinja.
 static const char *const gx__source_files[GX_SOURCE_FILES] = {"generation_config.json", "added_tokens.json",
                                                               "vocab.json", "merges.txt", "tokenizer.model"};
 static const char *const gx__source_own[] = {"architectures", "id2label",   "label2id",

@@ -8,8 +8,8 @@ GX_BEGIN
 // remainder in the first stages; the embedding is in the first stage, heads are in the last. Refuses lists that do not
 // fit the model.
 GxStatus gx_stages_plan(GxSession *s);
-// The micro-batches of a validation in flight at once, so that stages rarely wait: as many as a window has, but at
-// least four per stage. 1: one stage, or no validation.
+// How many micro-batches of a validation are in flight at once, so that stages rarely wait: as many as a window has,
+// but at least four per stage. 1: one stage, or no validation.
 int gx_stages_evals(const GxTrainOptions *o);
 // "pp 2 (1f1b, layers 3,2)"
 void gx_stages_text(const GxSession *s, char *text, size_t size);
@@ -21,11 +21,11 @@ GX_END
 #define GX_STAGES_IMPLEMENTED
 #include "../base/partition.h"
 
-// Units in front of the first layer, and of each layer: beside a side network its first layer and those beside the
-// layers are units, too.
+// Units before the first layer, and units of each layer: 2 with a side network, whose first layer and whose layers
+// beside the model's are units, too.
 static int gx__stages_lead(const GxTrainRun *r) { return gx_tuning_is_sides(r->chosen.tuning) ? 2 : 1; }
 
-// Of all ranks: each has one, or two.
+// Stages of all ranks together: one or two on each rank.
 static int gx__stages_count(const GxTrainRun *r)
 {
     return (int)r->o.pp * (r->o.pp > 1 ? gx_order_info(r->chosen.order)->chunks : 1);

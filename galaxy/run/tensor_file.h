@@ -79,8 +79,8 @@ float *gx_tensor_file_room(GxContext *g, const GxStore *s)
     return most ? (float *)gx_allocate_from(g, gx_host_arena(g), GX_MEM_WORKSPACE, 4 * most) : NULL;
 }
 
-// The scratch that values of a row pass through, if they do. A copy that the last stage has of a tied tensor is loaded,
-// and not saved.
+// Plans the scratch that values of a row pass through, if any. A tied tensor's copy on the last stage is loaded, but
+// not saved.
 static void gx__tensor_file_plan_values(GxContext *g, const GxStore *s, GxValues what, int row, int saves)
 {
     const GxTensor *t = &s->table->row[row];
@@ -92,7 +92,7 @@ static void gx__tensor_file_plan_values(GxContext *g, const GxStore *s, GxValues
     gx_arena_release(g->arena, mark);
 }
 
-// Of one file, which is saved, or loaded. moments: 1: it may have the optimizer's.
+// Plans saving or loading one file. moments: 1: it may have the optimizer's.
 static void gx__tensor_file_plan_once(GxContext *g, const GxStore *s, int saves, int moments)
 {
     const GxTable *t = s->table;

@@ -1,8 +1,8 @@
 // tensor_load.h: loads the tensors of a store from a safetensors file: weights, or the optimizer's state.
 //
 // The contents of a file, and which ranks read and write: tensor_file.h. Which tensor of the file is which row of a
-// model: tensor_match.h. Matrices that the model has quantised are quantised as they are read; one that the file has
-// quantised by bitsandbytes, in the same way, is loaded as it is.
+// model: tensor_match.h. Matrices that the model has quantized are quantized as they are read; one that the file has
+// quantized by bitsandbytes, in the same way, is loaded as it is.
 #ifndef GX_TENSOR_LOAD_H
 #define GX_TENSOR_LOAD_H
 #include "tensor_file.h"
@@ -53,14 +53,14 @@ typedef struct { // on rank 0: where the values of a tensor come from
     const GxSafetensorsEntry *e; // NULL: there was an error
     GxPartOf of;
     uint64_t *hash;
-    float *more; // [cols] each row behind the file's last one; NULL: the file has all of them
+    float *more; // [cols] each row after the file's last one; NULL: the file has all of them
     int64_t cols;
 } gx__TensorSource;
 
 static GxStatus gx__tensor_load_mean(const gx__TensorSource *from, double *sum, GxError *err)
 {
     const int64_t cols = from->cols, rows = from->e->elements / cols;
-    for (int64_t r = 0; r < rows; r++) { // `more` is room for a row
+    for (int64_t r = 0; r < rows; r++) { // `more` holds a row at a time
         GX_TRY(gx_safetensors_read(from->s, from->e, r * cols, cols, from->more, err));
         for (int64_t c = 0; c < cols; c++) sum[c] += (double)from->more[c];
     }
@@ -68,7 +68,7 @@ static GxStatus gx__tensor_load_mean(const gx__TensorSource *from, double *sum, 
     return GX_OK;
 }
 
-// What rows behind the file's are, if the model has more of them. free(from->more), also after an error.
+// Finds the values of rows after the file's, if the model has more of them. free(from->more), also after an error.
 static GxStatus gx__tensor_load_find_more(gx__TensorSource *from, const GxTable *t, int i, GxError *err)
 {
     const GxTensor *row = &t->row[i];
@@ -105,7 +105,7 @@ static void gx__tensor_load_whole(GxContext *g, const gx__TensorSource *from, co
                                   const GxTensorPart *part, int row, float *room)
 {
     GxArena *a = gx_host_arena(g);
-    const int here = gx_store_holder(store, row), has = here >= 0; // else another stage has
+    const int here = gx_store_holder(store, row), has = here >= 0; // otherwise another stage has it
     const int64_t count = gx_tensor_count(&store->table->row[row]);
     for (int64_t first = 0; first < count; first += GX_STAGE) {
         const int64_t n = gx_min(GX_STAGE, count - first);
@@ -131,7 +131,7 @@ static void gx__tensor_load_boxes(GxContext *g, const gx__TensorSource *from, co
         gx__tensor_load_read_values(g, from, first * row, rows * row, (float *)scratch);
         gx_broadcast(g, GX_AXIS_ALL, 0, scratch, rows * row, GX_F32); // on a failed context this tells the other ranks
         if (gx_failed(g)) return;
-        if (values) gx_box_take(g, t, values, first, rows, scratch); // else another stage has the tensor
+        if (values) gx_box_take(g, t, values, first, rows, scratch); // otherwise another stage has it
     }
 }
 
@@ -159,7 +159,7 @@ static void gx__tensor_load_read_scales(void *from, const GxQuantized *whole, Gx
     gx__tensor_load_hash(f->hash, whole->offset, 1);
 }
 
-// Values are quantised as they are read; a matrix that is quantised in the file is loaded as it is.
+// Values are quantized as they are read; a matrix that is quantized in the file is loaded as it is.
 static void gx__tensor_load_quantized(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
                                       const GxStore *store, int i, int is_quantized, uint64_t *hash)
 {

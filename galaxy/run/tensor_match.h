@@ -37,8 +37,8 @@ typedef struct {
     int *entry;                // [rows] the tensor in the file; -1: none
     int *mismatched;           // [rows] the tensor in the file that has this name but another shape; -1: none
     unsigned char *missing;    // [rows] 1: nothing is loaded for this row
-    unsigned char *unexpected; // [tensors of the file] 1: the model has no row for it; 2: nor that head, ignored
-    unsigned char *quantized;  // [rows] 1: the file has it quantised, in the same way as the model
+    unsigned char *unexpected; // [tensors of the file] 1: the model has no row for it; 2: nor that head; ignored
+    unsigned char *quantized;  // [rows] 1: it is quantized in the file, in the same way as in the model
 } GxTensorMatch;
 
 // Matches by the family's names. Tensors that an adapter adds to a model are in no file of weights, and are missing.
@@ -175,7 +175,7 @@ int gx_tensor_match_row(const GxTable *t, const GxFamily *family, const char *in
     return family->tensor_name(in_file, name) ? gx_table_find(t, name).index : -2;
 }
 
-// Marks row i if the file has its matrix quantised; an error if the model does not have it quantised in the same way.
+// Marks row i if the file has its matrix quantized; an error if the model does not have it quantized in the same way.
 static GxStatus gx__tensor_match_quantized(GxTensorMatch *match, const GxSafetensors *s, const GxSafetensorsEntry *e,
                                            const GxTable *t, int i, const char *folder, GxError *err)
 {
@@ -258,7 +258,7 @@ static void gx__tensor_match_rest(GxTensorMatch *match, const GxTable *t)
     }
 }
 
-// Tensors that an adapter adds are missing, and so are those of its own that a base does not have.
+// Tensors that an adapter adds are missing, and so are the adapter's own tensors that a base lacks.
 static void gx__tensor_match_added(GxTensorMatch *match, const GxTable *t)
 {
     for (int i = 0; i < t->n; i++)

@@ -12,7 +12,7 @@
 #include "tensor_file.h"
 GX_BEGIN
 
-// Changes whole rows of a dequantised matrix, from `first` on, before they are written: w [rows,cols], fp32, in the
+// Changes whole rows of a dequantized matrix, from `first` on, before they are written: w [rows,cols], fp32, in the
 // device's memory.
 typedef void (*GxChangeRows)(GxContext *g, const void *self, int row, int64_t first, int64_t rows, float *w);
 
@@ -23,7 +23,7 @@ typedef struct { // what is saved, and how
     int pairs;
     GxDtype dtype;       // F32, or rounded to BF16 or F16
     int64_t shard_bytes; // largest size of a file, unless it has only one tensor; 0: all tensors go to one file
-    GxChangeRows change; // NULL: a quantised matrix is saved dequantised
+    GxChangeRows change; // NULL: a quantized matrix is saved dequantized
     const void *self;    // passed to `change`
 } GxTensorSaving;
 
@@ -227,7 +227,7 @@ static int gx__tensor_save_rank(const GxStore *s, const GxUnits *units, int row)
     return rank;
 }
 
-// n values in the host's memory, from the first rank that has a stage to rank 0, which has the first stage.
+// Sends n values in the host's memory from the first rank of a stage to rank 0, which has the first stage.
 static void gx__tensor_save_pass(GxContext *g, int stage, float *values, int64_t n)
 {
     const int me = gx_group_index(g, GX_AXIS_PP);
@@ -236,11 +236,11 @@ static void gx__tensor_save_pass(GxContext *g, int stage, float *values, int64_t
     if (me == 0) gx_recv(g, GX_AXIS_PP, stage, values, n, GX_F32);
 }
 
-// 1: this rank is the first of its stage, which sends what the stage has to rank 0.
+// 1: this rank is the first of its stage, and sends what the stage has to rank 0.
 static int gx__tensor_save_sends(const GxContext *g) { return gx_group_index(g, GX_AXIS_FSDP | GX_AXIS_TP) == 0; }
 
-// Of a tensor that is not split: the first rank of its stage reads it, with those that share it; rank 0 writes (w is
-// NULL on others). Weights without fp32 masters (frozen, in bf16) are widened chunk by chunk, quantised ones in whole
+// Saves a tensor that is not split: the first rank of its stage reads it, with those that share it; rank 0 writes (w is
+// NULL on others). Weights without fp32 masters (frozen, in bf16) are widened chunk by chunk, quantized ones in whole
 // rows.
 static void gx__tensor_save_save_whole(GxContext *g, GxSafetensorsWriter *w, const GxTensorSaving *how,
                                        const char *name, const GxStore *s, GxValues what, int row, int stage,
@@ -251,7 +251,7 @@ static void gx__tensor_save_save_whole(GxContext *g, GxSafetensorsWriter *w, con
     const int is_quantized = t->quantized && what == GX_VALUES_WEIGHTS, has = gx_store_has(s, row);
     const int64_t count = gx_tensor_count(t), cols = is_quantized ? t->global_shape[1] : 1,
                   step = gx_max(1, GX_STAGE / cols) * cols;
-    const int stops = stage == 0 && !s->sharded; // when the disk fails: nobody else is in this
+    const int stops = stage == 0 && !s->sharded; // when the disk fails: no other rank takes part
     for (int64_t first = 0; first < count && !gx_failed(g) && !(stops && gx_error_code(disk)); first += step) {
         const int64_t n = gx_min(step, count - first);
         const GxArenaMark place = gx_arena_mark(g->arena), mark = gx_arena_mark(a);
@@ -268,14 +268,14 @@ static void gx__tensor_save_save_whole(GxContext *g, GxSafetensorsWriter *w, con
     }
 }
 
-// Of a split tensor: the ranks of its stage send their parts to the first of them, and that rank to rank 0.
+// Saves a split tensor: the ranks of its stage send their parts to the first of them, and that rank to rank 0.
 static void gx__tensor_save_save_boxes(GxContext *g, GxSafetensorsWriter *w, const GxTensorSaving *how,
                                        const char *name, const GxStore *s, GxValues what, int row, int stage,
                                        void *scratch, GxError *disk)
 {
     const GxTensor *t = &s->table->row[row];
     const int has = gx_store_has(s, row), is_first = gx_group_index(g, t->split_axes) == 0,
-              is_read = gx_group_index(g, GX_AXIS_FSDP) == 0; // by others the values are only read together
+              is_read = gx_group_index(g, GX_AXIS_FSDP) == 0; // the others only take part in reading the values
     const GxArenaMark place = gx_arena_mark(g->arena);
     const float *values = has ? gx_values_read(g, s, what, row, 0, gx_tensor_count(t)) : NULL;
     const int64_t chunk = gx_box_rows(t), n = gx_box_row(t);

@@ -65,7 +65,7 @@ static void gx__tensorboard_put(gx__TensorboardScalars *s, const char *group, co
     s->n++;
 }
 
-// The options as a block of code in Markdown, of which TensorBoard makes a text: four spaces before each line.
+// The options as a block of code in Markdown, four spaces before each line, which TensorBoard shows as text.
 static GxStatus gx__tensorboard_options(GxTensorboard *b, const GxConfig *c, int64_t step, GxError *err)
 {
     char *json = NULL, *text = NULL;

@@ -25,7 +25,7 @@
 GX_BEGIN
 
 typedef struct GxTrainer {
-    GxTrainRun run; // and who watches it
+    GxTrainRun run; // and its watchers
     GxSession session;
 } GxTrainer;
 
@@ -58,7 +58,7 @@ int gx_trainer_next(const GxTrainer *t)
     return !r->done && !gx_failed(t->session.g) && !r->stop && !gx_run_is_over(r);
 }
 
-// The samples of the window's micro-batches, on this rank.
+// Loads this rank's samples of the window's micro-batches.
 static void gx__trainer_load_window(GxSession *s)
 {
     const GxTrainRun *r = s->run;
@@ -94,7 +94,7 @@ void gx_trainer_step(GxTrainer *t)
     gx_runner_train(s->g, &s->runner, s->batch, NULL, &stop);
     if (r->measure.end) r->measure.end(r->measure.self, s, !stop);
     r->stop = stop;
-    if (stop) return; // agreed on by all ranks: nothing of the window was computed
+    if (stop) return; // all ranks agreed: nothing of the window was computed
     s->is_seen = 0;
     for (int64_t i = 0; i < r->o.gradient_accumulation_steps; i++) r->clock.interval_padding += s->batch[i].padding;
     r->at.step++, r->at.samples += r->o.global_batch_size;

@@ -209,7 +209,7 @@ static void gx__tuning_trim(char *names)
     *to = 0;
 }
 
-// Options with names of modules, as they are compared and handed on.
+// Spells the options with names of modules as they are compared and passed on.
 static GxStatus gx__tuning_spell(GxTuningOptions *o, GxError *err)
 {
     gx__tuning_trim(o->lora_target_modules), gx__tuning_trim(o->trainable_modules);
@@ -363,7 +363,7 @@ static int gx__tuning_may_change(const GxField *f)
            f->offset == GX__TUNING_AT(side_cache) || f->offset == GX__TUNING_AT(side_cache_dir);
 }
 
-// A run whose options do not say it trained the whole model.
+// A run without these options trained the whole model.
 const GxField *gx_tuning_differs(const GxTuningOptions *o, const GxJson *args, GxTuningOptions *then, GxError *err)
 {
     const int n = sizeof gx__tuning_options / sizeof *gx__tuning_options;

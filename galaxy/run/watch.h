@@ -1,5 +1,5 @@
-// watch.h: reports the progress of something long, such as a validation of all held-out samples, by a line every few
-// seconds. What takes less time prints nothing.
+// watch.h: reports the progress of something long, such as a validation of all held-out samples, with a line every few
+// seconds. Anything shorter prints nothing.
 //
 //     GxWatch w = gx_watch(g, "validation", "samples", n);
 //     for (i < n) { …; gx_watch_done(&w, i + 1); }     // "validation: 1,200 of 5,000 samples, 24%, 1m12s left"

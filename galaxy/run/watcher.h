@@ -11,8 +11,8 @@
 //     }
 //
 // They are called in the order in which they were added, on every rank, so that they may communicate; `logged` only on
-// rank 0. Errors go to the session's context. A watcher changes a run only by the fields and hooks that run and session
-// have for that (GxStepMeasure, GxSessionExtra).
+// rank 0. Errors go to the session's context. A watcher changes a run only through the fields and hooks that run and
+// session have for it (GxStepMeasure, GxSessionExtra).
 #ifndef GX_WATCHER_H
 #define GX_WATCHER_H
 #include "../base/status.h"

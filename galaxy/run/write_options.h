@@ -21,7 +21,7 @@ typedef struct {
 enum { GX_WRITE_FIELDS = 20 };
 // Adds the tables to a config; fields: room for one of them, which must outlive the config.
 GxStatus gx_write_options_add(GxConfig *c, GxWriteOptions *o, GxField fields[GX_WRITE_FIELDS], GxError *err);
-// which options can be combined
+// Refuses options that cannot be combined.
 GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxError *err);
 
 GX_END
@@ -140,7 +140,7 @@ GxStatus gx_write_options_add(GxConfig *c, GxWriteOptions *o, GxField fields[GX_
     return gx_config_add(c, "machine", fields, gx_options_copy_fields(gx__write_picked, fields), &o->machine, err);
 }
 
-// What was given, of a table, belongs to another use of the program. but: not these.
+// Refuses options of a table that were given but belong to another use of the program, except for those in `but`.
 static GxStatus gx__write_refuse(const GxConfig *c, const GxField *field, int n, const char *const *but,
                                  const char *why, GxError *err)
 {

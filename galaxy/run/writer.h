@@ -1,8 +1,8 @@
 // writer.h: a program that generates text: it reads a Hugging Face folder and prompts, and writes the model's
-// continuations. It does this in the following order; the code is in these files:
+// continuations. It does so in this order, in these files:
 //
 //     options       flags and --config; --help and --version end here
-//     ranks         machine.h, agree.h: one copy of the model, split over all of them by TP
+//     ranks         machine.h, agree.h: one copy of the model, split over all of them with TP
 //     the folder    config.json; on rank 0 the tokenizer, generation_config.json and the prompts
 //     plan          plan.h: memory for the KV cache of all texts and everything else; --dry_run ends here
 //     memory, weights
@@ -416,12 +416,12 @@ static GxStatus gx__writer_measure(GxWriter *w, int32_t **ids, int64_t *n)
     return GX_OK;
 }
 
-// Opens the format, and says what of the options makes no difference in it.
+// Opens the format, and warns of options that change nothing in it.
 static GxStatus gx__writer_open_format(GxWriter *w)
 {
     const GxWriteOptions *o = w->o;
     GxError *err = &w->g->error;
-    const char *const folders[] = {o->adapter, o->model}; // an adapter may have taught the model another
+    const char *const folders[] = {o->adapter, o->model}; // an adapter may have taught the model another one
     GxJson *said;
     GX_TRY(gx_chat_find(&said, o->chat_template, folders, 2, err));
     if (!said)
@@ -496,7 +496,7 @@ static GxStatus gx__writer_open_texts(GxWriter *w)
 
 // ---- texts to score ------------------------------------------------------------------------------------------------
 
-// On rank 0.
+// Reads the file of --score, on rank 0.
 static GxStatus gx__writer_read_requests(GxWriter *w)
 {
     GxWriteOptions *o = w->o;
@@ -574,7 +574,7 @@ static void gx__writer_dry_run(GxPlan *p, GxContext *dry, void *writer)
     gx_tensor_file_plan(dry, &w->model.store, 1, 1);
 }
 
-// What the texts are, in words; of a cache, what it takes.
+// Describes the texts, and the cache's memory.
 static void gx__writer_describe_texts(const GxWriter *w, char out[200], int with_pages)
 {
     const GxScoreRequests *r = &w->requests;

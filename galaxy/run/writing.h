@@ -22,7 +22,7 @@ GX_END
 #include "launch.h"
 #include "reporter.h"
 
-// ---- on the way out, on rank 0 -------------------------------------------------------------------------------------
+// ---- showing text, on rank 0 ---------------------------------------------------------------------------------------
 
 static void gx__writing_show(GxWriter *w, const char *text, int64_t bytes)
 {
@@ -40,7 +40,8 @@ static GxStatus gx__writing_keep(GxWriter *w, GxWrittenText *o, const char *text
     return GX_OK;
 }
 
-// 1: a stop string ends in the new bytes. Keeps one byte less than the longest one has, since the next may begin there.
+// 1: a stop string ends in the new bytes. Keeps as many bytes as the longest one has, less one, since one may begin
+// there.
 static int gx__writing_stops(GxWriter *w, GxWrittenText *o, const char *text, int64_t bytes)
 {
     const int64_t most = w->longest_stop - 1, all = o->tail_bytes + bytes, keep = gx_min(most, all);

@@ -1,13 +1,13 @@
-// task/causal_lm.h: causal language modelling: predicting the next token of plain text.
+// task/causal_lm.h: causal language modeling: predicting the next token of plain text.
 //
 // Data: a text file, JSON lines, a table (CSV, TSV), a folder of texts and JSON lines, a file of tokens, or several of
 // these with weights (data/blend.h). The end of each is held out for validation. JSON lines may also be conversations,
-// and these and tables instructions, or prompts and their completions (data/chat_records.h): then only the assistant's
-// turns are learned, in the format of the model's chat template or of --chat_template (data/dataset_chat.h), or only
-// the completions.
-// Tokens: those of the tokenizer that an option names, else of the model's; without either, bytes. Attention does not
-// cross documents that share a sample.
-// Metrics: the loss per token, and in bits per byte of the text, which also compares tokenizers. The baseline is a
+// and both JSON lines and tables may hold instructions, or prompts with their completions (data/chat_records.h). Then
+// only the assistant's turns are learned, in the format of the model's chat template or of --chat_template
+// (data/dataset_chat.h), or only the completions.
+// Tokens: those of the tokenizer that an option names, otherwise of the model's; without either, bytes. Attention does
+// not cross documents that share a sample (--separate_documents).
+// Metrics: the loss per token, and bits per byte of the text, which are comparable across tokenizers. The baseline is a
 // bigram model of the text's bytes. At the end the model writes a text.
 //
 // Each machine reads its own copy of the texts, which must be identical: ranks compare their sizes and a hash of all
@@ -39,7 +39,7 @@ typedef struct {
     // identity of the data, which a checkpoint keeps
     int64_t text_bytes, text_hash; // bytes of the training parts; a hash of all texts and of their weights
     char tokenizer_name[GX_FIELD_TEXT];
-    // what is open
+    // set by open
     GxTokenizer tokenizer;
     GxTaskChat chat; // how conversations are read
     GxRecordReading records;
@@ -171,7 +171,7 @@ static GxStatus gx__causal_lm_agree(GxContext *g, GxCausalLm *c)
     return GX_OK;
 }
 
-// What the options say of records.
+// Sets how records are read, from the options.
 static GxStatus gx__causal_lm_name_columns(GxCausalLm *c, GxError *err)
 {
     const GxRecordReading r = {c->text_column, c->prompt_column, c->completion_column,
@@ -232,7 +232,7 @@ static GxStatus gx__causal_lm_open(GxContext *g, void *self, GxTaskSetup *setup)
     if (setup->epochs > 0) c->run_samples = (int64_t)ceil(setup->epochs * (double)setup->epoch_samples);
     if (c->has_chats) gx__causal_lm_warn_of_chats(g, c);
     else gx_task_chat_warn_of_texts(g, &c->chat, c->chat_template, "the training data are texts, not conversations");
-    if (!c->has_chats && !c->chat.date_given) c->chat_date[0] = 0; // a resumed run was not told one, either
+    if (!c->has_chats && !c->chat.date_given) c->chat_date[0] = 0; // or a resumed run would take it for given
     return GX_OK;
 }
 
@@ -244,7 +244,7 @@ static void gx__causal_lm_close(void *self)
     gx_tokenizer_close(&c->tokenizer);
 }
 
-// Where a text comes from, as the file <text>.source beside it says; "" if there is none.
+// The origin of a text, from the file <text>.source beside it; "" if there is none.
 static void gx__causal_lm_source(const char *text, char source[200])
 {
     char path[GX_PATH];
@@ -334,7 +334,7 @@ static void gx__causal_lm_show(const void *self, FILE *out)
     for (int64_t i = 0, number; tokens && i < c->show_data; i++) {
         GxError e = GX_ZERO;
         const int s = gx_blend_find(c->data.part, c->data.n, i, &number),
-                  has_documents = c->has_documents || c->data.source[s].packed.samples; // which say what is padding
+                  has_documents = c->has_documents || c->data.source[s].packed.samples; // documents say what is padding
         const GxBlendSample to = {tokens, tokens + T, has_documents ? tokens + 2 * T : NULL, GX_IGNORE_INDEX, 1};
         if (gx_blend_sample(&c->data, GX_SHOW_SEED, i, T, &to, NULL, &e) == GX_OK)
             gx_show_sample(out, &c->tokenizer, &to, T, i);
@@ -374,7 +374,8 @@ static GxStatus gx__causal_lm_write(const void *self, const char *folder, GxErro
 
 // ---- batches -------------------------------------------------------------------------------------------------------
 
-// Tokens and labels [T,B]; if samples may hold several documents, also each token's document's begin and end [T,B,2].
+// Tokens and labels [T,B]; if samples may hold several documents, also the begin and end of each token's document
+// [T,B,2].
 static int64_t gx__causal_lm_layout(const void *self, GxBatch *b, void *block, void *host_copy)
 {
     const GxCausalLm *c = (const GxCausalLm *)self;
@@ -384,7 +385,7 @@ static int64_t gx__causal_lm_layout(const void *self, GxBatch *b, void *block, v
     return bytes + 2 * rows * (int64_t)sizeof(int32_t);
 }
 
-// Where the arrays of column i lie in the host copy.
+// Where the arrays of column i are in the host copy.
 static GxBlendSample gx__causal_lm_column(const GxCausalLm *c, const GxBatch *b, void *host_copy, int64_t i)
 {
     const int64_t rows = b->T * b->B;
@@ -435,7 +436,7 @@ static const char *gx__causal_lm_changed(const void *self)
 
 // ---- metrics -------------------------------------------------------------------------------------------------------
 
-// Of all held-out parts together.
+// Over all held-out parts.
 static double gx__causal_lm_tokens_per_byte(const GxBlend *b)
 {
     double tokens = 0, bytes = 0;
@@ -487,8 +488,8 @@ static void gx__causal_lm_allocate(GxContext *g, void *self, GxModel *m, int64_t
     if (c->sample_tokens) gx_generator_allocate(g, &c->generator, m, T);
 }
 
-// The prompt's tokens, after those that the tokenizer puts before a text: *n of them in ids[]. If there is none at all,
-// a newline's.
+// Writes the tokens that the tokenizer puts before a text, then the prompt's, to ids[]; *n: how many. If there are none
+// at all, a newline's.
 static GxStatus gx__causal_lm_prompt(const GxCausalLm *c, int32_t *ids, int64_t *n, GxError *err)
 {
     const GxTokenizer *t = &c->tokenizer;
@@ -501,7 +502,7 @@ static GxStatus gx__causal_lm_prompt(const GxCausalLm *c, int32_t *ids, int64_t 
     return GX_OK;
 }
 
-// Writes the prompt and its continuation by `more` tokens into ids[], and as a text that ends with 0 into text[].
+// Writes the prompt and `more` tokens that continue it to ids[], and their text, ending with 0, to text[].
 static void gx__causal_lm_go_on(GxContext *g, GxCausalLm *c, const GxForward *forward, uint64_t seed, int64_t more,
                                 int32_t *ids, char *text)
 {
@@ -516,7 +517,7 @@ static void gx__causal_lm_go_on(GxContext *g, GxCausalLm *c, const GxForward *fo
 static char *gx__causal_lm_sample(GxContext *g, void *self, const GxForward *forward, uint64_t seed)
 {
     GxCausalLm *c = (GxCausalLm *)self;
-    const int64_t more = g->device->computes ? c->sample_tokens : 1, // for a plan: one token takes as much as all
+    const int64_t more = g->device->computes ? c->sample_tokens : 1, // for a plan: one takes as much memory as all
         room = gx_tokenizer_most(&c->tokenizer, (int64_t)strlen(c->sample_prompt) + 1) + GX_FRAME_MOST + more;
     if (c->sample_tokens == 0) return NULL;
     int32_t *ids = (int32_t *)malloc((size_t)room * sizeof *ids);

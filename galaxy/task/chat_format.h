@@ -25,22 +25,22 @@ enum { GX_CHAT_DATE = 256 };
 typedef struct {               // options
     const char *chat_template; // auto, a name or a file
     const char *tokenizer;     // the tokenizer's folder or file; "": the model's
-    char *date;                // [GX_CHAT_DATE]; "" becomes the day of today where the format depends on it
+    char *date;                // [GX_CHAT_DATE]; "" becomes today's date if the format depends on it
 } GxTaskChatRequest;
 
 typedef struct {
     GxChatReading reading;
     GxError lacks;  // why there is no format: only conversations need one
-    int date_given; // --chat_date was
+    int date_given; // --chat_date was given
 } GxTaskChat;
 
-// Rank 0 reads the folders and says what day it is. A template that auto finds and that is not understood is an error
-// of what is read (reading.lacks), one that was asked for is one at once.
+// Rank 0 reads the folders and sets the date for all ranks. A template that was asked for and is not understood is an
+// error at once; one that auto finds is an error only when conversations are read (reading.lacks).
 GxStatus gx_task_chat_open(GxContext *g, GxTaskChat *c, const GxTaskChatRequest *request, const GxTokenizer *tokenizer,
                            const GxTaskSetup *setup);
-// Of what conversations will lack. lacks[GX_CHAT_LACKS]: of how many of all n the text does (chat.h).
+// Warns of what conversations will lack. lacks[GX_CHAT_LACKS]: in how many of the n conversations (chat.h).
 void gx_task_chat_warn(GxContext *g, const GxTaskChat *c, const int64_t *lacks, int64_t n);
-// Of options that change nothing, where there are no conversations.
+// Warns of options that change nothing, if there are no conversations.
 void gx_task_chat_warn_of_texts(GxContext *g, const GxTaskChat *c, const char *chat_template, const char *why);
 void gx_task_chat_close(GxTaskChat *c);
 
@@ -54,9 +54,9 @@ GX_END
 #include <time.h>
 #include "../comm/comm.h"
 
-typedef struct {   // what rank 0 tells the others
-    int64_t bytes; // of what a folder says, as JSON; 0: nothing is said
-    GxError err;   // why nothing is
+typedef struct {   // what rank 0 broadcasts
+    int64_t bytes; // of the JSON that gx_chat_find returns; 0: none
+    GxError err;   // why there is none
     char today[GX_CHAT_DATE];
 } gx__TaskChatNews;
 
@@ -68,7 +68,7 @@ static void gx__task_chat_today(char out[GX_CHAT_DATE])
     if (localtime_r(&now, &day)) strftime(out, GX_CHAT_DATE, "%Y-%m-%d", &day);
 }
 
-// A file that a run was begun with may be gone by now; its checkpoints have its text.
+// The template file that a run was started with may be gone; its checkpoints have a copy.
 static void gx__task_chat_point_to_copy(const char *choice, const char *folder, GxError *err)
 {
     char path[GX_PATH];
@@ -99,7 +99,7 @@ static void gx__task_chat_detect(const GxTaskChatRequest *request, const GxTaskS
     gx_json_free(said);
 }
 
-// Rank 0's text on all ranks; *text: free() it.
+// Broadcasts rank 0's text. *text: free() it.
 static GxStatus gx__task_chat_agree(GxContext *g, gx__TaskChatNews *news, char **text)
 {
     gx_at(g, -1, "agree");
@@ -118,7 +118,7 @@ static void gx__task_chat_take(GxTaskChat *c, const GxTaskChatRequest *request, 
     GxJson *said = NULL;
     const int is_json = gx_json_parse(&said, text, news->bytes, "what rank 0 says", &c->lacks) == GX_OK;
     if (is_json) gx_chat_open(&c->reading.format, said, request->date, tokenizer, &c->lacks);
-    if (c->reading.format && gx_chat_dates(c->reading.format) && !request->date[0]) { // a resumed run has the same day
+    if (c->reading.format && gx_chat_dates(c->reading.format) && !request->date[0]) { // a resumed run keeps it
         snprintf(request->date, GX_CHAT_DATE, "%s", news->today);
         gx_chat_close(c->reading.format);
         gx_chat_open(&c->reading.format, said, request->date, tokenizer, &c->lacks);

@@ -19,13 +19,13 @@
 //     - those of the model's head in config.json, unless they are LABEL_0, LABEL_1, … and the data have as many labels
 //     - the distinct labels of the training data, sorted
 // A label outside of this list is an error, one that never occurs in training a warning. A model with a head for other
-// labels, or for another problem, is an error, too; with --ignore_mismatched_sizes true the head is initialised anew.
+// labels, or for another problem, is an error, too; with --ignore_mismatched_sizes true the head is initialized anew.
 //
 // Several texts share a column of the batch, without attention between them (text_batch.h), so a batch of 8 samples of
 // 128 tokens has 8 texts or more; --pack_texts false gives each text a column of its own. The loss is a mean over all
 // texts of a window (or over texts * outputs, as in transformers). In a validation the outputs of all ranks are
 // gathered, so metrics (predictions.h) do not depend on how texts are distributed over ranks. With --max_eval_samples a
-// validation has a random part of the texts, or with --group_column of the groups.
+// validation takes a random part of the texts (with --group_column: of the groups).
 //
 // Without a tokenizer, or a model that has one, tokens are bytes. A LLaMA reads a text without [CLS] and [SEP] if its
 // tokenizer has neither; two texts are then separated by a newline.
@@ -105,7 +105,7 @@ static const GxField gx__classification_identity[] = {
 
 // ---- opening -------------------------------------------------------------------------------------------------------
 
-// A piece of each text must fit between [CLS] and [SEP].
+// At least one token of each text must fit between [CLS] and [SEP].
 static GxStatus gx__classification_check_room(const GxClassification *c, const GxTaskSetup *setup, GxError *err)
 {
     int pairs = 0;
@@ -251,7 +251,7 @@ static int64_t gx__classification_layout(const void *self, GxBatch *b, void *blo
     return bytes + gx_round_up(gx_rows_bytes(b->target[0].logits), GX_ALIGN);
 }
 
-static int64_t gx__classification_row(const GxClassification *c, const GxTexts *t, int64_t i) // in its text
+static int64_t gx__classification_row(const GxClassification *c, const GxTexts *t, int64_t i) // the head's, in its text
 {
     return c->is_causal ? t->length[i] - 1 : 0;
 }
@@ -334,7 +334,7 @@ static void gx__classification_allocate(GxContext *g, void *self, GxModel *m, in
     c->one_host = gx_host_copy(g, GX_MEM_ACTIVATIONS, c->one_block, c->one_bytes);
     if (gx_failed(g)) return;
     gx__classification_layout(c, &c->one, c->one_block, c->one_host);
-    c->one.target[0].labels = c->one.target[0].labels_host = NULL, c->one.target[0].values = NULL; // results alone
+    c->one.target[0].labels = c->one.target[0].labels_host = NULL, c->one.target[0].values = NULL; // only results
 }
 
 // The outputs of row i, as fp32 [outputs], from the host's copy of the batch's outputs.
@@ -356,7 +356,7 @@ static void gx__classification_fetch(GxContext *g, GxClassification *c, const Gx
     if (!gx_failed(g) && some.rows) gx_to_host(g, c->outputs_host, some.data, gx_rows_bytes(some));
 }
 
-// The index of a row of the stream among the target's rows; -1: it is none of them.
+// The index of a row of the stream among the target's rows; -1: it is not among them.
 static int64_t gx__classification_find(const GxTarget *t, int64_t row)
 {
     const int32_t *rows = gx_target_rows(t);
@@ -499,7 +499,7 @@ static char *gx__classification_sample(GxContext *g, void *self, const GxForward
     const int64_t n = gx_min(GX__CLASSIFICATION_SAMPLES, c->held_out.n);
     if (!g->device->computes) {
         gx__classification_run_one(g, c, forward, -1);
-        if (c->columns) gx_predictions_gather(g, &c->predicted); // the memory of `metrics`, too
+        if (c->columns) gx_predictions_gather(g, &c->predicted); // takes the memory that `metrics` needs
         return NULL;
     }
     if (!n) return NULL;

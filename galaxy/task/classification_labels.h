@@ -1,6 +1,5 @@
-// task/classification_labels.h: which labels and which problem the task classification has, and so which head the model
-// gets: those that the options name, those of the model's own head, or those that the training data have. What the
-// labels mean: classification.h.
+// task/classification_labels.h: chooses the labels and the problem of the task classification, and hence the model's
+// head: from the options, from the model's own head, or from the training data. The rules: classification.h.
 #ifndef GX_CLASSIFICATION_LABELS_H
 #define GX_CLASSIFICATION_LABELS_H
 #include "../data/model_labels.h"
@@ -22,14 +21,14 @@ typedef struct {
     // identity of the data, which a checkpoint keeps
     int64_t texts_n, texts_hash, labels_hash;
     char problem_name[GX_FIELD_TEXT], tokenizer_name[GX_FIELD_TEXT];
-    // what is open
+    // set by open
     GxTokenizer tokenizer;
     GxProblem problem;
     GxLabels labels;
     int outputs;
     const char *labels_from; // for messages: where the labels come from, and how to choose others
     GxBadRecords skipped;
-    GxTextFile file[2]; // of training; of a validation, or to predict
+    GxTextFile file[2]; // of the training; of a validation, or of texts to predict
     GxTexts train, held_out;
     int has_labels; // 1: held_out has labels
     GxHeadRequest head;
@@ -40,28 +39,29 @@ typedef struct {
     GxTextLayout layout;   // of all batches
     GxTextPacking packing; // of the training texts
     int64_t *order;        // [held_out.n] held-out texts, column by column
-    int64_t *begin;        // [columns + 1] where in `order` a column's begin
+    int64_t *begin;        // [columns + 1] where in `order` each column's texts begin
     int64_t columns;
     int32_t *types; // [T]
-    // what is predicted
+    // predictions
     GxPredictions predicted;
-    void *outputs_host; // of one batch, in the host's memory
+    void *outputs_host; // outputs of one batch, in host memory
     float *wide;        // [outputs]
-    GxBatch one;        // of a sample
+    GxBatch one;        // the batch of a sample
     void *one_block, *one_host;
     int64_t one_bytes;
 } GxClassification;
 
 // What config.json says about the model's head; rank 0 reads it and broadcasts this.
 typedef struct {
-    int32_t n, problem; // n 0: it has none for labels
+    int32_t n, problem; // n 0: the model has no head for labels
     int32_t is_named;   // not LABEL_0, LABEL_1, …
-    int32_t is_typed;   // it says which problem it is for
+    int32_t is_typed;   // config.json says which problem it is for
     char name[GX_LABELS_MOST][GX_LABEL_BYTES + 1];
 } GxClassificationHead;
 
 GxStatus gx_classification_ask_model(GxContext *g, GxClassificationHead *h, const GxTaskSetup *setup);
-// Chooses the problem: by the option, else the model, else the data.
+// Chooses the problem by the option, otherwise by the model's head. Without either it stays unknown, and
+// gx_classification_open_files takes it from the data.
 GxStatus gx_classification_choose_problem(GxClassification *c, GxClassificationHead *h, const GxTaskSetup *setup,
                                           GxError *err);
 // f: the file with the data's labels; NULL: none.
@@ -70,10 +70,10 @@ GxStatus gx_classification_choose_labels(GxClassification *c, const GxClassifica
 // With --ignore_mismatched_sizes: renews the head if it does not fit the labels of the data or of --labels.
 GxStatus gx_classification_compare_head(GxClassification *c, GxClassificationHead *h, const GxTaskSetup *setup,
                                         GxError *err);
-// labels_from, for messages about an unknown label.
+// The value of labels_from, for messages about an unknown label.
 const char *gx_classification_origin(const GxClassification *c, const GxClassificationHead *h,
                                      const GxTaskSetup *setup);
-// Labels of the data whose place among the outputs of a trained head nothing says: their order is a guess.
+// Warns if nothing says which outputs of a trained head the labels of the data belong to: their order is then a guess.
 void gx_classification_warn_of_order(GxContext *g, const GxClassification *c, const GxClassificationHead *h);
 void gx_classification_warn_of_pairs(GxContext *g, const GxClassification *c);
 
@@ -122,7 +122,7 @@ static GxLabelKind gx__classification_kind(const GxClassification *c)
     return c->problem == GX_PROBLEM_MULTI ? GX_LABEL_SEVERAL : GX_LABEL_CLASS;
 }
 
-// The labels of --labels, or else of the data.
+// The labels of --labels, otherwise of the data.
 static GxStatus gx__classification_own_labels(const GxClassification *c, GxLabels *l, const GxTextFile *f, GxError *err)
 {
     const GxLabelKind kind = gx__classification_kind(c);
@@ -170,14 +170,13 @@ static const char *gx__classification_advice(const GxTaskSetup *setup)
     return setup->starts_from_model ? ", or train a new head with --ignore_mismatched_sizes true" : "";
 }
 
-// Has the model's head initialised anew, as if the model had none.
+// Has the model's head initialized anew, as if the model had none.
 static void gx__classification_renew_head(GxClassification *c, GxClassificationHead *h)
 {
     memset(h, 0, sizeof *h);
     c->head.is_new = 1;
 }
 
-// With --ignore_mismatched_sizes: renews the head if it does not fit the labels of the data or of --labels.
 GxStatus gx_classification_compare_head(GxClassification *c, GxClassificationHead *h, const GxTaskSetup *setup,
                                         GxError *err)
 {
@@ -196,7 +195,6 @@ GxStatus gx_classification_compare_head(GxClassification *c, GxClassificationHea
     return GX_OK;
 }
 
-// labels_from, for messages about an unknown label.
 const char *gx_classification_origin(const GxClassification *c, const GxClassificationHead *h, const GxTaskSetup *setup)
 {
     const int is_number = c->problem == GX_PROBLEM_REGRESSION;
@@ -224,7 +222,6 @@ const char *gx_classification_origin(const GxClassification *c, const GxClassifi
     return "these are those of the training data; --labels a,b,c names others";
 }
 
-// f: the file with the data's labels; NULL: none.
 GxStatus gx_classification_choose_labels(GxClassification *c, const GxClassificationHead *h, const GxTextFile *f,
                                          const GxTaskSetup *setup, GxError *err)
 {
@@ -254,7 +251,6 @@ GxStatus gx_classification_choose_labels(GxClassification *c, const GxClassifica
     return GX_OK;
 }
 
-// Labels of the data whose place among the outputs of a trained head nothing says: their order is a guess.
 void gx_classification_warn_of_order(GxContext *g, const GxClassification *c, const GxClassificationHead *h)
 {
     const GxLabels *l = &c->labels;
@@ -263,7 +259,7 @@ void gx_classification_warn_of_order(GxContext *g, const GxClassification *c, co
     if (g->rank != 0 || !h->n || h->is_named || c->labels_option[0]) return;
     for (int i = 0; i < l->n; i++) {
         const size_t at = strlen(names);
-        snprintf(plain, sizeof plain, "LABEL_%d", i); // behind the last _ stands the number, which is a name, too
+        snprintf(plain, sizeof plain, "LABEL_%d", i); // the number after the last _ is a name, too
         others += strcmp(l->name[i], plain) && strcmp(l->name[i], strrchr(plain, '_') + 1);
         snprintf(names + at, sizeof names - at, "%sLABEL_%d is \"%s\"", i ? ", " : "", i, l->name[i]);
     }
@@ -286,7 +282,6 @@ void gx_classification_warn_of_pairs(GxContext *g, const GxClassification *c)
                    c->file[k].records.path);
 }
 
-// Chooses the problem: by the option, else the model, else the data.
 GxStatus gx_classification_choose_problem(GxClassification *c, GxClassificationHead *h, const GxTaskSetup *setup,
                                           GxError *err)
 {

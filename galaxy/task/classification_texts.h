@@ -1,18 +1,18 @@
-// task/classification_texts.h: the texts that the task classification has: opens and compares its files, turns texts
-// into tokens, and warns of what looks wrong in them.
+// task/classification_texts.h: the texts of the task classification: opens and compares its files, turns texts into
+// tokens, and warns of what looks wrong in them.
 #ifndef GX_CLASSIFICATION_TEXTS_H
 #define GX_CLASSIFICATION_TEXTS_H
 #include "classification_labels.h"
 GX_BEGIN
 
-// Opens the files that are needed. The training's is not needed if nothing is trained and the labels are known, unless
-// a part of it is held out.
+// Opens the files that are needed. The training file is not needed if nothing is trained and the problem and its labels
+// are known, unless a part of it is held out.
 GxStatus gx_classification_open_files(GxContext *g, GxClassification *c, const GxClassificationHead *h,
                                       const GxTaskSetup *setup);
 int64_t gx_classification_hash_labels(const GxClassification *c);
-// Fails where the ranks differ in what they read: their files, their labels.
+// Fails if ranks read different files or labels.
 GxStatus gx_classification_agree(GxContext *g, const GxClassification *c);
-int64_t gx_classification_most(const GxClassification *c); // texts that a column has, at most
+int64_t gx_classification_most(const GxClassification *c); // the most texts of a column
 GxStatus gx_classification_open_texts(GxContext *g, GxClassification *c, const GxTaskSetup *setup);
 
 GX_END
@@ -41,8 +41,6 @@ static GxStatus gx__classification_open_file(GxClassification *c, int k, const c
                              c->skip_bad_records ? &c->skipped : NULL, err);
 }
 
-// Opens the files that are needed. The training's is not needed if nothing is trained and the labels are known, unless
-// a part of it is held out.
 GxStatus gx_classification_open_files(GxContext *g, GxClassification *c, const GxClassificationHead *h,
                                       const GxTaskSetup *setup)
 {
@@ -114,7 +112,7 @@ static GxStatus gx__classification_open_part(GxContext *g, GxClassification *c, 
     return GX_OK;
 }
 
-int64_t gx_classification_most(const GxClassification *c) // texts of a column
+int64_t gx_classification_most(const GxClassification *c) // the most texts of a column
 {
     return c->pack_texts ? gx_max(1, c->T / GX__CLASSIFICATION_TOKENS_PER_TEXT) : 1;
 }
@@ -171,7 +169,8 @@ static uint64_t gx__classification_hash_texts(const GxTexts *t, int64_t outputs)
     return hash;
 }
 
-// Classes whose names say that something else was meant: numbers with a decimal comma, several labels in one.
+// Warns of classes whose names look as if something else was meant: numbers with a decimal comma, several labels in
+// one.
 static void gx__classification_warn_of_commas(GxContext *g, const GxClassification *c)
 {
     const GxLabels *l = &c->labels;

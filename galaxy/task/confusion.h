@@ -30,14 +30,14 @@ GxStatus gx_argmax(const float *logits, int classes, int64_t record, int *class_
 
 int64_t gx_confusion_records(const int64_t *count, int classes);
 double gx_confusion_accuracy(const int64_t *count, int classes);
-// Mean over the classes in truth or prediction of 2tp / (2tp + fp + fn)
+// Mean of 2tp / (2tp + fp + fn) over the classes that occur in truth or prediction.
 double gx_confusion_macro_f1(const int64_t *count, int classes);
 // (c s - Σ t_k p_k) / sqrt((s² - Σ t_k²)(s² - Σ p_k²)), c: right, s: all, t, p: of class k in truth, in prediction; 0/0
 // = 0. Gorodkin 2004, "Comparing two K-category assignments by a K-category correlation coefficient". Fewer than 3e9
 // records.
 double gx_confusion_matthews(const int64_t *count, int classes);
 
-// Writes line k of a readable table: the matrix of up to GX_CONFUSION_MATRIX classes, or of more classes the most
+// Writes line k of a readable table: the matrix of up to GX_CONFUSION_MATRIX classes or, with more classes, the most
 // frequent confusions. At most 80 columns wide if counts have up to 6 digits. Returns 0 if there is no such line.
 enum { GX_CONFUSION_MATRIX = 8, GX_CONFUSION_LINE = 400 }; // bytes that are enough for `size`
 int gx_confusion_line(char *out, size_t size, const int64_t *count, int classes, const char *const *name, int k);
@@ -75,7 +75,7 @@ static int64_t gx__confusion_truth(const int64_t *count, int classes, int c) // 
     return n;
 }
 
-static int64_t gx__confusion_predicted(const int64_t *count, int classes, int c) // records that were taken for it
+static int64_t gx__confusion_predicted(const int64_t *count, int classes, int c) // records predicted as class c
 {
     int64_t n = 0;
     for (int t = 0; t < classes; t++) n += count[(int64_t)t * classes + c];
@@ -132,7 +132,7 @@ double gx_confusion_matthews(const int64_t *count, int classes)
 
 enum { GX__CONFUSION_NAME = 12, GX__CONFUSION_CELL = 7, GX__CONFUSION_WORST = 10 }; // columns; lines
 
-// Appends to out: the text, in `columns` columns, to the right or to the left; a longer one is cut with an ellipsis.
+// Appends the text to out, aligned right or left in `columns` columns; a longer text is cut, with an ellipsis.
 static void gx__confusion_cell(char *out, size_t size, const char *text, int columns, int right)
 {
     char cut[8 * GX__CONFUSION_NAME];
@@ -146,7 +146,7 @@ static void gx__confusion_cell(char *out, size_t size, const char *text, int col
 }
 
 static void gx__confusion_row(char *out, size_t size, const int64_t *count, int classes, const char *const *name,
-                              int truth) // -1: the line above the rows
+                              int truth) // -1: the header
 {
     char text[24];
     out[0] = 0;
@@ -164,11 +164,11 @@ static void gx__confusion_row(char *out, size_t size, const int64_t *count, int 
 static int64_t gx__confusion_worst(const int64_t *count, int classes, int k)
 {
     const int64_t n = (int64_t)classes * classes;
-    int64_t before = -1; // the one before: all that follow are less, or equal and behind it
+    int64_t before = -1; // the previous one: the next ones have a smaller count, or the same and a larger index
     for (int i = 0; i <= k; i++) {
         int64_t best = -1;
         for (int64_t at = 0; at < n; at++) {
-            if (at % (classes + 1) == 0 || count[at] == 0) continue; // right, or never
+            if (at % (classes + 1) == 0 || count[at] == 0) continue; // no confusion, or one that never occurs
             const int is_free = before < 0 || count[at] < count[before] || (count[at] == count[before] && at > before);
             if (is_free && (best < 0 || count[at] > count[best])) best = at;
         }

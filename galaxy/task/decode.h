@@ -3,14 +3,14 @@
 //
 // Texts are columns of the batch and advance together, so shorter prompts have padding before them, which attention
 // ignores (model/kv_cache.h). A text's continuation does not depend on the other texts, up to rounding. All ranks run
-// the same columns; rank 0 samples the tokens, decides when a text ends, and tells the others. The cache's memory is
-// that of the texts' total length; a finished text takes no more of it.
+// the same columns; rank 0 samples the tokens, decides when a text ends, and tells the others. The cache takes memory
+// for the texts' total length; a finished text takes no more of it.
 //
 //     gx_decoder_allocate(g, &d, &model, T, B, chunk, first);       // before gx_runner_allocate(g, …)
 //     gx_decode(g, &d, &forward, text, B, &plan);                  // text[b] has its prompt
 //
-// A conversation reuses the cache: if a single text begins like the one of the call before, gx_decode runs only what is
-// new in it.
+// A conversation reuses the cache: if a single text begins like that of the previous call, gx_decode runs only the new
+// part.
 #ifndef GX_DECODE_H
 #define GX_DECODE_H
 #include "../model/kv_cache.h"
@@ -28,10 +28,10 @@ typedef struct {  // of one text
 
 typedef struct {
     GxSampling sampling;
-    int64_t new_tokens;  // at most, of each text
+    int64_t new_tokens;  // of each text, at most
     const int32_t *stop; // [stops] tokens that end a text, and stay in it
     int n_stop;
-    // Called on rank 0 after each new token of text `column`: whether the token ends the text. NULL: none does.
+    // Called on rank 0 after each new token of text `column`; says whether the token ends the text. NULL: none does.
     GxTextEnd (*see)(void *user, int column, const GxDecodedText *text);
     void *user;
     int (*interrupted)(void *user); // on rank 0, between tokens: 1: all texts end. NULL: never
@@ -57,11 +57,11 @@ typedef struct {
     GxDecodeTimes times;
 } GxDecoder;
 
-// Takes memory: call it twice, with a dry arena, then with the real one. T: positions of the longest prompt and its new
-// tokens; first [B]: the earliest position at which each column's text begins; NULL: 0.
+// Allocates: call it twice, first with a dry arena, then with the real one. T: positions of the longest prompt and its
+// new tokens; first [B]: the earliest position at which each column's text begins; NULL: 0.
 void gx_decoder_allocate(GxContext *g, GxDecoder *d, GxModel *m, int64_t T, int64_t B, int64_t chunk,
                          const int64_t *first);
-// For a plan, on a device that does not compute: runs once everything that takes memory.
+// For a plan, on a device that does not compute: runs everything that takes memory once.
 void gx_decoder_plan(GxContext *g, GxDecoder *d, const GxForward *forward);
 
 // Column b's text begins at position first[b]; what lies before it is padding. first NULL: 0.

@@ -1,4 +1,4 @@
-// task/dpo.h: direct preference optimisation (Rafailov et al. 2023, arXiv:2305.18290): a model learns which of two
+// task/dpo.h: direct preference optimization (Rafailov et al. 2023, arXiv:2305.18290): a model learns which of two
 // completions of a prompt is preferred.
 //
 //     ./train_llama --task dpo --model sft --train_data pairs.jsonl --tuning lora
@@ -9,16 +9,16 @@
 //
 // Pairs: data/pairs.h. A sample of seq_len tokens holds whole pairs, both texts of each, as many as fit (--pack_pairs
 // false: one pair); attention does not cross texts. So a pair is never divided among ranks or micro-batches: the factor
-// of a token's gradient depends on all four sums (logp and logp_ref of both texts) of its pair. Therefore the head
+// false: one pair); attention does not cross texts. A pair is never divided among ranks or micro-batches, because the
+// factor of a token's gradient depends on all four sums (logp and logp_ref of both texts) of its pair. So the head
 // computes the losses of all rows before any gradient (model/head.h, target.weighing), and its logits twice; the rest
-// of the model runs once, as in any training.
 //
 // The reference is the model at the start of the run, including an adapter that the run starts with (--adapter). A new
 // adapter adds nothing at first, so the reference is then the base. logp_ref is computed once, before the first step,
-// by a forward of all pairs, which takes as long as a validation of them. It is kept as one number per text and saved
+// by a forward pass over all pairs, which takes as long as validating them. It is kept as one number per text and saved
 // with checkpoints: a resumed run has the same bits, whatever has become of the original model. There is no dropout.
 //
-// The end of the file is held out. A validation has the loss and, by TRL's names, rewards/chosen and rewards/rejected
+// The end of the file is held out. A validation has the loss and, with TRL's names, rewards/chosen and rewards/rejected
 // (the mean over pairs of beta (logp - logp_ref)), rewards/margins (their difference) and rewards/accuracies (the
 // fraction of pairs whose chosen text has the larger reward; equal ones do not count). log.jsonl also has those of the
 // training.
@@ -47,7 +47,7 @@ typedef struct {
     // identity of the data, which a checkpoint keeps
     int64_t pairs_n, pairs_hash;
     char tokenizer_name[GX_FIELD_TEXT];
-    // what is open
+    // set by open
     GxTokenizer tokenizer;
     GxTaskChat chat;
     GxRecordReading records;
@@ -365,7 +365,7 @@ static int64_t gx__dpo_fill_sample(const GxDpo *c, const GxPacking *p, int64_t n
     return gx__dpo_fill_column(c, p, number, &to, tokens + 4 * rows);
 }
 
-// The number of the training's sample `index`: each epoch is a pseudo-random order of all samples.
+// Which sample is number `index` of the training: each epoch has all samples in a pseudo-random order.
 static int64_t gx__dpo_number(const GxDpo *c, uint64_t seed, int64_t index)
 {
     const int64_t n = c->train.samples;
@@ -396,7 +396,7 @@ static GxStatus gx__dpo_fill_held_out(GxContext *g, void *self, GxBatch *b, void
 
 // ---- the loss ------------------------------------------------------------------------------------------------------
 
-// Sets c->sums at the row where each text begins to its logp.
+// Sets c->sums, at the row where each text begins, to the text's logp.
 static void gx__dpo_add_up(const GxDpo *c, const gx__DpoHost *t)
 {
     memset(c->sums, 0, (size_t)t->rows * sizeof *c->sums);

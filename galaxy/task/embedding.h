@@ -8,7 +8,7 @@
 // each anchor decides whether its record is held out.
 //
 // The loss ranks each anchor's positive among its rivals: all positives and negatives of the micro-batch, on all ranks
-// (model/vectors.h). The more rivals, the harder the task. Texts of other micro-batches are no rivals, so
+// (model/vectors.h). The more rivals, the harder the task. Texts of other micro-batches are not rivals, so
 // --gradient_accumulation_steps does not replace a larger batch. The number of rivals of a pair is printed at the start
 // and belongs to the run's identity: a run cannot be resumed with another number. A text that is the positive of two
 // anchors of a micro-batch is its own rival, so it is better to remove repeated texts from a file.
@@ -17,19 +17,19 @@
 // cross texts. A text has at most seq_len / 2 tokens, or seq_len / 3 if there are negatives, and no more than the
 // model's folder says (max_seq_length).
 // --pooling: a text's vector is the mean of its tokens' vectors ([CLS] and [SEP] included), or that of [CLS]. auto: as
-// the model's folder says, else the mean. What it says of sentence-transformers (text/sentence_modules.h) is used:
-// Dense modules follow the pooling, and are not trained.
+// the model's folder says, otherwise the mean. The folder's sentence-transformers modules (text/sentence_modules.h) are
+// used: Dense modules follow the pooling, and are not trained.
 //
 // A validation ranks each held-out anchor's positive among all positives of the validation, by cosine. Its metrics are
-// mrr, recall of the first 1, 5 and 10, and the loss over these rivals; none depends on which ranks and micro-batches
-// computed the vectors. Equal texts are no rivals there. The rivals differ from those of a training step, so the two
+// mrr, recall at 1, 5 and 10, and the loss over these rivals; none depends on which ranks and micro-batches computed
+// the vectors. Equal texts are not rivals there. The rivals differ from those of a training step, so the two
 // losses are not comparable; by default the best validation is the one with the largest mrr. All ranks keep all
 // vectors: 8 * width bytes per held-out record.
 //
 // sentence-transformers can read a checkpoint: it has modules.json and the files that this names.
-// --embed writes a vector for each text of a file, in the file's order, as a NumPy file (io/npy.h): of length 1, unless
-// the model's modules.json has no Normalize. The model's default prompt stands before each text, which may have as many
-// tokens as its max_seq_length says, or --seq_len.
+// --embed writes a vector for each text of a file, in the file's order, to a NumPy file (io/npy.h). Vectors have length
+// 1, unless the model's modules.json has no Normalize. The model's default prompt is put before each text, which may
+// have as many tokens as the model's max_seq_length, or --seq_len, says.
 //
 // Each machine reads its own copy of the files, which must be identical: ranks compare hashes of them.
 #ifndef GX_EMBEDDING_TASK_H
@@ -175,7 +175,7 @@ static GxStatus gx__embedding_baseline(const void *self, GxMetric *metric, GxErr
     return GX_OK;
 }
 
-// Memory for what follows the pooling, which gx__embedding_prepare fills.
+// Allocates the layers that follow the pooling; gx__embedding_prepare fills them.
 static void gx__embedding_take_dense(GxContext *g, GxEmbeddingTask *c)
 {
     for (int i = 0; i < c->modules.dense_n; i++) {
@@ -224,7 +224,8 @@ static void gx__embedding_allocate(GxContext *g, void *self, GxModel *m, int64_t
 
 // ---- the checkpoint ------------------------------------------------------------------------------------------------
 
-// --embed of the checkpoint cuts where max_seq_length says: as the model that it began from, or else as samples are.
+// max_seq_length, where --embed truncates texts, is that of the model that the run began with, otherwise a sample's
+// length.
 static GxStatus gx__embedding_write(const void *self, const char *folder, GxError *err)
 {
     const GxEmbeddingTask *c = (const GxEmbeddingTask *)self;
@@ -239,7 +240,7 @@ static const char *gx__embedding_predicts(const void *self)
     return ((const GxEmbeddingTask *)self)->embed[0] ? "embed" : NULL;
 }
 
-// Normalises v to length 1, if the model does. Returns 0 if that is not possible: its length is 0 or not finite.
+// Normalizes v to length 1, if the model does. Returns 0 if that is not possible: its length is 0 or not finite.
 static int gx__embedding_unit(float *v, int64_t C, int normalizes)
 {
     double squares = 0;

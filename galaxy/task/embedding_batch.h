@@ -1,11 +1,11 @@
-// task/embedding_batch.h: what a batch of the task embedding holds: texts side by side in columns, and where each begins
-// and ends.
+// task/embedding_batch.h: the batches of the task embedding: texts side by side in columns, and where each begins and
+// ends.
 #ifndef GX_EMBEDDING_BATCH_H
 #define GX_EMBEDDING_BATCH_H
 #include "embedding_texts.h"
 GX_BEGIN
 
-// For GxTaskBatches.
+// Members of GxTaskBatches.
 int64_t gx_embedding_layout(const void *self, GxBatch *b, void *block, void *host_copy);
 GxStatus gx_embedding_fill(GxContext *g, void *self, GxBatch *b, void *host_copy, uint64_t seed, GxError *err);
 void gx_embedding_counts(const void *self, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
@@ -18,7 +18,7 @@ GxStatus gx_embedding_fill_held_out(GxContext *g, void *self, GxBatch *b, void *
 typedef void GxEmbeddingAt(void *user, int k, int64_t group, int64_t column, int64_t begin);
 void gx_embedding_each(GxTextGroups *s, const GxBatch *b, uint64_t seed, int64_t end, GxEmbeddingAt *at, void *user);
 
-// Writes a batch text by text. s: whose records its texts are.
+// Writes a batch text by text. s: where its texts come from.
 typedef struct {
     GxTextWriter w;
     const GxTextGroups *s;

@@ -58,7 +58,8 @@ static double gx__embedding_cosine(const float *a, const float *b, int64_t C)
     return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
 }
 
-// Prints an anchor and the three nearest of n positives: number[i] is a record, rival its vectors.
+// Prints an anchor and the three nearest of n positives. number[i]: the record of positive i; rival: the positives'
+// vectors.
 static void gx__embedding_tell(const GxEmbeddingTask *c, const float *anchor, const float *rival, const int64_t *number,
                                int64_t n, int64_t own, FILE *out)
 {

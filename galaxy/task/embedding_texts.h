@@ -1,4 +1,4 @@
-// task/embedding_texts.h: the texts that the task embedding has: opens and compares its files, turns their records into
+// task/embedding_texts.h: the texts of the task embedding: opens and compares its files, turns their records into
 // tokens, and reads how the model's folder pools them.
 #ifndef GX_EMBEDDING_TEXTS_H
 #define GX_EMBEDDING_TEXTS_H
@@ -20,16 +20,16 @@ typedef struct {
     int64_t records_n, records_hash;
     int64_t rivals; // of a pair in training; if samples have several records, the mean
     char pooling_name[GX_FIELD_TEXT], tokenizer_name[GX_FIELD_TEXT];
-    // what is open
+    // set by open
     GxTokenizer tokenizer;
     GxSentenceModules modules;
     GxBadRecords skipped;
-    GxGroupFile file[2]; // of training; of a validation, or to embed
+    GxGroupFile file[2]; // of the training; of a validation, or of texts to embed
     GxTextGroups train, held_out;
     GxHeadRequest head;
     // batches
     int64_t T, text_T, width; // tokens of a sample; most tokens of a text; elements of a vector
-    int64_t pooled;           // elements of what is pooled
+    int64_t pooled;           // elements of a pooled vector
     GxVectorLayer layer[GX_SENTENCE_DENSE];
     int64_t samples, all_samples; // samples of a micro-batch: on this rank, and on all ranks
     int is_trained;               // 0: the run only shows a validation, a sample or vectors: there is no loss
@@ -48,13 +48,13 @@ typedef struct {
 } GxEmbeddingTask;
 
 int gx_embedding_is_cls(const GxEmbeddingTask *c); // 1: a text's vector is that of [CLS]; 0: the mean of its tokens'
-int64_t gx_embedding_records(const GxEmbeddingTask *c);              // of a column, at most
+int64_t gx_embedding_records(const GxEmbeddingTask *c);              // the most records of a column
 const char *gx_embedding_positive(const GxTextGroups *s, int64_t i); // the text of record i's positive
 
-// Opening, in this order. What rank 0 reads of the model's folder goes to all ranks.
+// Opening, in this order. Rank 0 reads the model's folder and broadcasts what it says.
 GxStatus gx_embedding_open_modules(GxContext *g, GxEmbeddingTask *c, const char *model);
 GxStatus gx_embedding_open_files(GxEmbeddingTask *c, const GxTaskSetup *setup, GxError *err);
-GxStatus gx_embedding_agree(GxContext *g, const GxEmbeddingTask *c); // fails where ranks read other files
+GxStatus gx_embedding_agree(GxContext *g, const GxEmbeddingTask *c); // fails if ranks read different files
 GxStatus gx_embedding_check_sizes(GxContext *g, GxEmbeddingTask *c, const GxTaskSetup *setup);
 GxStatus gx_embedding_open_texts(GxContext *g, GxEmbeddingTask *c, const GxTaskSetup *setup);
 
@@ -71,7 +71,7 @@ GX_END
 enum { GX__EMBEDDING_TOKENS_PER_TEXT = 8, GX__EMBEDDING_LEAST = 3 }; // columns are planned for no more texts than T / 8
 
 int gx_embedding_is_cls(const GxEmbeddingTask *c) { return !strcmp(c->pooling_name, "cls"); }
-int64_t gx_embedding_records(const GxEmbeddingTask *c) // of a column, at most
+int64_t gx_embedding_records(const GxEmbeddingTask *c) // the most records of a column
 {
     return c->pack_texts ? gx_max(1, c->T / (GX__EMBEDDING_TOKENS_PER_TEXT * c->per)) : 1;
 }
@@ -120,7 +120,7 @@ static GxStatus gx__embedding_share_modules(GxContext *g, GxSentenceModules *m)
     return gx_status(g);
 }
 
-// The tokenizer makes letters lower-case.
+// 1: the tokenizer converts letters to lower case.
 static int gx__embedding_lowers(const GxTokenizer *t)
 {
     return t->kind == &gx_wordpiece && ((const GxWordPiece *)t->vocabulary)->normalizer.lowercase;
@@ -216,7 +216,7 @@ static GxStatus gx__embedding_need_rivals(const GxTextGroups *s, const char *wha
                    s->text[0].file->records.path, what, (long)s->n, advice);
 }
 
-// Sets c->rivals: all texts of a micro-batch but the anchors and the pair's own positive.
+// Sets c->rivals: all texts of a micro-batch except the anchors and the pair's own positive.
 static GxStatus gx__embedding_count_rivals(GxEmbeddingTask *c, GxError *err)
 {
     const GxTextGroups *s = &c->train;
@@ -255,7 +255,7 @@ GxStatus gx_embedding_check_sizes(GxContext *g, GxEmbeddingTask *c, const GxTask
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s is %ld; a sample holds %d text%s between [CLS] and [SEP], so it must be at least %d",
                        gx_task_length_name(setup), (long)c->T, c->per, gx_text_s(c->per), GX__EMBEDDING_LEAST * c->per);
-    if (most && !c->embed[0]) c->text_T = gx_min(c->text_T, most); // --embed has its --seq_len from there
+    if (most && !c->embed[0]) c->text_T = gx_min(c->text_T, most); // --embed takes its --seq_len from it
     if (c->text_T < GX__EMBEDDING_LEAST)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "max_seq_length of the model's folder is %ld; a text stands between [CLS] and [SEP], so it must "

@@ -5,8 +5,8 @@
 GX_BEGIN
 
 void gx_embedding_fetch(GxContext *g, GxEmbeddingTask *c, const GxBatch *b); // copies the batch's vectors to the host
-void gx_embedding_gather(GxContext *g, GxEmbeddingTask *c);                  // of all ranks, on all of them
-// For GxTask.
+void gx_embedding_gather(GxContext *g, GxEmbeddingTask *c);                  // those of all ranks, on all of them
+// Members of GxTask.
 void gx_embedding_see(GxContext *g, void *self, const GxBatch *b);
 int gx_embedding_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS]);
 
@@ -48,7 +48,7 @@ static void gx__embedding_forget(GxContext *g, GxEmbeddingTask *c)
 
 typedef struct {
     GxEmbeddingTask *c;
-    int64_t i; // of the batch's texts
+    int64_t i; // index of the batch's text
 } gx__EmbeddingReader;
 
 static void gx__embedding_keep(void *user, int k, int64_t group, int64_t column, int64_t begin)

@@ -2,7 +2,7 @@
 // sampled from the model's distribution.
 //
 // The model sees a window of the text. The window grows up to T tokens, the training's sequence length; then it
-// restarts with the last half of them. In modes that have a KV cache (kv_cache.h) only the new tokens of the window are
+// restarts with their last half. In modes that have a KV cache (kv_cache.h) only the new tokens of the window are
 // run; in modes that split the sequence, the whole window. All ranks take part and sample the same tokens, since the
 // random numbers are a function of (seed, position). For several texts at once, and for what ends a text, see decode.h.
 #ifndef GX_GENERATE_H
@@ -71,7 +71,7 @@ static const float *gx__generate_whole(GxContext *g, const GxForward *forward, G
     const int32_t last = (int32_t)(n - 1);
     GxBatch b = GX_ZERO;
     b.tokens = w->tokens;
-    b.T = gx_min(w->T, gx_max(n, gx_group_size(g, GX_AXIS_TP))); // each rank of a mode by SP needs a token
+    b.T = gx_min(w->T, gx_max(n, gx_group_size(g, GX_AXIS_TP))); // with SP, each rank needs a token
     b.B = 1;
     b.runs = gx_runs_one(b.T, 0);
     b.target[0].rows = w->row, b.target[0].rows_host = &last, b.target[0].n = 1, b.target[0].logits = w->logits;

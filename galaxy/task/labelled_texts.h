@@ -14,7 +14,7 @@
 // not matter.
 // Tokens: [CLS] a [SEP] b [SEP] if the tokenizer has these tokens; otherwise a, a newline, b. Texts of more than T
 // tokens are truncated by longest_first (text/tokenizer.h) and counted.
-// Everything is read and tokenised at the beginning; errors name file and line. Memory: the file, and 4 bytes per
+// Everything is read and tokenized at the beginning; errors name file and line. Memory: the file, and 4 bytes per
 // token.
 #ifndef GX_LABELLED_TEXTS_H
 #define GX_LABELLED_TEXTS_H
@@ -34,10 +34,10 @@ typedef struct {
 typedef struct {
     GxRecords records;
     int text, text2, label, group; // numbers of columns; -1: the file has none
-    int has_unread_pair; // 1: it has a column "text_pair", as transformers calls a second text, and none is read
+    int has_unread_pair; // 1: it has a column "text_pair", transformers' name for a second text, which is not read
 } GxTextFile;
-// The file may lack column text2 if that has its default name, "text2". may_lack_labels: and records may lack labels.
-// skip: where records that are wrong are counted, which are left out; NULL: they are errors.
+// The file may lack column text2 if it has its default name, "text2". may_lack_labels: labels may be missing, and
+// so may the group's column. skip: counts bad records, which are left out; NULL: they are errors.
 GxStatus gx_text_file_open(GxTextFile *f, const char *path, const GxTextColumns *columns, GxProblem problem,
                            int may_lack_labels, GxBadRecords *skip, GxError *err);
 void gx_text_file_close(GxTextFile *f);
@@ -63,8 +63,8 @@ typedef struct {
 } GxTexts;
 
 GxStatus gx_texts_open(GxTexts *t, const GxTextFile *f, GxTextsPart part, double held_out, GxError *err);
-void gx_texts_close(GxTexts *t); // also of one that is all zero
-// skip: texts with a label that is none of these are left out, and counted there.
+void gx_texts_close(GxTexts *t); // accepts a struct of zeros
+// skip: counts the texts whose label is none of these, which are left out; NULL: they are errors.
 GxStatus gx_texts_label(GxTexts *t, GxProblem problem, const GxLabels *labels, GxBadRecords *skip, GxError *err);
 GxStatus gx_texts_tokenize(GxTexts *t, const GxTokenizer *tokenizer, int64_t T, int threads, GxError *err);
 static inline int64_t gx_texts_line(const GxTexts *t, int64_t i)
@@ -131,7 +131,7 @@ static GxStatus gx__texts_check_columns(const GxTextColumns *c, GxError *err)
 GxStatus gx_text_file_open(GxTextFile *f, const char *path, const GxTextColumns *columns, GxProblem problem,
                            int may_lack_labels, GxBadRecords *skip, GxError *err)
 {
-    const int several = problem == GX_PROBLEM_MULTI; // or none
+    const int several = problem == GX_PROBLEM_MULTI; // several labels, or none
     const GxColumnNeed label = may_lack_labels ? several ? GX_COLUMN_SPARSE : GX_COLUMN_OPTIONAL
                                : several       ? GX_COLUMN_GIVEN
                                                : GX_COLUMN_REQUIRED;
@@ -266,7 +266,7 @@ GxStatus gx_texts_label(GxTexts *t, GxProblem problem, const GxLabels *labels, G
     bad.skip = skip, t->n = 0;
     for (int64_t i = 0, goes_on = 1; i < all && goes_on && gx_bad_lines_goes_on(&bad); i++) {
         GxError e = GX_ZERO;
-        t->record[t->n] = t->record[i]; // those that are left out are passed over
+        t->record[t->n] = t->record[i]; // closes the gaps that records left out
         const int64_t line = gx_texts_line(t, t->n);
         if (gx__texts_label_one(t, t->n, labels, &e) == GX_OK) t->n++;
         else goes_on = gx_bad_lines_add(&bad, line, &e);
@@ -285,7 +285,7 @@ static int gx__texts_are_framed(const GxTokenizer *t)
     return t->role[GX_TOKEN_CLS] >= 0 && t->role[GX_TOKEN_SEP] >= 0;
 }
 
-// Of the prompt and a text behind it as one text.
+// Tokenizes the prompt and the text that follows it as one text.
 static GxStatus gx__texts_encode_prompted(const GxTexts *t, const char *a, const GxTokenizer *tokenizer, int32_t *room,
                                           int64_t *n, GxError *err)
 {
@@ -364,7 +364,7 @@ GxStatus gx_texts_tokenize(GxTexts *t, const GxTokenizer *tokenizer, int64_t T, 
     const size_t n = (size_t)t->n;
     int64_t cut = 0, longest = 0;
     const int team = threads > 0 ? threads : 1;
-    (void)team; // without OpenMP there is one
+    (void)team; // unused without OpenMP
     t->ids = (int32_t **)calloc(n, sizeof *t->ids);
     t->length = (int32_t *)calloc(n, sizeof *t->length);
     t->second = (int32_t *)calloc(n, sizeof *t->second);

@@ -6,12 +6,13 @@
 //     gx_likelihood_run(g, &l, &forward, text, 1);
 //     … text[0].logprob, text[0].is_greedy …
 //
-// A forward pass without a cache. As many texts as fit share its T positions without seeing each other, packed as
-// packing.h does it, so a text's number does not depend on the others, except for rounding. The last token of a text is
-// only a label; the head computes the rows whose labels are scored, and no others, in chunks. Ranks that share the
-// model by TP all get the results.
+// Forward passes without a cache. As many texts as fit share the T positions of a pass (packing.h) without seeing each
+// other, so a text's result does not depend on the others, up to rounding. A text's last token is only a label. The
+// head computes only the rows whose labels are scored, in chunks. With TP, all ranks that share the model get the
+// results.
 //
-// Memory: 16 T bytes, twice that on a device with memory of its own, and 24 bytes for each text.
+// Memory: 40 T bytes; on a device with memory of its own, 20 T there and 40 T on the host. In addition, the packing of
+// the texts (packing.h).
 #ifndef GX_LIKELIHOOD_H
 #define GX_LIKELIHOOD_H
 #include "../data/packing.h"
@@ -20,30 +21,30 @@ GX_BEGIN
 
 typedef struct {
     const int32_t *ids; // [n]
-    int64_t n, scored;  // the last `scored` are, 1 to n - 1; n - 1 is at most T
+    int64_t n, scored;  // how many of the last tokens are scored, 1 to n - 1; n - 1 is at most T
     // results
     double logprob; // natural logarithm
-    // 1: greedy decoding would give the scored tokens, each given the right ones before it. A token whose logit equals
-    // the largest one counts, also where another has the same (in bf16 that happens).
+    // 1: greedy decoding would yield the scored tokens, each after the right ones. A token that shares the largest
+    // logit with another one counts (in bf16 that happens).
     int is_greedy;
 } GxScoredText;
 
 typedef struct {
     int64_t T;
-    int32_t *block, *host_copy; // tokens [T], documents [T][2], rows [T], labels [T]; its host copy in host memory
-    float *losses, *behind, *weights; // [T], in host memory, of the rows
-    int64_t *owner;                   // [T] which text a row is of
+    int32_t *block, *host_copy; // tokens [T], documents [T][2], rows [T], labels [T]; their host copy in host memory
+    float *losses, *behind, *weights; // [T], of the rows, in host memory
+    int64_t *owner;                   // [T] the text that a row belongs to
     GxScoredText *text;
     GxWeighing weighing;
-    // 1, on all ranks: ends before the next pass. NULL: never
+    // Returns 1, on all ranks, to end before the next pass. NULL: never
     int (*stop)(void *user);
-    void (*progress)(void *user, int64_t done, int64_t all); // behind each pass: texts. NULL: nobody looks
+    void (*progress)(void *user, int64_t done, int64_t all); // after each pass: numbers of texts. NULL: none
     void *user;
 } GxLikelihood;
 
-// Takes memory: call it twice, with a dry arena, then with the real one. T: positions of a pass.
+// Allocates: call it twice, first with a dry arena, then with the real one. T: positions of a pass.
 void gx_likelihood_allocate(GxContext *g, GxLikelihood *l, int64_t T);
-// For a plan, on a device that does not compute: runs once what takes memory.
+// For a plan, on a device that does not compute: runs everything that takes memory once.
 void gx_likelihood_plan(GxContext *g, GxLikelihood *l, const GxForward *forward);
 // The same texts on all ranks. Returns how many passes were run.
 int64_t gx_likelihood_run(GxContext *g, GxLikelihood *l, const GxForward *forward, GxScoredText *text, int64_t n);
@@ -59,7 +60,7 @@ GX_END
 #include "../ops/loss.h"
 #include "../ops/memory.h"
 
-enum { GX__LIKELIHOOD_ARRAYS = 5 }; // of T numbers each, documents among them as two
+enum { GX__LIKELIHOOD_ARRAYS = 5 }; // of T numbers each; documents are two of them
 
 void gx_likelihood_allocate(GxContext *g, GxLikelihood *l, int64_t T)
 {
@@ -83,7 +84,7 @@ static void gx__likelihood_weigh(void *user, const GxBatch *b, int is_training)
         GxScoredText *text = &l->text[l->owner[r]];
         text->logprob -= (double)l->losses[r];
         text->is_greedy &= l->behind[r] == 0;
-        l->losses[r] = l->weights[r] = 0; // nothing is made of them
+        l->losses[r] = l->weights[r] = 0; // no loss and no gradient
     }
 }
 

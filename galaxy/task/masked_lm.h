@@ -34,7 +34,7 @@ typedef struct { // the texts of a part, for training or held out
     GxTextPacking packed; // without nsp: the list's texts in columns
     int32_t *length;      // [list.n] tokens of each text, for `packed`
     GxPairing pairing;    // with nsp
-    int64_t epoch;        // whose pairs are in the list; -1: none
+    int64_t epoch;        // the one whose pairs are in the list; -1: none
     int64_t first;        // the number of its first sample
     int64_t samples;      // of the held-out part
 } GxMaskedLmPart;
@@ -54,7 +54,7 @@ typedef struct {
     // identity of the data, which a checkpoint keeps besides some of the options
     int64_t text_hash, train_tokens;
     char tokenizer_name[GX_FIELD_TEXT];
-    // what is open
+    // set by open
     GxHeadRequest head;
     GxTokenizer tokenizer;
     GxDataset data;
@@ -62,7 +62,7 @@ typedef struct {
     GxTextLayout layout;
     int64_t seq_len;
     GxMaskedLmPart train, held_out;
-    int32_t *ids, *types, *labels; // [seq_len] of the text that is currently written
+    int32_t *ids, *types, *labels; // [seq_len] of the text that is being written
     // of the sample, and of a validation
     GxMaskedLmShow show;
     GxRows pairs; // [samples of a batch, 2]: outputs of target 1
@@ -321,7 +321,7 @@ static void gx__masked_lm_close(void *self)
 
 static const GxHeadRequest *gx__masked_lm_head(const void *self) { return &((const GxMaskedLm *)self)->head; }
 
-// Prints the text's path, and where it comes from, as the file <text>.source beside it says.
+// Prints the text's path, and its origin, from the file <text>.source beside it.
 static void gx__masked_lm_describe(const void *self, FILE *out)
 {
     const GxMaskedLm *c = (const GxMaskedLm *)self;
@@ -360,7 +360,7 @@ static int64_t gx__masked_lm_frame(GxMaskedLm *c, const GxSentenceText *text, co
     return n;
 }
 
-typedef struct { // the sample that is currently written
+typedef struct { // the sample that is being written
     GxMasking masking;
     int64_t number, column, at, left; // at: the next position; left: how many more tokens may be masked
 } gx__MaskedLmSample;
@@ -585,7 +585,7 @@ static void gx__masked_lm_allocate(GxContext *g, void *self, GxModel *m, int64_t
     s->logits_host = gx_host_copy(g, GX_MEM_ACTIVATIONS, s->logits.data, gx_rows_bytes(s->logits));
 }
 
-// Replaces the masked tokens of ids, b's only column, by the model's likeliest ones.
+// Replaces the masked tokens of ids, b's only column, with the model's likeliest ones.
 static void gx__masked_lm_guess(GxContext *g, GxMaskedLm *c, const GxForward *forward, const GxTextLayout *l,
                                 GxBatch *b, int32_t *ids)
 {

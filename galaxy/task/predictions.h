@@ -47,13 +47,13 @@ typedef struct {
 
 GxStatus gx_predictions_open(GxPredictions *p, const GxTexts *t, GxProblem problem, const GxLabels *labels,
                              GxError *err);
-void gx_predictions_close(GxPredictions *p); // also of one that is all zero
+void gx_predictions_close(GxPredictions *p); // accepts a struct of zeros
 void gx_predictions_begin(GxPredictions *p);
 void gx_predictions_put(GxPredictions *p, int64_t i, const float *logits); // [outputs]
 void gx_predictions_gather(GxContext *g, GxPredictions *p);
 // The metrics of a problem, with NaN as values; is_grouped: texts have groups. Returns how many.
 int gx_prediction_metrics(GxProblem problem, int outputs, int is_grouped, GxMetric metric[GX_PREDICTION_METRICS]);
-int gx_predictions_are_ranked(GxProblem problem, int outputs); // 1: where they have groups
+int gx_predictions_are_ranked(GxProblem problem, int outputs); // 1: texts in groups are ranked
 // The metrics of the texts that are known and have labels. Returns how many.
 int gx_predictions_metrics(GxPredictions *p, GxMetric metric[GX_PREDICTION_METRICS], GxError *err);
 // Writes the prediction of logits[outputs] to out[size]: "verb 0.970", "sport 0.81, politics 0.64", "none", "2.413".
@@ -61,7 +61,7 @@ void gx_prediction_text(const GxPredictions *p, const float *logits, char *out, 
 // The label of text i: "verb", "sport, politics", "2.4".
 const char *gx_prediction_truth(const GxPredictions *p, int64_t i);
 
-// An error if the file cannot be written: to be called before anything is computed.
+// An error if the file cannot be written; call it before anything is computed.
 GxStatus gx_predictions_check(const char *path, const GxLabels *labels, GxError *err);
 GxStatus gx_predictions_write(const GxPredictions *p, const char *path, GxError *err); // all texts must be known
 
@@ -146,7 +146,7 @@ void gx_predictions_put(GxPredictions *p, int64_t i, const float *logits)
     p->known[i] = 1;
 }
 
-// Logits that one rank knows are 0 on all others (but those of its tp group), so the all-reduce's sums are exact.
+// Logits that one rank knows are 0 on all others (except in its tp group), so the all-reduce's sums are exact.
 void gx_predictions_gather(GxContext *g, GxPredictions *p)
 {
     gx_at(g, -1, "predictions");
@@ -364,7 +364,7 @@ GxStatus gx_predictions_check(const char *path, const GxLabels *labels, GxError 
     if (access(path, F_OK) == 0 || gx_path_is_broken(path))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--predictions %s already exists; remove it, or choose another name",
                        path);
-    GX_TRY(gx_file_create(&file, path, err)); // whether that is possible
+    GX_TRY(gx_file_create(&file, path, err)); // only to see whether that is possible
     gx_file_abandon(&file);
     return GX_OK;
 }

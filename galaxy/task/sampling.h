@@ -1,6 +1,6 @@
 // task/sampling.h: samples a token from logits x, with the parameters of Hugging Face's transformers, in its order:
 //
-//     repetition_penalty   for every token that the text has, once: x < 0 ? x * penalty : x / penalty
+//     repetition_penalty   for every token in the text, once: x < 0 ? x * penalty : x / penalty
 //     temperature          x / temperature
 //     top_k                keeps the k largest logits
 //     top_p                of these, keeps the likeliest whose probabilities sum up to at least p
@@ -20,7 +20,7 @@ typedef struct {        // zero: the likeliest token
     double temperature; // 0: the likeliest token
     int64_t top_k;      // 0: all
     uint64_t seed;
-    int64_t vocab;             // tokens that the tokenizer knows: the model may have rows beyond; 0: all
+    int64_t vocab;             // tokens of the tokenizer; the model may have more rows; 0: all
     double top_p;              // 0 or 1: all
     double min_p;              // 0: all
     double repetition_penalty; // 0 or 1: none
@@ -70,7 +70,7 @@ typedef struct { // scaled logits: those from `least` on, of which `best` is the
     float best, least;
 } GxSamplingSet;
 
-// A token's weight: 1 (is_counted), or its unnormalised probability.
+// A token's weight: 1 (is_counted), or its unnormalized probability.
 static double gx__sampling_weight(const GxSamplingSet *set, float x, int is_counted)
 {
     return is_counted ? 1 : exp((double)x - set->best);
@@ -92,7 +92,7 @@ static float gx__sampling_least(const GxSamplingSet *set, int is_counted, double
             if (!(x >= set->least) || (known && key >> (32 - known) != prefix)) continue;
             bin[key >> shift & ((1u << bits) - 1)] += gx__sampling_weight(set, x, is_counted);
         }
-        int lowest = -1; // bin with something in it above which there is less than `limit`
+        int lowest = -1; // the lowest bin that is not empty and above which there is less than `limit`
         double below = above;
         for (int b = (1 << bits) - 1; b >= 0 && (lowest < 0 || below < limit); b--) {
             if (bin[b] == 0) continue;

@@ -2,9 +2,9 @@
 // host, in fp64. Metrics of one class per record are in confusion.h.
 //
 // Degenerate cases are as in scikit-learn and SciPy: a correlation with a constant, or of fewer than two pairs, is NaN;
-// a label that no record has and none is predicted to have counts as an F1 of 0. In a ranking, of equal scores the
-// wrong candidate comes first, so that a model that gives all candidates the same score is rated as bad. Predictions
-// that are NaN or infinite are an error.
+// a label that occurs neither in truth nor in predictions has an F1 of 0. In a ranking, wrong candidates come before
+// right ones of equal score, so a model that gives all candidates the same score is rated as bad. Predictions that are
+// NaN or infinite are an error.
 //
 //     double r;
 //     GX_TRY(gx_score_spearman(predicted, truth, n, &r, err));
@@ -21,44 +21,44 @@ GX_BEGIN
 // Several labels per record. A label is predicted where its logit is above 0 (a probability above 1/2). The counts are
 // a plain array, so that ranks can sum theirs: hits, false alarms and misses of each label, then records that are right
 // in every label, and records.
-static inline int64_t gx_several_counts(int labels) { return 3 * (int64_t)labels + 2; } // how many; begin with 0
+static inline int64_t gx_several_counts(int labels) { return 3 * (int64_t)labels + 2; } // numbers; set them to 0 first
 GxStatus gx_several_count(int64_t *count, const float *logits, const unsigned char *truth, int labels, int64_t record,
                           GxError *err);
 typedef struct {     // NaN without records
-    double exact;    // of all records, those that are right in every label
-    double accuracy; // of all decisions (a label of a record), those that are right
+    double exact;    // fraction of the records that are right in every label
+    double accuracy; // fraction of the decisions (one per record and label) that are right
     double micro_f1; // 2tp / (2tp + fp + fn) of all labels together; 0/0 = 0
-    double macro_f1; // mean of that over the labels
+    double macro_f1; // mean of the labels' own F1
 } GxSeveral;
 GxSeveral gx_several_scores(const int64_t *count, int labels);
 
 // Correlations of two lists of numbers, in [-1, 1] or NaN.
 GxStatus gx_score_pearson(const float *predicted, const float *truth, int64_t n, double *score, GxError *err);
 GxStatus gx_score_spearman(const float *predicted, const float *truth, int64_t n, double *score, GxError *err);
-// Area under the ROC curve: how often something true scores higher than something false, ties count half. NaN where
-// either is missing.
+// Area under the ROC curve: how often a true record scores higher than a false one; ties count half. NaN if either kind
+// is missing.
 GxStatus gx_score_auc(const float *predicted, const unsigned char *truth, int64_t n, double *score, GxError *err);
 
-// Rankings, of one query or as means over queries. All 0 where nothing is sought.
+// Rankings, of one query or as means over queries. All 0 if nothing is relevant.
 typedef struct {
-    double mrr;    // 1 / rank of the first sought one
+    double mrr;    // 1 / rank of the first relevant candidate
     double ndcg;   // Σ gain / log2(1 + rank) over the first k ranks, divided by the best possible
-    double recall; // of all that is sought, what the first k ranks have
+    double recall; // fraction of the relevant candidates that are in the first k ranks
 } GxRanking;
-// Of one query with n candidates: gain[i] > 0 is sought, the more the better, 0 is not. k >= 1.
+// Of one query with n candidates. gain[i] > 0: candidate i is relevant, the more the better; 0: it is not. k >= 1.
 GxStatus gx_score_ranking(const float *predicted, const float *gain, int64_t n, int64_t k, GxRanking *score,
                           GxError *err);
-// Of queries with one sought candidate each, by its rank: 1 is the best.
+// Of queries with one relevant candidate each, from its rank; 1 is the best.
 GxRanking gx_ranking_of_ranks(const int64_t *rank, int64_t n, int64_t k);
 typedef struct {
     const float *anchor, *candidate; // [n][width], [m][width], m >= n
     int64_t n, m, width;
-    const int64_t *same; // [m] candidates of equal numbers are the same text, and no rivals of each other; NULL: none
+    const int64_t *same; // [m] candidates with equal numbers are the same text, and not rivals; NULL: there are none
 } GxCosines;
-// The rank of candidate i for anchor i among all, by cosine (that of a vector of zeros is 0). n m width
-// multiplications; a cosine is forgotten when it has been looked at.
+// rank[i]: the rank of candidate i for anchor i among all, by cosine (0 for a vector of zeros). n m width
+// multiplications; cosines are not stored.
 GxStatus gx_rank_by_cosine(const GxCosines *x, int threads, int64_t *rank, GxError *err);
-// The same, and with s_ij = scale * cosine: loss[i] = log(sum_j exp(s_ij)) - s_ii, over candidate i and its rivals.
+// The same, and loss[i] = log(sum_j exp(s_ij)) - s_ii with s_ij = scale * cosine, over candidate i and its rivals.
 GxStatus gx_rank_and_loss_by_cosine(const GxCosines *x, double scale, int threads, int64_t *rank, double *loss,
                                     GxError *err);
 
@@ -71,7 +71,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 
-// per: numbers of one record
+// per: numbers per record
 static GxStatus gx__scores_check(const char *what, const float *x, int64_t n, int64_t per, GxError *err)
 {
     for (int64_t i = 0; i < n; i++)
@@ -138,7 +138,7 @@ static int gx__scores_is_constant(const double *x, int64_t n)
     return i >= n;
 }
 
-// Takes the mean off, and divides by the length.
+// Subtracts the mean, and divides by the length.
 static void gx__scores_standardize(double *x, int64_t n)
 {
     double mean = 0, square = 0;
@@ -162,7 +162,7 @@ typedef struct {
     int64_t index;
 } gx__Score;
 
-// By value, rising; of equal ones by gain, rising.
+// By value, ascending; equal ones by gain, ascending.
 static int gx__scores_rising(const void *a, const void *b)
 {
     const gx__Score *x = (const gx__Score *)a, *y = (const gx__Score *)b;
@@ -170,7 +170,7 @@ static int gx__scores_rising(const void *a, const void *b)
     return (x->gain > y->gain) - (x->gain < y->gain);
 }
 
-// Ranks from 1 on; equal numbers share the middle of theirs.
+// Ranks from 1 on; equal numbers share the mean of their ranks.
 static void gx__scores_mid_ranks(gx__Score *s, const float *x, int64_t n, double *rank)
 {
     for (int64_t i = 0; i < n; i++) s[i].value = (double)x[i], s[i].gain = 0, s[i].index = i;
@@ -223,7 +223,7 @@ GxStatus gx_score_spearman(const float *predicted, const float *truth, int64_t n
     return gx__scores_correlation(predicted, truth, n, 1, score, err);
 }
 
-// AUC = (R - n⁺(n⁺ + 1) / 2) / (n⁺ n⁻), R: the sum of the ranks of what is true. Hanley & McNeil 1982.
+// AUC = (R - n⁺(n⁺ + 1) / 2) / (n⁺ n⁻), R: the sum of the ranks of the true records. Hanley & McNeil 1982.
 GxStatus gx_score_auc(const float *predicted, const unsigned char *truth, int64_t n, double *score, GxError *err)
 {
     gx__Scores t;
@@ -243,13 +243,13 @@ GxStatus gx_score_auc(const float *predicted, const unsigned char *truth, int64_
 
 // ---- rankings ------------------------------------------------------------------------------------------------------
 
-static int gx__scores_by_gain(const void *a, const void *b) // falling
+static int gx__scores_by_gain(const void *a, const void *b) // descending
 {
     const double x = ((const gx__Score *)a)->gain, y = ((const gx__Score *)b)->gain;
     return (x < y) - (x > y);
 }
 
-// Of gains in the order of their ranks: Σ gain / log2(1 + rank) over the first k.
+// Σ gain / log2(1 + rank) over the first k; s: the gains in the order of their ranks.
 static double gx__scores_dcg(const gx__Score *s, int64_t n, int64_t k)
 {
     double sum = 0;
@@ -282,7 +282,7 @@ GxStatus gx_score_ranking(const float *predicted, const float *gain, int64_t n, 
     gx__Score *s = (gx__Score *)malloc((size_t)(n + 1) * sizeof *s);
     if (!s) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to rank %ld candidates", (long)n);
     for (int64_t i = 0; i < n; i++) s[i].value = -(double)predicted[i], s[i].gain = (double)gain[i], s[i].index = i;
-    qsort(s, (size_t)n, sizeof *s, gx__scores_rising); // the best first, but of equal ones the worst
+    qsort(s, (size_t)n, sizeof *s, gx__scores_rising); // the best first; of equal ones, the worst first
     *score = gx__scores_of_order(s, n, k);
     free(s);
     return GX_OK;
@@ -336,7 +336,7 @@ GxStatus gx_rank_and_loss_by_cosine(const GxCosines *x, double scale, int thread
                                     GxError *err)
 {
     const int64_t n = x->n, m = x->m, width = x->width;
-    (void)threads; // without OpenMP there is one
+    (void)threads; // unused without OpenMP
     if (m < n)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "there are %ld anchors and %ld candidates; expected one candidate for each anchor", (long)n,

@@ -1,8 +1,8 @@
-// task/sentences.h: a plain text as tokenised sentences, one per line, with empty lines between documents; the last
-// documents are held out for validation. And the texts and pairs of texts that are made from its sentences.
+// task/sentences.h: a plain text as tokenized sentences, one per line, with empty lines between documents, the last of
+// which are held out for validation; and the texts and pairs of texts that are made from the sentences.
 //
 //     GxSentences s;
-//     GX_TRY(gx_sentences_open(&s, &data, &tokenizer, T - 2, threads, log, err));   // log: how far it is
+//     GX_TRY(gx_sentences_open(&s, &data, &tokenizer, T - 2, threads, log, err));   // log: for progress
 //     GX_TRY(gx_sentences_divide(&s, path, 0.05, err));
 //     gx_sentences_blocks(&s, 0, s.train_documents, T - 2, &list, err);             // sentences in a row
 //     gx_sentences_pairs(&s, 0, s.train_documents, &how, &list, err);               // A and B, which follows A or not
@@ -10,12 +10,12 @@
 //
 // Text that is not UTF-8, or contains a byte of value 0, is an error that names the line.
 //
-// All of it is tokenised once, at the beginning, by several threads, and kept in memory: 4 bytes per token (while it is
-// tokenised, 5 per byte of the text). A sentence that is too long for the model is truncated and counted.
+// The whole text is tokenized once, at the beginning, by several threads, and kept in memory: 4 bytes per token (5 per
+// byte of the text while tokenizing). A sentence that is too long for the model is truncated and counted.
 //
-// Pairs are made as BERT's original code makes them (create_pretraining_data.py; Devlin et al. 2018, appendix A.2): a
-// document's consecutive sentences until there are enough tokens for both (for one pair in ten a random number of
-// tokens). A is the first 1 to n-1 of these n sentences. B is the rest; or, in half of the cases and if n = 1,
+// Pairs are made as in BERT's original code (create_pretraining_data.py; Devlin et al. 2018, appendix A.2): consecutive
+// sentences of a document are taken until there are enough tokens for both texts (for one pair in ten, a random number
+// of tokens). A is the first 1 to n-1 of these n sentences. B is the rest; or, in half of the cases and if n = 1,
 // sentences from a random place in another document, and the next pair begins with the rest. The pairs of an epoch are
 // a function of (seed, epoch).
 #ifndef GX_SENTENCES_H
@@ -31,15 +31,15 @@ typedef struct {
     int64_t *begin;    // [sentences + 1] where in `token` each begins
     int64_t *document; // [documents + 1] the sentence that each begins with
     int64_t tokens, sentences, documents;
-    int64_t train_documents; // the others are held out
+    int64_t train_documents; // the rest is held out
     int64_t cut;             // number of truncated sentences
     int64_t first_cut;       // the line of the first of them
 } GxSentences;
 
-// Sentences of at most `most` tokens. log NULL: silence.
+// Sentences of at most `most` tokens. log NULL: none.
 GxStatus gx_sentences_open(GxSentences *s, const GxDataset *d, const GxTokenizer *t, int64_t most, int threads,
                            const GxLogger *log, GxError *err);
-void gx_sentences_close(GxSentences *s); // also of one that is all zero
+void gx_sentences_close(GxSentences *s); // accepts a struct of zeros
 // Holds out whole documents at the end, with at least this fraction of the tokens; 0: none.
 GxStatus gx_sentences_divide(GxSentences *s, const char *path, double validation_fraction, GxError *err);
 
@@ -75,8 +75,8 @@ typedef struct {
 // gx_sentences_cut_pair then truncates it.
 GxStatus gx_sentences_pairs(const GxSentences *s, int64_t first, int64_t last, const GxPairing *how,
                             GxSentenceList *list, GxError *err);
-// Truncates pair number i to tokens [*a, *a + *a_n) and [*b, *b + *b_n): the longer text (of equal ones B) loses its
-// first or its last token, at random, until `most` tokens are left.
+// Truncates pair number i to tokens [*a, *a + *a_n) and [*b, *b + *b_n): the longer text (B if both are equal) loses
+// its first or its last token, at random, until `most` tokens are left.
 void gx_sentences_cut_pair(const GxPairing *how, int64_t i, int64_t *a, int64_t *a_n, int64_t *b, int64_t *b_n);
 
 GX_END
@@ -96,7 +96,7 @@ typedef struct { // while a text is opened
     const GxTokenizer *t;
     char *text;
     int64_t *line;  // [lines + 1] where each begins
-    int32_t *ids;   // [gx_tokenizer_most(bytes)]: those of a line begin where the lines before it would end at most
+    int32_t *ids;   // [gx_tokenizer_most(bytes)]; a line's begin after the most that the lines before it can have
     int64_t *count; // [lines] tokens
     int64_t lines, most;
 } gx__SentencesFile;
@@ -140,10 +140,10 @@ static int gx__sentences_is_empty(const gx__SentencesFile *f, int64_t i)
     return 1;
 }
 
-// Tokenises n lines from `first` on, with all threads.
+// Tokenizes lines [first, last), with all threads.
 static GxStatus gx__sentences_encode(gx__SentencesFile *f, int64_t first, int64_t last, int threads, GxError *err)
 {
-    (void)threads; // without OpenMP there is one
+    (void)threads; // unused without OpenMP
     GX_OMP(parallel for schedule(dynamic, 64) num_threads(threads > 0 ? threads : 1))
     for (int64_t i = first; i < last; i++) {
         const int64_t at = f->line[i];
@@ -190,7 +190,7 @@ static void gx__sentences_collect(GxSentences *s, const gx__SentencesFile *f)
     for (int64_t i = 0; i < f->lines; i++) {
         const int64_t n = gx_min(f->count[i], f->most);
         if (gx__sentences_is_empty(f, i)) is_new = 1;
-        if (n == 0) continue; // a line whose characters the tokenizer all drops does not end the document
+        if (n == 0) continue; // a line of which the tokenizer drops all characters does not end the document
         if (n < f->count[i] && s->cut++ == 0) s->first_cut = i + 1;
         if (is_new) s->document[s->documents++] = sentence;
         is_new = 0;

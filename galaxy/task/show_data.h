@@ -6,10 +6,10 @@
 //     <|im_start|>assistant
 //     ⟦Hello.<|im_end|>⟧
 //
-// A token is learned if the token before it has it as its label. Without the brackets, what is printed is the text of
-// the tokens, with special tokens written out. A character whose tokens are not alike in this stands with the last of
-// them. Control characters, bytes that are no characters, and brackets of the text itself are written byte by byte,
-// like \x1B. Time: tokens times changes from one to the other.
+// A token is learned if it is the label of the token before it. Apart from the brackets, the text of the tokens is
+// printed, with special tokens written out. A character of several tokens, of which not all are learned, is printed
+// with the last of them. Control characters, invalid UTF-8, and brackets of the text itself are printed byte by byte,
+// like \x1B. Time: tokens times changes between learned and not learned.
 #ifndef GX_SHOW_DATA_H
 #define GX_SHOW_DATA_H
 #include "../data/blend.h"
@@ -18,7 +18,7 @@ GX_BEGIN
 
 enum { GX_SHOW_SEED = 1234 }; // the default of --seed: samples are shown in the order that it gives
 
-// s: of stride 1, T tokens. If tokens cannot be decoded, prints that instead.
+// s has stride 1 and T tokens. If tokens cannot be decoded, prints that instead.
 void gx_show_sample(FILE *out, const GxTokenizer *t, const GxBlendSample *s, int64_t T, int64_t number);
 
 GX_END
@@ -30,7 +30,7 @@ GX_END
 #include <string.h>
 #include "../text/unicode.h"
 
-// Byte by byte what is no character, a control character, or one of the two brackets.
+// Prints a text; invalid UTF-8, control characters and the two brackets byte by byte.
 static void gx__show_text(FILE *out, const char *text, int64_t bytes)
 {
     for (const char *p = text, *end = text + bytes; p < end;) {
@@ -55,8 +55,8 @@ static char *gx__show_decode(const GxTokenizer *t, const int32_t *ids, int64_t n
     return NULL;
 }
 
-// Where in text[bytes], that of more tokens, the text of ids[n] ends: where it no longer begins as that does, or,
-// within a character, before it.
+// Where the text of ids[n] ends in text[bytes], that of these and more tokens: at the first difference, or, if that is
+// within a character, before the character.
 static int64_t gx__show_end(const GxTokenizer *t, const int32_t *ids, int64_t n, const char *text, int64_t bytes,
                             GxError *err)
 {

@@ -20,8 +20,8 @@
 //     output.predicts, predict                                         in place of training: predictions for a file
 //     data.close              also after an error, even if data.open was never called
 //
-// The content of a sample is a function of (seed, number of the sample) alone, so that every topology and every resumed
-// run sees the same ones. Errors go to g->error or err.
+// A sample depends only on (seed, number of the sample), so that every topology and every resumed run sees the same
+// samples. Errors go to g->error or err.
 #ifndef GX_TASK_H
 #define GX_TASK_H
 #include "../base/fields.h"
@@ -48,8 +48,8 @@ typedef struct {
     int64_t vocab;   // rows of the model's embedding; 0: open sets it to the size of the task's tokenizer
     int64_t seq_len; // tokens of a sample
     int is_dry;      // a dry run: no data is opened
-    // The folder that the weights come from: that of the resumed checkpoint, or --model. "": none; also on ranks other
-    // than 0, which need not have the folder.
+    // The folder that the weights come from: that of the resumed checkpoint, or --model. "": none. Also set on ranks
+    // other than 0, which need not have the folder.
     const char *model;
     int only_shows;               // only a validation, a sample or predictions: nothing is trained
     GxDtype dtype;                // of weights and activations
@@ -58,44 +58,45 @@ typedef struct {
     // A new training starts from --model's weights (a resumed checkpoint has its own head). With
     // --ignore_mismatched_sizes its head may then have another shape.
     int starts_from_model, ignore_mismatched_sizes;
-    // Of the whole run, from its first step on; 0: nothing is trained. Where epochs is not 0, the run is as long as so
-    // many epochs, and run_samples does not say it.
+    // Of the whole run, from its first step on; 0: nothing is trained. If epochs is not 0, the run has that many
+    // epochs, and run_samples is not its length.
     int64_t run_samples;
     double epochs;
     uint64_t seed; // of the training
     // Set if the run repeats the samples of its first epoch in every epoch; a task that cannot do so refuses it.
     int repeats_epoch;
-    // Set by open: how many samples an epoch has, the first one where others may have a few more or less, on all ranks.
-    // 0: unknown, as before the data are open.
+    // Set by open: samples of an epoch, over all ranks; of the first epoch if others have a few more or less. 0:
+    // unknown, as before the data are opened.
     int64_t epoch_samples;
-    const char *adapter;    // the folder of one that the run begins with, on rank 0; NULL, "": none
-    const char *seq_len_is; // for messages, what seq_len is: "--seq_len". NULL: that
-    // 1: open may make vocab larger, for a tokenizer that goes on where the model's ends; the model gets the rows.
+    const char *adapter;    // folder of the adapter that the run starts with, on rank 0; NULL, "": none
+    const char *seq_len_is; // what messages call seq_len; NULL: "--seq_len"
+    // 1: open may increase vocab for a tokenizer that extends the model's; the model gets the new rows.
     int may_grow;
-    // A file of tokens to be added to the tokenizer, which rank 0 reads (--add_tokens); "", NULL: none. open sets
+    // A file of tokens to be added to the tokenizer (--add_tokens), which rank 0 reads; "", NULL: none. open sets
     // has_added, and how many of them were new.
     const char *add_tokens;
     int has_added;
     int64_t added;
-    int keeps_tokenizer; // 1: the model's folder has it, with tokens that were added, and not what an option names
+    int keeps_tokenizer; // 1: use the model's tokenizer, to which tokens were added, whatever an option names
 } GxTaskSetup;
 
 typedef struct { // how a task runs the model
-    // A forward pass: writes the results that b's targets ask for. loss [GX_MAX_LOSSES], in the device's memory: gets
-    // the sums of its losses added; NULL: losses are not wanted.
+    // A forward pass: writes the results that b's targets ask for. loss [GX_MAX_LOSSES], in device memory: the sums of
+    // the batch's losses are added to it; NULL: losses are not wanted.
     void (*run)(GxContext *g, void *user, const GxBatch *b, double *loss);
     void *user;
     int (*stop)(void *stop_user); // 1, on all ranks, if a signal asks to stop. NULL: never
     void *stop_user;
 } GxForward;
 
-// Defaults of options, if they are not the program's.
+// Defaults that differ from the program's.
 typedef struct {
     double learning_rate, adapter_learning_rate; // for the whole model; for an adapter
     int without_dropout;                         // 1: dropout, also an adapter's, is 0, and another value is refused
 } GxTaskDefaults;
 
-// A task is filled group by group, a line for each member that says its name. A function may be NULL where it says so.
+// A task is filled in group by group, each member on a line with its name. A function may be NULL where its comment
+// says so.
 typedef struct {           // its options
     size_t size;           // of self, which is all zero before the options are set
     const GxField *fields; // in self
@@ -124,7 +125,7 @@ typedef struct { // its data
     GxStatus (*prepare)(GxContext *g, void *self, const GxForward *forward);
 } GxTaskData;
 
-typedef struct { // what a checkpoint keeps of it
+typedef struct { // what a checkpoint keeps of the task
     // What identifies the data: fields of self, set by open, which a checkpoint keeps in trainer_state.json (those that
     // are texts also in model.safetensors). If a resumed checkpoint has other values, or another seq_len, a warning
     // says that it "was trained <elsewhere> or seq_len".
@@ -174,7 +175,7 @@ typedef struct {
     int (*confusion)(const void *self, GxConfusion *c);
 } GxTaskMetrics;
 
-typedef struct { // what the model makes of it
+typedef struct { // what the model produces
     // A text that the model writes; the caller frees it. NULL: none, or an error. NULL function: never any. On a device
     // that does not compute it runs once what takes memory.
     char *(*sample)(GxContext *g, void *self, const GxForward *forward, uint64_t seed);
@@ -201,8 +202,8 @@ static inline const char *gx_task_length_name(const GxTaskSetup *setup)
     return setup->seq_len_is ? setup->seq_len_is : "--seq_len";
 }
 
-// Compares mine[n] (as a rule hashes of files; n at most 8) with those of rank 0, and fails on a rank where one
-// differs, with what[i], the name of the last such number. All ranks call it.
+// Compares mine[n] (usually hashes of files; n at most 8) with those of rank 0. Fails on a rank where some differ, with
+// what[i], the name of the last of these. All ranks call it.
 GxStatus gx_task_agree(GxContext *g, const char *const *what, const int64_t *mine, int n);
 
 // `layout` and `counts` for tasks with a label per token: tokens [T,B], then target 0's labels [T,B].

@@ -21,12 +21,12 @@
 // resumed run:
 //
 //     GX_TRY(gx_text_packing_open(&p, length, texts, T, 0, err));  // 0: as many texts in a column as fit
-//     gx_text_packing_column(&p, seed, c, &text, &n);              // text[n]: their numbers, one behind the other
+//     gx_text_packing_column(&p, seed, c, &text, &n);              // text[n]: their numbers, in order
 //     gx_text_packing_close(&p);
 //
-// Memory of a packing: 16 bytes per text. Asking for a column of another epoch computes the order of that epoch, from
-// the lengths alone (about 0.2 us per text), and of those between, since epochs may differ in their number of columns.
-// With one text per column no order is computed.
+// Memory of a packing: 16 bytes per text. Asking for a column of another epoch computes the order of that epoch from
+// the lengths (about 0.2 us per text), and also, since epochs may differ in their number of columns, of those between
+// or, to go back, of all from the first on. With one text per column no order is computed.
 #ifndef GX_TEXT_BATCH_H
 #define GX_TEXT_BATCH_H
 #include "../data/dataset.h"
@@ -51,7 +51,7 @@ typedef struct { // where a batch's arrays lie in its block, or in the block's h
     float *values[GX_MAX_LOSSES];
 } GxTextArrays;
 
-// Where they lie in `block` (NULL: nowhere, all are NULL); returns its bytes, a multiple of GX_ALIGN.
+// Sets a to where the arrays lie in `block` (NULL: all are NULL). Returns the block's bytes, a multiple of GX_ALIGN.
 int64_t gx_text_arrays(const GxTextLayout *l, int64_t T, int64_t B, void *block, GxTextArrays *a);
 // Like a task's `layout` (task.h): sets b's arrays, and n of each target to the most that is possible.
 int64_t gx_text_layout(const GxTextLayout *l, GxBatch *b, void *block, void *host_copy);
@@ -91,10 +91,10 @@ typedef struct {
 // column; 1: no packing; 0: as many as fit.
 GxStatus gx_text_packing_open(GxTextPacking *p, const int32_t *length, int64_t texts, int64_t T, int64_t most_texts,
                               GxError *err);
-void gx_text_packing_close(GxTextPacking *p); // also of one that is all zero
+void gx_text_packing_close(GxTextPacking *p); // accepts a struct of zeros
 // Column number `column` of the training: (*text)[*n] are the numbers of its texts, valid until the next call.
 void gx_text_packing_column(GxTextPacking *p, uint64_t seed, int64_t column, const int64_t **text, int64_t *n);
-int64_t gx_text_packing_columns(GxTextPacking *p, uint64_t seed); // of the first epoch: a validation's
+int64_t gx_text_packing_columns(GxTextPacking *p, uint64_t seed); // of the first epoch, which a validation has
 
 GX_END
 #endif
@@ -221,7 +221,7 @@ static void gx__text_swap(GxTextWriter *w, int k, int64_t i, int64_t j)
     }
 }
 
-// Of a heap with the largest row on top: element i sinks to its place among the first n.
+// In a heap with the largest row on top, moves element i down to its place among the first n.
 static void gx__text_sink(GxTextWriter *w, int k, int64_t i, int64_t n)
 {
     const int32_t *rows = w->to.rows[k];

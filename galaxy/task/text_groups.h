@@ -21,12 +21,12 @@ typedef struct {
     GxTextFile column[GX_GROUP_TEXTS]; // the records' columns; the first owns the records
     int per;                           // texts of a group; 0: nothing is open
 } GxGroupFile;
-// name "": no such column; option: which names another, or NULL. may_lack_third: the file may lack the third column.
-// skip: where records that are wrong are counted, which are left out; NULL: they are errors.
+// name "": no such column; option: the one that names the column, or NULL. may_lack_third: the file may lack the third
+// column. skip: counts bad records, which are left out; NULL: they are errors.
 GxStatus gx_group_file_open(GxGroupFile *f, const char *path, const char *const name[GX_GROUP_TEXTS],
                             const char *const option[GX_GROUP_TEXTS], int may_lack_third, GxBadRecords *skip,
                             GxError *err);
-void gx_group_file_close(GxGroupFile *f); // also of one that is all zero
+void gx_group_file_close(GxGroupFile *f); // accepts a struct of zeros
 
 typedef struct {
     GxTexts text[GX_GROUP_TEXTS]; // of the same records
@@ -38,7 +38,7 @@ typedef struct {
 } GxTextGroups;
 
 GxStatus gx_text_groups_open(GxTextGroups *s, const GxGroupFile *f, GxTextsPart part, double held_out, GxError *err);
-void gx_text_groups_close(GxTextGroups *s); // also of one that is all zero
+void gx_text_groups_close(GxTextGroups *s); // accepts a struct of zeros
 GxStatus gx_text_groups_tokenize(GxTextGroups *s, const GxTokenizer *tokenizer, int64_t most_tokens, int threads,
                                  GxError *err);
 // most: the most groups of a column; 0: as many as fit.
@@ -65,7 +65,7 @@ GxStatus gx_group_file_open(GxGroupFile *f, const char *path, const char *const 
     for (; per < GX_GROUP_TEXTS && name[per] && name[per][0]; per++) {
         column[per].name = name[per], column[per].is_label = 0, column[per].option = option[per];
         column[per].need = per == 2 && may_lack_third             ? GX_COLUMN_OPTIONAL
-                           : per == 0 && !(name[1] && name[1][0]) ? GX_COLUMN_GIVEN // a text alone may be white space
+                           : per == 0 && !(name[1] && name[1][0]) ? GX_COLUMN_GIVEN // a single text may be white space
                                                                   : GX_COLUMN_REQUIRED;
     }
     GX_TRY(gx_records_open(&records, path, GX_RECORDS_BY_NAME, column, per, skip, err));
@@ -73,7 +73,7 @@ GxStatus gx_group_file_open(GxGroupFile *f, const char *path, const char *const 
     for (int k = 0; k < per; k++) {
         f->column[k].records = records;
         f->column[k].text = k, f->column[k].text2 = f->column[k].label = -1;
-        f->column[k].group = 0; // what the hash is of
+        f->column[k].group = 0; // the column that is hashed
     }
     f->per = per;
     return GX_OK;

@@ -1,12 +1,12 @@
 // task/text_tokenizer.h: the WordPiece tokenizer of a task that puts texts between [CLS] and [SEP]: from the folder
-// that an option names, or else the model's own.
+// that an option names, or the model's own.
 //
 //     GX_TRY(gx_text_open_tokenizer(g, &t, options->tokenizer, setup));      // on every rank
 //
-// If both exist they must give the same ids, but that the option's may go on where the model's ends (tokenizer_add.h).
-// An adapter's folder with a tokenizer stands for the model's. All ranks must have the same tokenizer; of the model's
-// own, rank 0 sends its files to the others, and of the tokens that are to be added the list. If setup->vocab is 0, it
-// becomes the tokenizer's size; if it is smaller than that, it grows (setup->may_grow), or is an error.
+// If both exist they must give the same ids, except that the option's may extend the model's (tokenizer_add.h). An
+// adapter's folder with a tokenizer takes the place of the model's. All ranks must have the same tokenizer; rank 0
+// sends the others the files of the model's own, and the list of tokens to be added. If setup->vocab is 0, it becomes
+// the tokenizer's size; if it is smaller than that, it grows if setup->may_grow, and is an error otherwise.
 #ifndef GX_TEXT_TOKENIZER_H
 #define GX_TEXT_TOKENIZER_H
 #include "../text/tokenizer_add.h"
@@ -201,7 +201,8 @@ static GxStatus gx__text_check_roles(GxContext *g, const GxTokenizer *t, int is_
     return GX_OK;
 }
 
-// On rank 0, which has the model's folder: an option's tokenizer gives the ids that the model's does; it may have more.
+// On rank 0, which has the model's folder: checks that an option's tokenizer gives the ids that the model's does; it
+// may have more.
 static GxStatus gx__text_check_ids(GxContext *g, const GxTokenizer *t, const char *model, const GxTaskSetup *setup)
 {
     GxError other = GX_ZERO;
@@ -233,7 +234,7 @@ static GxStatus gx__text_check_ids(GxContext *g, const GxTokenizer *t, const cha
                    model, difference);
 }
 
-// What is told of the list.
+// Logs what became of the list.
 static void gx__text_say_added(GxContext *g, const char *path, const GxTokensAdded *said, int64_t rows)
 {
     char known[100] = "", there[100] = "";

@@ -6,7 +6,7 @@
 //
 // With whole words, a word (a token and the ## tokens that follow it) is selected as a whole; what replaces each of its
 // tokens is drawn separately, as in BERT's original code. (transformers 5 treats adjacent tokens without a space
-// between them, punctuation included, as a word, and always replaces them by [MASK].)
+// between them, punctuation included, as a word, and always replaces them with [MASK].)
 //
 // So that memory can be planned, at most gx_mask_most tokens of a sample are selected: 6 standard deviations more than
 // the mean.
