@@ -36,8 +36,8 @@ static void gx__head_open(GxContext *g, GxModel *m, int unit, int k, int number)
     const GxCoreSpec *c = &u->spec.pair[k].core;
     const GxLayout layout = gx_block_takes(m->mode->methods.ends);
     // In files with tied matrices the bias has its own name, and may be there under the matrix's name as well. If
-    // untied, the matrix's bias is added; files also have a vector of the other name, which is not used (transformers
-    // 5).
+    // untied, the matrix's bias is added; files then also have a vector of the other name, which nothing reads
+    // (transformers 5).
     const char *bias_name = c->bias && c->is_tied ? c->bias : c->matrix[0];
 
     GxTensorUse use = gx_tensor_use(c->matrix[0], number, GX_ROLE_HEAD, c->vocab, u->spec.width, layout),

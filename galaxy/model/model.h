@@ -32,8 +32,7 @@ typedef struct { // a family
     int n_fields;
     size_t config_size;
     GxStatus (*resolve)(void *config, GxError *err); // fills in defaults; an error if a value is invalid
-    // Describes the units with gx_model_kind and gx_model_unit, and the head that m->head asks for. Errors are set in
-    // g.
+    // Describes the units with gx_model_kind and gx_model_unit, with the head that m->head asks for. Sets errors in g.
     void (*describe)(GxContext *g, GxModel *m);
     int64_t *(*vocab_size)(void *config);
     // Reads config.json of a Hugging Face folder. Members that are not read are reported to `log` (io/json_keys.h).
