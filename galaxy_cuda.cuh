@@ -14,18 +14,19 @@
 //   Every header can also be included by itself.
 //
 // WHAT IT NEEDS
-//   CUDA 12 or newer with cuBLASLt, and NCCL's header (the library is loaded only if ranks use it, comm/nccl.h); a GPU of
-//   compute capability 8.0 or higher (bf16). A context runs on its rank's GPU: the rank's number on the machine modulo
-//   the number of GPUs. CUDA's current device is set per host thread, so only the thread that opened a context uses it.
+//   CUDA 12 or newer with cuBLASLt, and NCCL's header (the library is loaded only if ranks use it, comm/nccl.h); a GPU
+//   of compute capability 8.0 or higher (bf16). A context runs on its rank's GPU: the rank's number on the machine
+//   modulo the number of GPUs. CUDA's current device is set per host thread, so only the thread that opened a context
+//   uses it.
 //
 // WHAT IT DOES NOT DO
-//   An operation does not allocate, synchronize or add floats atomically: it launches kernels on the context's stream, and
-//   the same input gives the same bits. The host learns of errors when it waits (gx_to_host, gx_device_wait).
+//   An operation does not allocate, synchronize or add floats atomically: it launches kernels on the context's stream,
+//   and the same input gives the same bits. The host learns of errors when it waits (gx_to_host, gx_device_wait).
 //
 // NUMERICS
-//   As specified in ops/: fp32 or bf16 activations and weights, fp32 sums (fp64 over all elements), rounded once. Matrix
-//   products use TF32 if the context asks for it; attention in fp32 does three TF32 multiplications for each fp32 one.
-//   No fast-math, but attention's exp2 and a division in GELU are the GPU's approximate instructions.
+//   As specified in ops/: fp32 or bf16 activations and weights, fp32 sums (fp64 over all elements), rounded once.
+//   Matrix products use TF32 if the context asks for it; attention in fp32 does three TF32 multiplications for each
+//   fp32 one. No fast-math, but attention's exp2 and a division in GELU are the GPU's approximate instructions.
 //
 // THE FILES: galaxy/cuda has the files of galaxy/cpu, with the same functions in the same order. kernel.cuh and mma.cuh
 // have what all of them use, attention_mma.cuh has attention on tensor cores, and cuda.cuh the table of operations.
