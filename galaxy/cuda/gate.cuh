@@ -17,7 +17,8 @@ GX_END
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_GATE_IMPLEMENTED)
 #define GX_CUDA_GATE_IMPLEMENTED
 
-// of a: sigmoid(gate / temperature); of b: what is left, by itself, so that it is exact where it is small
+// The share of a: sigmoid(gate / temperature). The share of b: the rest, computed by itself so that it is exact if
+// small.
 template <class T>
 static __device__ __forceinline__ float gx__cuda_gate_share(const T *gate, float temperature, int of_b)
 {
@@ -90,9 +91,8 @@ static void gx__cuda_gate_backward(GxContext *g, void *da, void *db, float *dgat
                                    double *scratch)
 {
     const int64_t blocks = gx_ceil_div(n, GX_SUM_BLOCK);
-    GX_LAUNCH((gx__cuda_gate_blocks<T>), gx_cuda_blocks(blocks), GX_CUDA_BLOCK, 0,
-              gx_cuda(g)->stream, scratch, (T *)da, (T *)db, (const T *)dy, (const T *)a, (const T *)b,
-              (const T *)gate, temperature, n, blocks);
+    GX_LAUNCH((gx__cuda_gate_blocks<T>), gx_cuda_blocks(blocks), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, scratch, (T *)da,
+              (T *)db, (const T *)dy, (const T *)a, (const T *)b, (const T *)gate, temperature, n, blocks);
     if (dgate) {
         gx__cuda_sum_parts(g, scratch + blocks, scratch, blocks, 0);
         GX_LAUNCH((gx__cuda_gate_finish<T>), 1, 1, 0, gx_cuda(g)->stream, dgate, scratch + blocks, (const T *)gate,
