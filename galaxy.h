@@ -14,7 +14,7 @@
 //   Define these before the implementation to use other libraries (and link them); each is behind one header:
 //     GX_WITH_ONEDNN   cpu/gemm_onednn.h  matrix products (-ldnnl); without it: Galaxy's own kernels
 //     GX_WITH_JANSSON  io/json.h      JSON (-ljansson); without it configurations, checkpoints: GX_ERR_UNSUPPORTED
-//     GX_WITH_UTF8PROC text/unicode.h accents, normal forms, for tokenizers (-lutf8proc); without it: GX_ERR_UNSUPPORTED
+//     GX_WITH_UTF8PROC text/unicode.h accents, normal forms, for tokenizers (-lutf8proc); without it GX_ERR_UNSUPPORTED
 //     GX_WITH_PCRE2    text/regex.h   words of GPT-2's, LLaMA-3's, T5's tokenizers (-lpcre2-8); without it the same
 //     GX_WITH_MPI      comm/mpi.h     ranks started by mpirun (mpicc); without it: threads, or processes over TCP
 //     -fopenmp                      several CPU threads per rank

@@ -37,15 +37,9 @@ template <class T> struct GxEmbeddingForwardOp {
 template <class T>
 static void gx__cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, const GxEmbedding *e)
 {
-    const GxEmbeddingForwardOp<T> op = {(T *)y,
-                                        (const T *)w,
-                                        ids,
-                                        e->C,
-                                        e->v_begin,
-                                        e->v_end,
-                                        gx_embedding_row_step(e),
-                                        gx_embedding_column_step(e),
-                                        e->accumulate};
+    const GxEmbeddingForwardOp<T> op = {
+        (T *)y, (const T *)w, ids, e->C, e->v_begin, e->v_end, gx_embedding_row_step(e), gx_embedding_column_step(e),
+        e->accumulate};
     gx_each_row<T>(g, "embedding_forward", op, e->R, e->C, !e->is_transposed && gx_wide<T>(e->C, y, w));
 }
 

@@ -91,8 +91,9 @@ static void gx__cuda_gate_backward(GxContext *g, void *da, void *db, float *dgat
                                    double *scratch)
 {
     const int64_t blocks = gx_ceil_div(n, GX_SUM_BLOCK);
-    GX_LAUNCH((gx__cuda_gate_blocks<T>), gx_cuda_blocks(blocks), GX_CUDA_BLOCK, 0, gx_cuda(g)->stream, scratch, (T *)da,
-              (T *)db, (const T *)dy, (const T *)a, (const T *)b, (const T *)gate, temperature, n, blocks);
+    GX_LAUNCH((gx__cuda_gate_blocks<T>), gx_cuda_blocks(blocks), GX_CUDA_BLOCK, 0,
+              gx_cuda(g)->stream, scratch, (T *)da, (T *)db, (const T *)dy, (const T *)a, (const T *)b,
+              (const T *)gate, temperature, n, blocks);
     if (dgate) {
         gx__cuda_sum_parts(g, scratch + blocks, scratch, blocks, 0);
         GX_LAUNCH((gx__cuda_gate_finish<T>), 1, 1, 0, gx_cuda(g)->stream, dgate, scratch + blocks, (const T *)gate,

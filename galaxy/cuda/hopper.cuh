@@ -122,15 +122,17 @@ template <int N> static __device__ __forceinline__ void gx_wgmma_wait()
 #define GX__NAMES_64                                                                                                   \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define GX__NAMES_96  GX__NAMES_64 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-#define GX__NAMES_128 GX__NAMES_96 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define GX__NAMES_96                                                                                                   \
+    GX__NAMES_64 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define GX__NAMES_128                                                                                                  \
+    GX__NAMES_96 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
 // Operands are numbered after the accumulators: A names those of a, B that of b; then come `accumulate` (scale-d) and
 // N_MAJOR (imm-trans-b). A in shared memory is K-major: its imm-trans-a is a 0 before N_MAJOR.
 #define GX__WGMMA(N, A, B, ACCUMULATE, MAJOR, ...)                                                                     \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ACCUMULATE ", 0;\n"                                               \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" GX__NAMES_##N                            \
-                 "}, " A ", " B ", p, 1, 1, " MAJOR ";\n}\n"                                                           \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" GX__NAMES_##N "}, " A ", " B             \
+                 ", p, 1, 1, " MAJOR ";\n}\n"                                                                          \
                  : GX__SUMS_##N                                                                                        \
                  : __VA_ARGS__, "l"(b), "r"((int)accumulate), "n"((int)N_MAJOR))
 

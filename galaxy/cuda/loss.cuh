@@ -198,8 +198,8 @@ template <class T> struct GxLossGradientOp {
 
 // ---- launches: a block per row -------------------------------------------------------------------------------------
 #define GX__CUDA_LAUNCH_ROWS(kernel, N, ...)                                                                           \
-    GX_LAUNCH((kernel<T, N>), gx_cuda_blocks(R), gx_cuda_threads(gx_ceil_div(V, N), GX_LOSS_THREADS), 0,               \
-              gx_cuda(g)->stream, __VA_ARGS__)
+    GX_LAUNCH((kernel<T, N>), gx_cuda_blocks(R),                                                                       \
+              gx_cuda_threads(gx_ceil_div(V, N), GX_LOSS_THREADS), 0, gx_cuda(g)->stream, __VA_ARGS__)
 
 template <class T>
 static void gx__cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits,

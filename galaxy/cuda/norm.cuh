@@ -70,8 +70,9 @@ static void gx__cuda_launch_norm_forward(GxContext *g, T *sum, T *y, float *rstd
                                          int64_t R, int64_t C, float eps)
 {
     const int64_t bytes = C * (int64_t)sizeof(T), keep = bytes <= GX_CUDA_SHARED;
-    GX_LAUNCH((gx__cuda_rms_norm_rows<T, N>), gx_cuda_blocks(R), gx_cuda_threads(gx_ceil_div(C, N), GX_NORM_THREADS),
-              keep ? bytes : 0, gx_cuda(g)->stream, sum, y, rstd, x, a, w, R, C, eps, (int)keep);
+    GX_LAUNCH((gx__cuda_rms_norm_rows<T, N>), gx_cuda_blocks(R),
+              gx_cuda_threads(gx_ceil_div(C, N), GX_NORM_THREADS), keep ? bytes : 0, gx_cuda(g)->stream, sum, y, rstd,
+              x, a, w, R, C, eps, (int)keep);
 }
 template <class T>
 static void gx__cuda_norm_forward(GxContext *g, const char *name, void *sum, void *y, float *rstd, const void *x,
@@ -385,8 +386,7 @@ template <class T> struct GxRmsSink {
 };
 // A sink that adds nothing.
 struct GxStoreSink {
-    struct Nothing {
-    };
+    struct Nothing {};
     enum { MOST = 16, FEW = 0 };
     template <int N> using Ahead = Nothing;
     template <int N> __device__ void add(float (&)[N], int64_t, int64_t) const {}

@@ -148,9 +148,8 @@ int64_t gx_picked_begin(const GxPairView *v, GxMethod by);
 const int32_t *gx_entered_rows(const GxPairView *v); // which rows of the stream enter the pair on this rank; NULL: all
 // 1 on ranks whose losses are summed: of ranks that compute the same rows, only on the first.
 int gx_adds_loss(const GxPairView *v);
-const int64_t *gx_view_count(const GxPairView *v); // the divisor of a head's loss. NULL: 1
-void gx_view_add_losses(const GxPairView *v, const float *losses,
-                        int64_t n); // [n], added to the sum of the head's losses
+const int64_t *gx_view_count(const GxPairView *v);                            // the divisor of a head's loss. NULL: 1
+void gx_view_add_losses(const GxPairView *v, const float *losses, int64_t n); // [n], to the sum of the head's loss
 // 0: a head has nothing to do: its target has no rows on any rank of the tp group, or needs neither loss nor logits.
 int gx_view_has_work(const GxPairView *v);
 int gx_head_writes_dx(const GxPass *p); // 1: a head writes the gradient of its input; 0: it adds to it
