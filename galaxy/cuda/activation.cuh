@@ -155,8 +155,8 @@ void gx_cuda_gelu_forward(GxContext *g, void *y, const void *x, const void *bias
     GX_CUDA_TYPES(dtype, gx__cuda_gelu_forward, g, y, x, bias, R, F, kind);
 }
 
-// dx[r,f] = dy[r,f] * (p + z*p'), z = x[r,f] + bias[f]; recomputes y[r,f] = z*p A thread reads all that it needs before
-// it writes: dx may be x or dy, y may be dy.
+// dx[r,f] = dy[r,f] * (p + z*p'), z = x[r,f] + bias[f]; recomputes y[r,f] = z*p
+// A thread reads all that it needs before it writes: dx may be x or dy, y may be dy.
 template <class T, int KIND> struct GxGeluBackwardOp {
     T *dx, *y;
     const T *dy, *x, *bias;

@@ -588,7 +588,8 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
 }
 
 // ---- backward ------------------------------------------------------------------------------------------------------
-// p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o) dv += p^T d_o, dk += ds^T q, dq += ds k
+// p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o)
+// dv += p^T d_o, dk += ds^T q, dq += ds k
 // With dropout dp = keep*(d_o v^T) and dv += (keep*p)^T d_o; D is the same, since o includes keep.
 //
 // KEYS: a block's own rows are keys, with k and v as the first and second matrix, and the others' are q and d_o;

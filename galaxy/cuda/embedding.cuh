@@ -49,11 +49,11 @@ void gx_cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32
 }
 
 // ---- backward ------------------------------------------------------------------------------------------------------
-// dw[v - v_begin, c] += sum over rows r with ids[r] = v of dy[r,c] Rows are processed in chunks, one launch after the
-// other. In a chunk the block of the first row of each id adds up all rows of its id, in their order, so that each
-// element of dw has one writer and the same additions as in a loop over the rows. A block compares its id with the
-// others of the chunk: 16 KB from the cache for each row of dy. A longer chunk would compare more, a shorter one would
-// read and write dw more often.
+// dw[v - v_begin, c] += sum over rows r with ids[r] = v of dy[r,c]
+// Rows are processed in chunks, one launch after the other. In a chunk the block of the first row of each id adds up
+// all rows of its id, in their order, so that each element of dw has one writer and the same additions as in a loop
+// over the rows. A block compares its id with the others of the chunk: 16 KB from the cache for each row of dy. A
+// longer chunk would compare more, a shorter one would read and write dw more often.
 enum { GX_EMBEDDING_CHUNK = 4096 };
 
 // list: the rows r in [from, rows) with ids[r] = id, in order; returns how many. All threads of a block of

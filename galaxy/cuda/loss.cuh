@@ -135,9 +135,9 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     }
 }
 
-// exps[r,v] = exp(logits[r,v] - maximum[r]), sums[r] = sum_v exps[r,v], sums[R + r] = logits[r, label] - maximum[r] The
-// sum uses each thread's own maximum, as in gx__cuda_cross_entropy_rows, although the row's is known: this way one rank
-// with all columns gets the same bits.
+// exps[r,v] = exp(logits[r,v] - maximum[r]), sums[r] = sum_v exps[r,v], sums[R + r] = logits[r, label] - maximum[r]
+// The sum uses each thread's own maximum, as in gx__cuda_cross_entropy_rows, although the row's is known: this way one
+// rank with all columns gets the same bits.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     gx__cuda_cross_entropy_sums_rows(float *sums, T *exps, const T *logits, const float *maximum, const int32_t *labels,

@@ -31,9 +31,9 @@ GX_END
 
 enum { GX_NORM_THREADS = 512 }; // at most; one pack each for a row of 4096 bf16
 
-// y[r,c] = x[r,c] * rstd[r] * w[c],  rstd[r] = 1/sqrt(mean_c x[r,c]^2 + eps); with a residual, of sum = x + a A block
-// per row, with one thread per pack, at most 512. The row is read once and kept in shared memory (C*size bytes) until
-// its rstd is known; a row that does not fit is read again. a, sum NULL: no residual.
+// y[r,c] = x[r,c] * rstd[r] * w[c],  rstd[r] = 1/sqrt(mean_c x[r,c]^2 + eps); with a residual, of sum = x + a
+// A block per row, with one thread per pack, at most 512. The row is read once and kept in shared memory (C*size bytes)
+// until its rstd is known; a row that does not fit is read again. a, sum NULL: no residual.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_NORM_THREADS)
     gx__cuda_rms_norm_rows(T *sum, T *y, float *rstd, const T *x, const T *a, const T *w, int64_t R, int64_t C,
@@ -48,7 +48,8 @@ static __global__ void __launch_bounds__(GX_NORM_THREADS)
             gx_load(v, x + r * C + c);
             if (a) {
                 gx_load(u, a + r * C + c);
-                for (int i = 0; i < N; i++) v[i] = gx_round<T>(v[i] + u[i]); // the norm is of the rounded sum
+                for (int i = 0; i < N; i++)
+                    v[i] = gx_round<T>(v[i] + u[i]); // the norm is of the rounded sum
                 gx_store(sum + r * C + c, v);
             }
             if (keep) gx_store(row + c, v);
@@ -99,8 +100,8 @@ void gx_cuda_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd,
 }
 
 // ---- RMSNorm of heads ----------------------------------------------------------------------------------------------
-// kept = x, x[r,k,c] = kept[r,k,c] * rstd[r,k] * w[c],  rstd[r,k] = 1/sqrt(mean_c kept[r,k,c]^2 + eps) A block per row,
-// a warp per head: a head has one or a few packs for each lane, and no warp waits for another.
+// kept = x, x[r,k,c] = kept[r,k,c] * rstd[r,k] * w[c],  rstd[r,k] = 1/sqrt(mean_c kept[r,k,c]^2 + eps)
+// A block per row, a warp per head: a head has one or a few packs for each lane, and no warp waits for another.
 
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
@@ -150,10 +151,10 @@ void gx_cuda_head_norm_forward(GxContext *g, void *x, void *kept, float *rstd, c
 
 // dx[r,k,c] = dy[r,k,c]*w[c]*rstd[r,k] - x[r,k,c]*a,  dy is in dx, x in kept,
 //             a = rstd[r,k]^3/h * sum_j dy[r,k,j]*w[j]*x[r,k,j]
-// dw[c]     = (accumulate ? dw[c] : 0) + sum_r sum_k dy[r,k,c]*x[r,k,c]*rstd[r,k] A block takes the heads of
-// GX_NORM_BLOCK rows. Each of its warps has a share of dw in shared memory (head_dim*4 bytes); their sum is the block's
-// share. If not even one fits, the block is one warp, which accumulates its share in part[b, head_dim] directly. part
-// NULL: dw is not needed.
+// dw[c]     = (accumulate ? dw[c] : 0) + sum_r sum_k dy[r,k,c]*x[r,k,c]*rstd[r,k]
+// A block takes the heads of GX_NORM_BLOCK rows. Each of its warps has a share of dw in shared memory (head_dim*4
+// bytes); their sum is the block's share. If not even one fits, the block is one warp, which accumulates its share in
+// part[b, head_dim] directly. part NULL: dw is not needed.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_head_norm_backward_heads(T *dx, float *part, const T *kept, const float *rstd, const T *w, GxHeadNorm s,
@@ -247,9 +248,9 @@ template <class T> struct GxNormSource {
     __device__ const T *again(int64_t r) const { return x + r * C; } // where a row can be read again
 };
 
-// y[r,c] = (v[r,c] - mean[r]) * rstd[r] * w[c] + b[c], v from the source, rounded as it is stored A block per row, with
-// one thread per pack, at most 512. The row is kept in shared memory (C*size bytes) until its mean and then its rstd
-// are known; a row that does not fit is read again. mean, rstd NULL: not needed.
+// y[r,c] = (v[r,c] - mean[r]) * rstd[r] * w[c] + b[c], v from the source, rounded as it is stored
+// A block per row, with one thread per pack, at most 512. The row is kept in shared memory (C*size bytes) until its
+// mean and then its rstd are known; a row that does not fit is read again. mean, rstd NULL: not needed.
 template <class T, int N, class Source>
 static __global__ void __launch_bounds__(GX_NORM_THREADS)
     gx__cuda_layer_norm_rows(Source source, T *y, float *mean, float *rstd, const T *w, const T *b, int64_t R,
@@ -316,8 +317,8 @@ void gx_cuda_layer_norm_forward(GxContext *g, void *y, float *mean, float *rstd,
 
 // ---- backward, of RMSNorm and layer norm ---------------------------------------------------------------------------
 // With n = (x - mean)*rstd and d = dy*w: dx[r,c] = rstd[r] * (d[r,c] - mean_j d[r,j] - n[r,c] * mean_j d[r,j]*n[r,j])
-// dw[c] = (accumulate ? dw[c] : 0) + sum_r dy[r,c]*n[r,c], db[c] likewise with sum_r dy[r,c] RMSNorm has no mean: n =
-// x*rstd, and the mean of d is not subtracted.
+// dw[c] = (accumulate ? dw[c] : 0) + sum_r dy[r,c]*n[r,c], db[c] likewise with sum_r dy[r,c]
+// RMSNorm has no mean: n = x*rstd, and the mean of d is not subtracted.
 // A block takes its rows, some at a time, and writes its shares of the sums over rows; then the shares are summed.
 
 enum { GX_SHARE_DW, GX_SHARE_DB, GX_SHARE_SINK, GX_SHARES }; // dw, db, the sink's (a bias's gradient)
@@ -325,8 +326,8 @@ struct GxCudaShares {
     float *part[GX_SHARES]; // [blocks, C] each; NULL: not needed
 };
 
-enum { GX_NORM_NARROW = 1024 };                     // columns at most
-enum { GX_NORM_MAX_SHARES = 256 };                  // for any number of rows, on every GPU
+enum { GX_NORM_NARROW = 1024 };    // columns at most
+enum { GX_NORM_MAX_SHARES = 256 }; // for any number of rows, on every GPU
 static inline int64_t gx__cuda_norm_rows(int64_t R) // rows of a block
 {
     return gx_max(GX_NORM_BLOCK, gx_ceil_div(R, GX_NORM_MAX_SHARES));
@@ -631,8 +632,7 @@ static void gx__cuda_norm_backward(GxContext *g, const Sink &sink, const GxCudaS
     else gx__cuda_launch_norm_backward<T, 1>(g, sink, shares, f);
 }
 
-// gx__cuda_shares: the places of the shares in the scratch, for the sums that are needed. gx__cuda_sum_shares sums
-// them.
+// The places of the shares in the scratch, for the sums that are needed.
 static inline GxCudaShares gx__cuda_shares(float *scratch, float *const sums[GX_SHARES], int64_t R, int64_t C)
 {
     GxCudaShares s = GX_ZERO;

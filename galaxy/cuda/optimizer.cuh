@@ -83,10 +83,10 @@ static __device__ __forceinline__ unsigned gx__cuda_decaying(const GxUndecayed &
     return all;
 }
 
-// x = clip*grad; m = b1*m + (1-b1)*x; v = b2*v + (1-b2)*x^2 w = w*(1 - lr*weight_decay) - lr/(1-b1^t) * m /
-// (sqrt(v/(1-b2^t)) + eps) 28 bytes and a copy per element, in accesses of 16 bytes. What depends only on the step is
-// computed once per block (fp64 powers are slow). FMAs are written explicitly, so that the compiler does not choose
-// which products to fuse.
+// x = clip*grad; m = b1*m + (1-b1)*x; v = b2*v + (1-b2)*x^2
+// w = w*(1 - lr*weight_decay) - lr/(1-b1^t) * m / (sqrt(v/(1-b2^t)) + eps)
+// 28 bytes and a copy per element, in accesses of 16 bytes. What depends only on the step is computed once per block
+// (fp64 powers are slow). FMAs are written explicitly, so that the compiler does not choose which products to fuse.
 template <class T> struct GxAdamWOp : GxEachOp {
     GxUpdate u;
     GxAdamW o;

@@ -89,7 +89,7 @@ int64_t gx_attention_pairs(const GxAttention *a)
         for (int j = 0; j < a->k_runs.n; j++) {
             const GxRun *q = &a->q_runs.run[i], *k = &a->k_runs.run[j];
             for (int64_t r = 0; r < q->length; r++) {
-                const int64_t end = q->position + r - k->position + 1; // of the run's keys that are visible to this query
+                const int64_t end = q->position + r - k->position + 1; // of the run's keys visible to this query
                 pairs +=
                     gx_max(0, gx_min(k->length, end) - (a->sliding_window ? gx_max(0, end - a->sliding_window) : 0));
             }

@@ -26,8 +26,8 @@ enum { GX_IGNORE_INDEX = -100 }; // the label of rows without a loss, as in PyTo
 // Below, scale = 1/count[0], as fp32, or 0 if count[0] is 0; count NULL: scale is 1. count is read only if dlogits are
 // needed.
 
-// losses[r] = log(sum_v exp(logits[r,v])) - logits[r,labels[r]]      (0 if the label is GX_IGNORE_INDEX) dlogits[r,v] =
-// scale * weights[r] * (exp(logits[r,v])/sum - [v = labels[r]])    (also 0 then); it may be logits;
+// losses[r] = log(sum_v exp(logits[r,v])) - logits[r,labels[r]]      (0 if the label is GX_IGNORE_INDEX)
+// dlogits[r,v] = scale * weights[r] * (exp(logits[r,v])/sum - [v = labels[r]])    (also 0 then); it may be logits;
 //                NULL: not needed
 // logits [R,V], labels [R] in [0,V) or ignored, anything else is an error; weights [R], NULL: all 1. FLOPs: 6*R*V
 void gx_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R,
@@ -39,29 +39,32 @@ void gx_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *lo
 // maximum[r] = max_v logits[r,v]. FLOPs: R*V
 void gx_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype dtype);
 
-// exps[r,v]   = exp(logits[r,v] - maximum[r])                     it may be logits; NULL: not needed sums[r]     =
-// sum_v exps[r,v] sums[R + r] = logits[r, labels[r] - v_begin] - maximum[r]       0 if that is not a column of this
-// rank, or ignored A label outside the whole vocabulary is an error on every rank. FLOPs: 3*R*V
+// exps[r,v]   = exp(logits[r,v] - maximum[r])                     it may be logits; NULL: not needed
+// sums[r]     = sum_v exps[r,v]
+// sums[R + r] = logits[r, labels[r] - v_begin] - maximum[r]       0 if that is not a column of this rank, or ignored
+// A label outside the whole vocabulary is an error on every rank. FLOPs: 3*R*V
 void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
                            const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size,
                            GxDtype dtype);
 
 // losses[r]    = log(sums[r]) - sums[R + r], the same on every rank           (0 if the label is GX_IGNORE_INDEX)
-// dlogits[r,v] = scale * weights[r] * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])      (also 0 then) dlogits may be
-// exps; NULL: not needed, and exps are not read. weights [R], NULL: all 1. FLOPs: 2*R*V, none without dlogits
+// dlogits[r,v] = scale * weights[r] * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])      (also 0 then)
+// dlogits may be exps; NULL: not needed, and exps are not read. weights [R], NULL: all 1. FLOPs: 2*R*V, none without
+// dlogits
 void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
                              const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, const int64_t *count,
                              const float *weights, GxDtype dtype);
 
-// losses[r] = sum_v (logits[r,v] - targets[r,v])^2, dlogits[r,v] = scale * 2*(logits[r,v] - targets[r,v]) logits [R,V],
-// targets [R,V] fp32. dlogits may be logits; NULL: not needed. bytes: R*V*(size + 4), and R*V*size with dlogits; FLOPs:
-// 5*R*V
+// losses[r] = sum_v (logits[r,v] - targets[r,v])^2, dlogits[r,v] = scale * 2*(logits[r,v] - targets[r,v])
+// logits [R,V], targets [R,V] fp32. dlogits may be logits; NULL: not needed. bytes: R*V*(size + 4), and R*V*size with
+// dlogits; FLOPs: 5*R*V
 void gx_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets, int64_t R,
                       int64_t V, const int64_t *count, GxDtype dtype);
 
-// For probabilities 1/(1 + exp(-logit)), each by itself; with z = logits[r,v] and t = targets[r,v], in [0,1]: losses[r]
-// = sum_v max(z,0) - z*t + log(1 + exp(-|z|)), dlogits[r,v] = scale * (1/(1 + exp(-z)) - t) logits [R,V], targets [R,V]
-// fp32. dlogits may be logits; NULL: not needed. bytes: R*V*(size + 4), and R*V*size with dlogits; FLOPs: 9*R*V
+// For probabilities 1/(1 + exp(-logit)), each by itself; with z = logits[r,v] and t = targets[r,v], in [0,1]:
+// losses[r] = sum_v max(z,0) - z*t + log(1 + exp(-|z|)), dlogits[r,v] = scale * (1/(1 + exp(-z)) - t)
+// logits [R,V], targets [R,V] fp32. dlogits may be logits; NULL: not needed. bytes: R*V*(size + 4), and R*V*size with
+// dlogits; FLOPs: 9*R*V
 void gx_binary_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
                              int64_t R, int64_t V, const int64_t *count, GxDtype dtype);
 
