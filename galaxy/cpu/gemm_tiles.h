@@ -111,8 +111,8 @@ static void gx__tile_cut(float *c, int64_t ldc, int64_t m, int64_t n, const floa
     for (int64_t i = 0; i < m; i++) memcpy(c + i * ldc, whole + i * GX__TILE_N, (size_t)n * sizeof *c);
 }
 
-// Copies n rows of A, or columns of B, of k elements each, `width` at a time: [n/width][k][width], with zeros after
-// the last one. Element l of row i is x[first + i*ld + l] if in_rows, otherwise x[first + l*ld + i].
+// Copies n rows of A, or columns of B, of k elements each, `width` at a time: [n/width][k][width], with zeros after the
+// last one. Element l of row i is x[first + i*ld + l] if in_rows, otherwise x[first + l*ld + i].
 static GX_CPU_INLINE void gx__tile_pack(float *to, int64_t width, const void *x, int64_t first, int64_t ld, int in_rows,
                                         int64_t n, int64_t k, GxDtype type)
 {

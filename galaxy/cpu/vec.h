@@ -49,9 +49,8 @@ static inline const void *gx_cpu_from(const void *x, int64_t i, GxDtype dtype)
 
 // exp(x) to about 1.5 ulp; 0 below -87, saturated above 88.3 (2.2e38, so that 1/(1 + exp) stays exact); NaN stays NaN.
 // x = n*ln2 + r with |r| <= ln2/2; exp(r) by its Taylor polynomial of degree 7 (next term below 5.2e-9); times 2^n,
-// made
-// from its bits. Numbers outside the range are replaced with masks: from branches compilers make several cases, and
-// vector code with a mask for each, which takes 1.5 times as long.
+// made from its bits. Numbers outside the range are replaced with masks: from branches compilers make several cases,
+// and vector code with a mask for each, which takes 1.5 times as long.
 static inline float gx_cpu_exp(float x)
 {
     const uint32_t above = -(uint32_t)(x > 88.3f), below = -(uint32_t)(x < -87.0f);
