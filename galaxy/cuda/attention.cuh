@@ -390,8 +390,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK, GxCudaTiles<HEAD>::FORWA
 // With dropout dp = keep*(d_o v^T) and dv += (keep*p)^T d_o; D is the same, since o includes keep.
 
 // D[row, head]. A block takes one row at a time, and `lanes` adjacent lanes (a power of two) take one of its heads,
-// with
-// N = 1 element or 16 bytes of elements each. o and d_o are read once.
+// each with N = 1 element or 16 bytes of elements. o and d_o are read once.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_attention_dot(float *D, const T *d_o, const T *o, const __grid_constant__ GxCudaAttention p, int lanes)

@@ -4,9 +4,9 @@
 // A block of 4 warps owns a tile of rows of one head. It loops over the tiles of rows ("the others") that its rows
 // attend to, or that attend to its rows. A warp holds the scores of its 16 or 32 rows in registers, as fragments of
 // mma.sync (mma.cuh): lane i has rows i/4 and i/4 + 8 of every 16, and columns i%4*2 and the next one of every 8. The
-// probabilities, in bf16 rounded to bf16, stay there as the A fragments of the next product. cp.async copies tiles
-// unchanged to shared memory, the next one while a warp computes with this one; each row is padded by 16 bytes, so that
-// 8 rows have no bank conflicts. A head's size is padded with zeros to HEAD = 64, 128 or, in bf16, 96.
+// probabilities, rounded to bf16 if the type is bf16, stay there as the A fragments of the next product. cp.async
+// copies tiles unchanged to shared memory, the next one while a warp computes with this one; each row is padded by 16
+// bytes, so that 8 rows have no bank conflicts. A head's size is padded with zeros to HEAD = 64, 128 or, in bf16, 96.
 //
 // The columns of a tile that are visible to a row are a span, first to last. The causal mask, the window, documents and
 // the tile's end are applied only if the tile is not wholly visible to a warp, and a warp skips a tile if nothing of it

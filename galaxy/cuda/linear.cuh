@@ -535,7 +535,7 @@ void gx_cuda_linear_backward_input(GxContext *g, void *dx, const void *dy, const
 // ---- column sums: sum[c] = (accumulate ? sum[c] : 0) + sum_r x[r,c] ------------------------------------------------
 
 // part[b,c] = the sum over the GX_LINEAR_BLOCK rows of block b. Grid: chunks of GX_CUDA_BLOCK*N columns times blocks of
-// rows. A thread sums N columns, where N is 1 or the elements of 16 bytes. x is read once, R*C*size bytes.
+// rows. A thread sums N columns, where N is 1 or the number of elements in 16 bytes. x is read once, R*C*size bytes.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_column_sum_blocks(float *part, const T *x, int64_t R, int64_t C, int64_t stride)

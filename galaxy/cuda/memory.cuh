@@ -11,7 +11,7 @@
 #include "kernel.cuh"
 GX_BEGIN
 
-GxStatus gx_cuda_open(GxContext *g); // on the GPU rank % GPUs, the rank's number being that on this machine
+GxStatus gx_cuda_open(GxContext *g); // on GPU (rank on this machine) % (number of GPUs)
 void gx_cuda_close(GxContext *g);
 GxStatus gx_cuda_arena_open(GxContext *g, GxArena *a, int64_t bytes);
 void gx_cuda_arena_close(GxContext *g, GxArena *a);

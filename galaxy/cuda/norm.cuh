@@ -354,7 +354,7 @@ template <class T, int N> struct alignas(N * sizeof(T)) [[gnu::may_alias]] GxCud
     }
 };
 
-// A sink adds to dx and stores it where it is needed. SUMS: the number of sums over rows: dw; with a mean also db; and
+// A sink adds to dx, and stores it if it is needed. SUMS: the number of sums over rows: dw; with a mean also db; and
 // the sink's own. MOST: the most elements of a row that a thread takes, so that they and their sums over rows stay in
 // its registers. FEW: the same for rows that are not narrow but for which this is enough; then there are registers to
 // read the next row, and what is added (Ahead), early. 0: there is no such form. docs/visits.md has measurements.

@@ -9,8 +9,7 @@ GX_BEGIN
 void gx_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, GxDtype dtype);
 
 // With s = 1/(1 + exp(-gate)): dgate = dy*up*s*(1 + gate*(1 - s)), dup = dy*gate*s. dgate_up [R,2F]; it may be gate_up.
-// If y is not NULL, it is recomputed (the down projection's weight gradient needs it, and it is not kept); it may be
-// dy.
+// y: NULL, or recomputed (the down projection's weight gradient needs it, and it is not kept); it may be dy.
 void gx_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
                         int64_t F, GxDtype dtype);
 

@@ -38,8 +38,8 @@ struct GxUpdate {
     GxUndecayed undecayed;
 };
 
-// Squares are summed in blocks of this many. One thread adds up the blocks' sums in order, which on a GPU would take
-// longer than reading smaller blocks (docs/kernels.md).
+// Squares are summed in blocks of this many. One thread adds up the blocks' sums in order; with smaller blocks this
+// would take a GPU longer than reading the blocks (docs/kernels.md).
 enum { GX_SQUARES_BLOCK = 8 * GX_SUM_BLOCK };
 
 // Elements [begin, begin + n) of an array, in blocks of GX_SQUARES_BLOCK of which the last may be shorter.

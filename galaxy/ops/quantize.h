@@ -13,7 +13,7 @@ GX_BEGIN
 // y[r,c] = w[row + r, col + c], y [rows,cols] of type `dtype`, without gaps; the box must be inside the matrix. A
 // value is computed in fp32, with every product and sum of quantized.h's table rounded (int8: q a, then times
 // GX_INT8_STEP), and then rounded to `dtype`: the same bits as bitsandbytes. bytes: rows*cols*size, the codes, and 4
-// for each scale (1 if scales are double-quantized); FLOPs: rows*cols, twice as many for int8
+// for each scale (1 for doubled scales); FLOPs: rows*cols, twice as many for int8
 void gx_dequantize(GxContext *g, void *y, GxDtype dtype, const GxQuantized *w, int64_t row, int64_t rows, int64_t col,
                    int64_t cols);
 

@@ -37,10 +37,10 @@ struct GxResidual {
 void gx_residual_forward(GxContext *g, void *y, void *sum, float *mean, float *rstd, const void *x, const void *out,
                          const GxResidual *r);
 
-// dx = layer_norm'(dy) (without a norm dy), dout = dropout'(dx), dbias = sum_r dout; for dw, db
-// see gx_layer_norm_backward. With `accumulate` dbias, dw, db [C] fp32 are added to; dbias sums dout before it is
-// rounded. dx may be dy; dout may be dx if there is no dropout (otherwise GX_ERR_ARGUMENT). NULL: not needed. Without a
-// norm sum, mean, rstd are not read, and dw, db must be NULL.
+// dx = layer_norm'(dy) (without a norm dy), dout = dropout'(dx), dbias = sum_r dout; for dw, db see
+// gx_layer_norm_backward. With `accumulate` dbias, dw, db [C] fp32 are added to; dbias sums dout before it is rounded.
+// dx may be dy; dout may be dx if there is no dropout (otherwise GX_ERR_ARGUMENT). NULL: not needed. Without a norm
+// sum, mean, rstd are not read, and dw, db must be NULL.
 // bytes: (dy + dx + dout + sum with a norm)*R*C*size; FLOPs per element: 1 with a bias, 1 with dropout, 14 with a norm
 void gx_residual_backward(GxContext *g, void *dx, void *dout, float *dbias, float *dw, float *db, const void *dy,
                           const void *sum, const float *mean, const float *rstd, const GxResidual *r, int accumulate);
