@@ -16,8 +16,9 @@ GX_BEGIN
 // scales are not doubled. GX_ERR_FORMAT: an element is not finite, or is 2^120 or larger.
 //
 // NF4: a = max|w| of the block; the code is the number of midpoints between adjacent values of N that are below w
-// (1/a), in fp32. int8: a = max|w| of the row; q = w (127/a), rounded to the nearest integer, ties to even. If a is so
-// small that 1/a overflows, it is replaced by 1e-38 (for 127/a: 1e-36), and 0 becomes 0.
+// (1/a), in fp32.
+// int8: a = max|w| of the row; q = w (127/a), rounded to the nearest integer, ties to even. If a is so small that 1/a
+// overflows, it is replaced by 1e-38 (for 127/a: 1e-36), and 0 becomes 0.
 GxStatus gx_cpu_quantize_part(GxContext *g, const GxQuantized *w, float *absmax, int64_t first, int64_t n,
                               const float *x);
 

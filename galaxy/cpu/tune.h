@@ -2,8 +2,8 @@
 // fastest for its shape.
 //
 // While products are timed (gx_cpu_tune), each shape is computed several times in each way, and then once more as
-// without --autotune, which is the result that is used. A product that adds to C is timed in scratch of up to 16 MB.
-// Products with a larger result, and those that can only be computed in one way, are not timed. Attention's products
+// without --autotune, which is the result that is used. A product that adds to C is timed in scratch of up to 16 MB;
+// if its result is larger, it is not timed. Nor is a product that can be computed in only one way. Attention's products
 // are not tuned: they are small, and many threads compute some of them at the same time.
 #ifndef GX_CPU_TUNE_H
 #define GX_CPU_TUNE_H

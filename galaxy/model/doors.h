@@ -1,6 +1,6 @@
 // model/doors.h: the collectives that modes and cores are written with. Each is given the door of the core at which it
-// stands (GxDoor of parallel/layout.h: entry, exit, inside). In a group of one rank they do nothing, nor for rows
-// without data, which no other rank of the group has either.
+// stands (GxDoor of parallel/layout.h: entry, exit, inside). They do nothing in a group of one rank, or for rows
+// without data, which then no rank of the group has.
 //
 //     GxRows in = gx_core_in(p, k, x), out = gx_core_out(p, k);
 //     gx_enter_forward(p, k, gx_own(p, k, in), x);

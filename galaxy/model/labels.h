@@ -5,8 +5,9 @@
 //     SQUARED_ERROR         numbers: regression                            sum over the row's outputs
 //     BINARY_CROSS_ENTROPY  each output by itself: several labels at once  sum over the row's outputs
 //
-// The matrix is too small to be split. TP: the ranks of a group have the same rows, and each computes its share of
-// them; losses and gradients are summands, as in any core split by TP.
+// The matrix is too small to be split.
+// TP: the ranks of a group have the same rows, and each computes its share of them; losses and gradients are summands,
+// as in any core split by TP.
 // SP: a rank has the rows of its slice.
 #ifndef GX_LABELS_CORE_H
 #define GX_LABELS_CORE_H
