@@ -1,12 +1,12 @@
 // convert_gguf.cu: converts a Hugging Face folder into a GGUF file, which llama.cpp runs, and a GGUF file into a
-// folder; and a LoRA adapter's folder into a GGUF file that llama.cpp puts on its model's.
+// folder; and a LoRA adapter's folder into a GGUF file, which llama.cpp applies to the model's.
 //
 //     ./convert_gguf --model out/checkpoint-500 --output_file model.gguf --outtype q8_0
 //     ./convert_gguf --adapter lora/checkpoint-30 --output_file adapter.gguf
 //     ./convert_gguf --gguf model.gguf --output_dir FOLDER --save_dtype bf16
 //
-// For LLaMA, Mistral within its window, Qwen2 and Qwen3. The output appears only once it is complete; existing files
-// are not touched.
+// For LLaMA, Mistral (up to its sliding window), Qwen2 and Qwen3. The output appears only once it is complete; existing
+// files are not touched.
 #include "galaxy.h"
 #include <signal.h>
 #include <stdio.h>
@@ -109,7 +109,7 @@ static GxStatus import_model(const Options *o, GxError *err)
     const GxDtype dtype = !strcmp(o->save_dtype, "bf16") ? GX_BF16 : !strcmp(o->save_dtype, "fp16") ? GX_F16 : GX_F32;
     if (!o->output_dir[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_dir is missing: the folder to write");
     GX_TRY(gx_folder_need_empty(o->output_dir, err));
-    GX_TRY(gx_gguf_check_import(o->gguf, err)); // before there is a folder
+    GX_TRY(gx_gguf_check_import(o->gguf, err)); // before the folder is created
     GX_TRY(gx_claim_folder(&claim, o->output_dir, err));
     GX_TRY(gx_claim_publish(&claim, gx_gguf_import(o->gguf, claim.folder, dtype, &said, &to_stderr, err), err));
     printf("%s: %s, %ld parameters in %d tensor%s; %s\n", o->output_dir, said.model, (long)said.parameters,
@@ -158,7 +158,7 @@ static GxStatus convert(int argc, char **argv, GxError *err)
 int main(int argc, char **argv)
 {
     GxError err = GX_ZERO;
-    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
+    signal(SIGXFSZ, SIG_IGN); // so that write fails at a file size limit, and the error names the file
     convert(argc, argv, &err);
     if (err.code != GX_OK) fprintf(stderr, "convert_gguf: %s\n", err.message);
     return gx_exit_status(err.code != GX_OK);

@@ -1,42 +1,43 @@
 // galaxy.h: trains and fine-tunes transformers in plain C on whatever machines there are. This header includes the
-// whole library but for the CUDA code (galaxy_cuda.cuh).
+// whole library except for the CUDA code (galaxy_cuda.cuh).
 //
 // HOW TO USE IT
-//     #define GALAXY_IMPLEMENTATION      in exactly one file of a program, in which the functions are compiled
+//     #define GALAXY_IMPLEMENTATION      in exactly one file of a program, which then contains the functions
 //     #include "galaxy.h"
-//   A bare `cc program.c -lm -lpthread` builds it, in seconds; with -O2 in half a minute, and it computes 7 times
-//   as fast, with -O2 -march=native -fopenmp 30 times. With -std=c11 these two lines come before all system headers.
-//   A project compiles the library once, beside files that only include galaxy.h; here with all that tokenizers need:
+//   `cc program.c -lm -lpthread` builds it in seconds. With -O2 this takes half a minute and the program is 7 times as
+//   fast; with -O2 -march=native -fopenmp it is 30 times as fast. With -std=c11 put the two lines before all system
+//   headers. A larger project compiles the library once, and its other files only include galaxy.h; here with all that
+//   tokenizers need:
 //     printf '#define GALAXY_IMPLEMENTATION\n#include "galaxy.h"\n' >galaxy.c
 //     cc -O2 -march=native -fopenmp -DGX_WITH_JANSSON -DGX_WITH_UTF8PROC -DGX_WITH_PCRE2 -c galaxy.c
 //     cc -O2 program.c galaxy.o -fopenmp -ljansson -lutf8proc -lpcre2-8 -lm -lpthread
-//   Defined before the implementation (and linked), these bring in libraries, each behind one header:
-//     GX_WITH_ONEDNN   cpu/gemm_onednn.h  matrix products by oneDNN (-ldnnl); without it by Galaxy's own kernels
+//   Define these before the implementation to use other libraries (and link them); each is behind one header:
+//     GX_WITH_ONEDNN   cpu/gemm_onednn.h  matrix products (-ldnnl); without it: Galaxy's own kernels
 //     GX_WITH_JANSSON  io/json.h      JSON (-ljansson); without it configurations, checkpoints: GX_ERR_UNSUPPORTED
 //     GX_WITH_UTF8PROC text/unicode.h accents, normal forms, for tokenizers (-lutf8proc); without it GX_ERR_UNSUPPORTED
-//     GX_WITH_PCRE2    text/regex.h   the words of GPT-2's, LLaMA-3's, T5's tokenizers (-lpcre2-8); without it the same
-//     GX_WITH_MPI      comm/mpi.h     ranks by mpirun (mpicc); without it ranks are threads, or processes by TCP
+//     GX_WITH_PCRE2    text/regex.h   words of GPT-2's, LLaMA-3's, T5's tokenizers (-lpcre2-8); without it the same
+//     GX_WITH_MPI      comm/mpi.h     ranks started by mpirun (mpicc); without it: threads, or processes over TCP
 //     -fopenmp                      several CPU threads per rank
-//   Any header can also be included by itself.
+//   Every header can also be included by itself.
 //
 // WHAT A PROGRAM DOES
-//   A rank has one GxContext. Operations take it first, then outputs, then inputs, then sizes; they return nothing: the
-//   first error stays in g->error, and after it operations do nothing. Memory comes from an arena whose size is known
-//   before it is allocated.
+//   A rank has one GxContext. Operations take it first, then outputs, then inputs, then sizes. They return nothing: the
+//   first error is kept in g->error, and after it operations do nothing. Memory comes from an arena, whose size is
+//   computed before it is allocated.
 //     GxContext g = GX_ZERO;
 //     g.device = gx_device_cpu();
 //     gx_rms_norm_forward(&g, y, rstd, x, w, rows, columns, 1e-5f, GX_F32);
 //     if (gx_failed(&g)) fprintf(stderr, "%s\n", g.error.message);
 //
 // WHAT IT DOES NOT DO
-//   It does not print, exit, or keep state outside the context: what it says goes to the context's logger and reporter.
-//   The exceptions: run/launch.h is a program's main, which starts the program again where OMP_WAIT_POLICY is not set,
-//   gives each rank a logger and a reporter that print, catches signals and may exit; a failed rank under MPI ends the
-//   job by MPI_Abort; matrix products set OpenMP's number of threads for the calling thread.
+//   It does not print, exit, or keep state outside the context: its messages go to the context's logger and reporter.
+//   There are three exceptions. run/launch.h is a program's main: it starts the program again if OMP_WAIT_POLICY is not
+//   set, gives each rank a logger and a reporter that print, catches signals and may exit. Under MPI a failed rank ends
+//   the job with MPI_Abort. Matrix products set OpenMP's number of threads for the calling thread.
 //
-// THE HOUSE, in the order of dependency (docs/architecture.md tells how they work together)
-//   base      errors, memory, random numbers, tensors and where they lie, the context
-//   ops       operations: their contracts            cpu   how they are computed on the CPU
+// THE FOLDERS of galaxy/, in order of dependency (docs/architecture.md says how they work together)
+//   base      errors, memory, random numbers, tensors and their places, the context
+//   ops       operations: their contracts            cpu   the operations on the CPU
 //   comm      collectives, engines                   parallel   which rank has which part; steps as lists of actions
 //   model     units of (core, CON) pairs, modes, LLaMA, BERT
 //   io        files and their formats                text  tokenizers, formats of conversations
@@ -359,10 +360,10 @@
 #include "galaxy/run/scoring.h"
 
 #ifndef GX_FAMILY
-#define GX_FAMILY gx_llama // of train_tp.cu and its siblings: -DGX_FAMILY=gx_bert for another one
+#define GX_FAMILY gx_llama // for train_tp.cu and its siblings; -DGX_FAMILY=gx_bert selects another one
 #endif
 #ifndef GX_TASK
-#define GX_TASK (*GX_FAMILY.tasks[0]) // of these: what they train for, if --task does not say it
+#define GX_TASK (*GX_FAMILY.tasks[0]) // for the same programs: the task if --task is not given
 #endif
 #endif
 

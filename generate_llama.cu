@@ -1,14 +1,14 @@
-// generate_llama.cu: generates text with a LLaMA, a Mistral, a Qwen2 or a Qwen3: continues prompts, or answers in a
-// chat, or tells how likely texts are.
+// generate_llama.cu: generates text with a LLaMA, Mistral, Qwen2 or Qwen3: continues prompts or answers in a chat. It
+// can also score how likely given texts are.
 //
 //     ./generate_llama --model out/checkpoint-500 --prompt "In the beginning" --max_new_tokens 200 --temperature 0.8
 //     ./generate_llama --model out/checkpoint-500 --prompt "And God said" --prompt "Then Moses" --json
 //     ./generate_llama --model Qwen2.5-0.5B-Instruct --chat
 //     ./generate_llama --model out/checkpoint-500 --prompt "And it came" --ranks 2 --tp 2
-//     ./generate_llama --model out/checkpoint-500 --score requests.jsonl     how likely it takes texts to be
+//     ./generate_llama --model out/checkpoint-500 --score requests.jsonl     how likely texts are
 //
-// The prompts are run through the model once; their keys and values stay in a KV cache (model/kv_cache.h), so each new
-// token costs only its own forward. Several ranks share the model by TP.
+// The prompts run through the model once; their keys and values stay in a KV cache (model/kv_cache.h), so each new
+// token costs only its own forward. Several ranks split the model with TP.
 #include "galaxy.h"
 
 static int generate(GxContext *g, int argc, char **argv)

@@ -1,10 +1,10 @@
-// merge_adapter.cu: merges a model and its adapter (LoRA), and writes the merged model as a Hugging Face folder.
+// merge_adapter.cu: merges a LoRA adapter into its model and writes the merged model as a Hugging Face folder.
 //
 //     ./merge_adapter --adapter out/checkpoint-500 --output_dir merged
-//     ./merge_adapter --adapter out/checkpoint-500 --output_dir merged --dequantize # of a run with --quantize
-//     ./merge_adapter --adapter out/checkpoint-500 --unmerge --model merged --output_dir model # and out of it again
+//     ./merge_adapter --adapter out/checkpoint-500 --output_dir merged --dequantize # after --quantize
+//     ./merge_adapter --adapter out/checkpoint-500 --unmerge --model merged --output_dir model # the reverse
 //
-// The base model is the one that the adapter names, or that of --model: LLaMA, Mistral, Qwen2, Qwen3, BERT with any
+// The base model is the one that the adapter names, or that of --model: LLaMA, Mistral, Qwen2, Qwen3 or BERT, with any
 // head. The folder appears only once it is complete; an existing one is not touched.
 #include "galaxy.h"
 #include <signal.h>
@@ -75,8 +75,8 @@ int main(int argc, char **argv)
     static GxConfig c;
     static GxContext g;
     g.log.write = warn;
-    g.device = gx_device_cpu(), g.world = 1, g.threads = gx_cores(); // the default device has nothing to gain here
-    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
+    g.device = gx_device_cpu(), g.world = 1, g.threads = gx_cores(); // a GPU would gain nothing here
+    signal(SIGXFSZ, SIG_IGN); // so that write fails at a file size limit, and the error names the file
     gx_config_open(&c);
     gx_config_add(&c, "merge_adapter", GX_FIELDS(options), &o, &g.error);
     if (gx_config_read_args(&c, argc, argv, &g.error) != GX_OK) {

@@ -630,6 +630,8 @@ TEST(flags_that_change_nothing_are_said_to)
         {"--temperature 0.5 --sample_tokens 1", NULL},
         {"--eval_steps 1 --validation_fraction 0", "--eval_steps changes nothing with --validation_fraction 0.0"},
         {"--max_eval_samples 1", NULL},
+        {"--max_eval_samples 1 --validation_fraction 0",
+         "--max_eval_samples changes nothing with --validation_fraction 0.0"},
         {"--chat_template chatml", "--chat_template chatml changes nothing: the training data are texts"},
         {"--config unused.json", NULL},
     };

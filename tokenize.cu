@@ -1,15 +1,15 @@
-// tokenize.cu: makes a WordPiece or BPE vocabulary from texts, turns texts into files of tokens for a training, or
-// shows what a tokenizer (WordPiece, BPE, Unigram, bytes) makes of a text.
+// tokenize.cu: trains a WordPiece or BPE tokenizer on texts, converts texts into token files for training, or shows how
+// a tokenizer (WordPiece, BPE, Unigram, bytes) splits a text.
 //
 //     ./tokenize --train a.txt,b.txt --vocab_size 8000 --output_dir data/tokenizer
-//     ./tokenize --train texts,b.jsonl --type bpe --vocab_size 8000 --output_dir data/tokenizer    as GPT-2 has one
+//     ./tokenize --train texts,b.jsonl --type bpe --vocab_size 8000 --output_dir data/tokenizer    like GPT-2's
 //     ./tokenize --tokenizer SmolLM2-135M --corpus texts --output_file texts.tokens    then: --train_data texts.tokens
 //     ./tokenize --tokenizer SmolLM2-135M-Instruct --corpus chats.jsonl --seq_len 1024 --output_file chats.tokens
 //     ./tokenize --tokenizer data/tokenizer --text "An example."     one line of JSON: {"ids": [...], "pieces": [...]}
 //     ./tokenize --tokenizer data/tokenizer --file lines.txt         one for each line of the file
 //
-// The folder has tokenizer.json, tokenizer_config.json and for WordPiece vocab.txt, which Hugging Face's tokenizers and
-// transformers load, too. It appears when it is whole, or not at all; a folder that is not empty is left alone.
+// The folder has tokenizer.json, tokenizer_config.json and, for WordPiece, vocab.txt, which Hugging Face's tokenizers
+// and transformers also load. It appears only once it is complete; a folder that is not empty is not touched.
 #include "galaxy.h"
 #include <errno.h>
 #include <signal.h>
@@ -96,7 +96,7 @@ static const GxLogger to_stderr = {log_line, NULL};
 
 // ---- training ------------------------------------------------------------------------------------------------------
 
-static int split_names(char *list, const char **name, int most) // at commas; how many; 0: too many, or an empty one
+static int split_names(char *list, const char **name, int most) // at commas; 0: too many, or an empty one
 {
     int n = 0;
     for (char *p = list; p; n++) {
@@ -154,7 +154,7 @@ static GxStatus train_into(const Options *o, const char *folder, GxError *err)
     return status;
 }
 
-// BPE changes nothing of a text: what WordPiece's normalizer would do cannot be asked of it.
+// BPE does not normalize a text, so the options of WordPiece's normalizer do not apply to it.
 static GxStatus check_type(const Options *o, const GxConfig *c, GxError *err)
 {
     if (strcmp(o->type, "bpe")) return GX_OK;
@@ -179,10 +179,10 @@ static GxStatus train(const Options *o, const GxConfig *c, GxError *err)
 
 // ---- files of tokens -----------------------------------------------------------------------------------------------
 
-// A line that is written over and over, at most a few times a second.
+// A line that is rewritten in place, at most a few times a second.
 typedef struct {
     double begun, said;
-    int64_t before; // tokens that were there when it was shown first, of a run that is gone on with; -1: not yet
+    int64_t before; // tokens at the first call, more than 0 if an earlier run is continued; -1: no call yet
     int shown;
 } Progress;
 
@@ -206,7 +206,7 @@ typedef struct {
     char date[GX_FIELD_TEXT];
 } Chats;
 
-// How conversations are read, as task/chat_format.h does it for a training. Close reading.format.
+// Sets how conversations are read, like task/chat_format.h for training. The caller closes reading.format.
 static GxStatus open_chats(const Options *o, const GxTokenizer *t, Chats *c, GxError *err)
 {
     char folder[GX_PATH] = "";
@@ -220,7 +220,7 @@ static GxStatus open_chats(const Options *o, const GxTokenizer *t, Chats *c, GxE
     snprintf(c->date, sizeof c->date, "%s", o->chat_date);
     gx_chat_find(&said, o->chat_template, folders, 1, &c->lacks);
     if (said) gx_chat_open(&c->reading.format, said, c->date, t, &c->lacks);
-    if (c->reading.format && gx_chat_dates(c->reading.format) && !c->date[0]) { // one day for all of them
+    if (c->reading.format && gx_chat_dates(c->reading.format) && !c->date[0]) { // the same day for all
         const time_t now = time(NULL);
         struct tm day;
         if (localtime_r(&now, &day)) strftime(c->date, sizeof c->date, "%Y-%m-%d", &day);
@@ -244,7 +244,7 @@ static void say_count(int64_t n, const char *one, const char *several, const cha
     if (n > 0) fprintf(stderr, "tokenize: %ld %s %s\n", (long)n, n == 1 ? one : several, what);
 }
 
-// What of a file of conversations is learned, and how they were read.
+// How much of a file of conversations is trained on, and how it was read.
 static void say_learned(const GxTokenFile *f, const Chats *c, int64_t seq_len)
 {
     const GxDatasetChat *chat = &f->chats.counts;
@@ -291,7 +291,7 @@ static GxStatus check_corpus(const Options *o, GxError *err)
     return GX_OK;
 }
 
-// Options that are about conversations, of which there are none.
+// An error if an option for conversations is given although there are no conversations.
 static GxStatus check_texts(const Options *o, const GxConfig *c, GxError *err)
 {
     static const char *const names[] = {"chat_template", "chat_date", "seq_len"};
@@ -359,7 +359,7 @@ static GxStatus print_ids(const GxTokenizer *t, const int32_t *ids, int64_t n, G
     gx_json_set(line, "pieces", pieces, err);
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_json_dump(line, 0, &text, &bytes, err);
-    if (status == GX_OK) printf("%s\n", text); // what is not taken is told at the end
+    if (status == GX_OK) printf("%s\n", text); // write errors are reported at the end
     free(text);
     gx_json_free(line);
     return status;
@@ -388,10 +388,10 @@ typedef struct {
     const char *path;
     FILE *file;
     char *text;
-    int64_t n, room, number; // bytes, without the line's end; from 1
+    int64_t n, room, number; // n: bytes, without the newline; number: counted from 1
 } Line;
 
-// A file, a pipe (/dev/stdin among them) or a terminal: other devices may have no end.
+// Opens a file, a pipe (including /dev/stdin) or a terminal. Other devices may be endless.
 static GxStatus open_lines(Line *l, const char *path, GxError *err)
 {
     const char *kind = gx_path_kind(path);
@@ -404,7 +404,7 @@ static GxStatus open_lines(Line *l, const char *path, GxError *err)
     return GX_FAIL(err, GX_ERR_IO, "--file %s is %s; expected a text file, or a pipe", path, kind);
 }
 
-// *is_there 0: there are no more.
+// *is_there 0: there is no further line.
 static GxStatus next_line(Line *l, int *is_there, GxError *err)
 {
     int c;
@@ -432,7 +432,7 @@ static GxStatus show_file(const Options *o, const GxTokenizer *t, GxError *err)
     GX_TRY(open_lines(&l, o->file, err));
     GxStatus status = next_line(&l, &is_there, err);
     if (status == GX_OK)
-        status = gx_file_check_head(l.path, l.n ? l.text : "", l.n, GX_FILE_AS_IT_IS, err); // of a pipe
+        status = gx_file_check_head(l.path, l.n ? l.text : "", l.n, GX_FILE_AS_IT_IS, err); // for a pipe
     while (status == GX_OK && is_there && !ferror(stdout)) {
         status = show(o, t, l.n ? l.text : "", l.n, err);
         if (status == GX_OK) status = next_line(&l, &is_there, err);
@@ -442,14 +442,14 @@ static GxStatus show_file(const Options *o, const GxTokenizer *t, GxError *err)
     return status;
 }
 
-// What was given, and belongs to another use of this program, would change nothing.
+// An error if an option is given that only has an effect in another use of this program.
 static GxStatus check_use(const Options *o, const GxConfig *c, GxError *err)
 {
     const int use = o->train[0] ? 0 : o->corpus[0] ? 1 : 2;
     static const char *const name[] = {"--train", "--corpus", "--text or --file"};
     static const struct {
         const GxField *option;
-        int n, uses; // a bit each
+        int n, uses; // one bit per use
     } tables[] = {{GX_FIELDS(training), 1 << 0},
                   {GX_FIELDS(training_wordpiece), 1 << 0},
                   {GX_FIELDS(files_of_tokens), 1 << 1},
@@ -519,7 +519,7 @@ int main(int argc, char **argv)
     static Options o;
     static GxConfig c;
     GxError err = GX_ZERO;
-    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of write, with a path
+    signal(SIGXFSZ, SIG_IGN); // so that write fails at a file size limit, and the error names the file
     gx_config_open(&c);
     gx_config_add(&c, "Training a vocabulary", GX_FIELDS(training), &o, &err);
     gx_config_add(&c, "Training a vocabulary: WordPiece", GX_FIELDS(training_wordpiece), &o, &err);

@@ -1,17 +1,18 @@
 // train_fsdp.cu: trains any family fully sharded (ZeRO-3: Rajbhandari et al. 2020, arXiv:1910.02054; FSDP: Zhao et al.
-// 2023, arXiv:2304.11277): each of n ranks has its own samples, and 1/n of every unit, of the embedding, each layer and
-// the head: of its weights, its gradients, its optimizer state. Whole weights are there while the unit computes, whole
-// gradients from its backward on. What becomes of a unit's weights and gradients in a step, time from left to right:
+// 2023, arXiv:2304.11277): each of n ranks has its own samples, and 1/n of the weights, gradients and optimizer state
+// of every unit, that is of the embedding, each layer and the head. Whole weights exist only while the unit computes,
+// whole gradients from its backward until SCATTER. A unit's weights and gradients in one step, time from left to right:
 //
 //     weights/n --+-- GATHER - F - FREE --+-- ... --+-- GATHER - B - FREE --+-- ... ----------+-- STEP -- weights/n
 //                 +-----------------------+         +------------|----------+                 |
 //                                                                +-- SCATTER -- gradients/n --+
 //
-// GATHER makes whole weights of all ranks' parts, and FREE leaves the own part. SCATTER adds up the ranks' gradients,
-// and leaves each its part of the sum. Stages (--pp) and shards of less (--zero 1, 2) are train_<family>'s.
+// GATHER is an all-gather of the ranks' parts of the weights; FREE keeps only this rank's part. SCATTER reduce-scatters
+// the gradients: each rank gets its part of their sum. For stages (--pp) and for sharding less (--zero 1, 2) use
+// train_<family>.
 //
-// It is the program train_llama_fsdp, and train_bert_fsdp. train_llama --zero 3 does not run it, but the lists that
-// parallel/steps_make.h generates; tests hold the two equal.
+// This is the source of the programs train_llama_fsdp and train_bert_fsdp. train_llama --zero 3 does not run it, but
+// the lists of actions that parallel/steps_make.h generates; tests check that both are equal.
 #include "galaxy.h"
 
 static void fsdp_forward(GxStepsWriter *w, int u, int b) // micro-batch b through unit u
@@ -27,7 +28,7 @@ static void fsdp_backward(GxStepsWriter *w, int u, int b)
     gx_put_backward(w, u, b);
     gx_put_free(w, GX_DO_BACKWARD, u);
     const int is_last = b == w->micro_batches - 1;
-    if (is_last || w->spec->scatters_each) gx_put_scatter(w, u); // until then they add up, whole
+    if (is_last || w->spec->scatters_each) gx_put_scatter(w, u); // until then whole gradients accumulate
 }
 
 static void fsdp_window(GxStepsWriter *w)

@@ -1,11 +1,12 @@
-// train_galaxy.cu: trains any family by Galaxy's hybrid of tensor and sequence parallelism (Ye et al. 2024,
-// arXiv:2405.17245; here with a backward). Cores by TP (my query heads, my columns, my vocabulary), CON by SP (my slice
-// of the sequence). One (core, CON) pair; x and y are my slice of T:
+// train_galaxy.cu: trains any family with Galaxy's hybrid of tensor and sequence parallelism (Ye et al. 2024,
+// arXiv:2405.17245; here with a backward). Cores are split by TP (my query heads, columns and vocabulary), CON by SP
+// (my slice of the sequence). Below is one (core, CON) pair; x and y are my slice of T:
 //   x --+-- enter -- GATHER -- core(mine) -- SCATTER -- CON -- y
 //       +------------------------------------------------+
 //
-// It is the program train_llama_galaxy, and train_bert_galaxy. train_llama --mode galaxy does not run it, but what
-// model/mode.h derives from the methods; tests hold the two equal, bit for bit.
+// This is the source of the programs train_llama_galaxy and train_bert_galaxy. train_llama --mode galaxy does not run
+// it, but the collectives that model/mode.h derives from the methods; tests check that both give the same results, bit
+// for bit.
 #include "galaxy.h"
 
 static void galaxy_pair_forward(GxPass *p, int k, GxRows y, GxRows x)
@@ -25,7 +26,7 @@ static void galaxy_pair_backward(GxPass *p, int k, GxRows dx, GxRows dy, GxRows 
     gx_tp_all_gather(p, k, GX_EXIT, dout, gx_own(p, k, dout)); // FULL
     gx_core_backward_input(p, k, din, dout, in);               // PARTIAL
     GxTicket sum = gx_tp_reduce_scatter_start(p, k, GX_ENTRY, gx_own(p, k, din), din);
-    gx_core_backward_weight(p, k, dout, in); // while din is on its way
+    gx_core_backward_weight(p, k, dout, in); // while din is in transfer
     gx_wait(p->g, sum);                      // SEQ
     gx_enter_backward(p, k, dx, gx_own(p, k, din), x);
 }

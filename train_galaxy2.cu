@@ -1,11 +1,12 @@
-// train_galaxy2.cu: trains any family by Galaxy's second hybrid: ATT by TP (my query heads), MLP and CON by SP (all
-// columns, my slice of T), the ends by TP (my vocabulary). One (core, CON) pair; x and y are my slice of T; in
-// brackets: not for the MLP, which finds its rows in place:
+// train_galaxy2.cu: trains any family with Galaxy's second hybrid: ATT is split by TP (my query heads), MLP and CON by
+// SP (all columns, my slice of T), and the ends by TP (my vocabulary). Below is one (core, CON) pair; x and y are my
+// slice of T. What is in brackets is not needed for the MLP, which works on the same rows:
 //   x --+-- enter -- [GATHER] -- core(mine) -- [SCATTER] -- CON -- y
 //       +----------------------------------------------------+
 //
-// It is the program train_llama_galaxy2, and train_bert_galaxy2. train_llama --mode galaxy2 does not run it, but what
-// model/mode.h derives from the methods; tests hold the two equal, bit for bit.
+// This is the source of the programs train_llama_galaxy2 and train_bert_galaxy2. train_llama --mode galaxy2 does not
+// run it, but the collectives that model/mode.h derives from the methods; tests check that both give the same results,
+// bit for bit.
 #include "galaxy.h"
 
 static void galaxy2_pair_forward(GxPass *p, int k, GxRows y, GxRows x)
@@ -29,7 +30,7 @@ static void galaxy2_pair_backward(GxPass *p, int k, GxRows dx, GxRows dy, GxRows
     if (moves) gx_tp_all_gather(p, k, GX_EXIT, dout, my_dout); // FULL
     gx_core_backward_input(p, k, din, dout, in);               // PARTIAL; MLP: SEQ
     if (moves) sum = gx_tp_reduce_scatter_start(p, k, GX_ENTRY, my_din, din);
-    gx_core_backward_weight(p, k, dout, in); // while din is on its way
+    gx_core_backward_weight(p, k, dout, in); // while din is in transfer
     gx_wait(p->g, sum);                      // SEQ; the MLP has nothing to wait for
     gx_enter_backward(p, k, dx, my_din, x);
 }

@@ -1,15 +1,15 @@
-// train_pp.cu: trains any family by pipeline parallelism, in the order 1F1B (Narayanan et al. 2021, arXiv:2104.04473):
-// each rank has some of the layers, and micro-batches follow each other through them. Four stages, six micro-batches,
-// time from left to right; a number is a micro-batch's, a backward takes two columns:
+// train_pp.cu: trains any family with pipeline parallelism and the 1F1B schedule (Narayanan et al. 2021,
+// arXiv:2104.04473): each rank has some of the layers, and micro-batches follow each other through them. Four stages
+// and six micro-batches, time from left to right; numbers are micro-batches, and a backward takes two columns:
 //   F0 F1 F2 F3 -- -- -- -- -- -- B0 B0 F4 B1 B1 F5 B2 B2 -- B3 B3 -- B4 B4 -- B5 B5
 //   -- F0 F1 F2 -- -- -- -- B0 B0 F3 B1 B1 F4 B2 B2 F5 B3 B3 -- B4 B4 -- B5 B5 -- --
 //   -- -- F0 F1 -- -- B0 B0 F2 B1 B1 F3 B2 B2 F4 B3 B3 F5 B4 B4 -- B5 B5 -- -- -- --
 //   -- -- -- F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3 F4 B4 B4 F5 B5 B5 -- -- -- -- -- --
-// All ranks have their messages in the order in which these are made, so nobody waits in a circle. That is why an input
-// is received before it is used: it has been made while this rank computed.
+// Every rank sends and receives messages in the order in which they are produced, so ranks never wait for each other in
+// a circle. That is why an input is received before it is needed: it was produced while this rank computed.
 //
-// It is the program train_llama_pp, and train_bert_pp. train_llama --pp N does not run it, but the lists that
-// parallel/steps_make.h generates; tests hold the two equal.
+// This is the source of the programs train_llama_pp and train_bert_pp. train_llama --pp N does not run it, but the
+// lists of actions that parallel/steps_make.h generates; tests check that both are equal.
 #include "galaxy.h"
 
 static void pp_forward(GxStepsWriter *w, int b) // micro-batch b through my units
@@ -24,7 +24,7 @@ static void pp_backward(GxStepsWriter *w, int b)
 
 static void pp_window(GxStepsWriter *w)
 {
-    const int ahead = w->stages - w->stage; // forwards until the first gradient can be back
+    const int ahead = w->stages - w->stage; // forwards before the first gradient can arrive
     gx_put_receive(w, GX_OBJECT_X, 0);
     for (int b = 0; b < ahead; b++) {
         pp_forward(w, b);
@@ -34,7 +34,7 @@ static void pp_window(GxStepsWriter *w)
     for (int b = 0; b < w->micro_batches; b++) { // one backward, one forward
         gx_put_receive(w, GX_OBJECT_DX, b);
         pp_backward(w, b);
-        if (b > 0) gx_put_receive(w, GX_OBJECT_X, b + ahead); // that of the first one came above
+        if (b > 0) gx_put_receive(w, GX_OBJECT_X, b + ahead); // the first one's was received above
         gx_put_send(w, GX_OBJECT_DX, b);
         pp_forward(w, b + ahead);
         gx_put_send(w, GX_OBJECT_X, b + ahead);

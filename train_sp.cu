@@ -1,18 +1,18 @@
-// train_sp.cu: trains any family by sequence parallelism (Li et al. 2021, arXiv:2105.13120; here K and V are gathered,
-// not sent round a ring). One (core, CON) pair; all weights, my slice of T everywhere, from the embedding to the loss.
-// Only attention looks beyond it, inside:
+// train_sp.cu: trains any family with sequence parallelism (Li et al. 2021, arXiv:2105.13120; here K and V are
+// gathered, not sent around a ring). Below is one (core, CON) pair; each rank has all weights and, from the embedding
+// to the loss, its slice of T. Only attention reads other ranks' rows, inside the core:
 //   x --+-- enter -- core(my rows; K, V: GATHER) -- CON -- y
 //       +--------------------------------------------+
 //
-// It is the program train_llama_sp, and train_bert_sp. train_llama --mode sp does not run it, but what model/mode.h
-// derives from the methods; tests hold the two equal, bit for bit.
+// This is the source of the programs train_llama_sp and train_bert_sp. train_llama --mode sp does not run it, but the
+// collectives that model/mode.h derives from the methods; tests check that both give the same results, bit for bit.
 #include "galaxy.h"
 
 static void sp_pair_forward(GxPass *p, int k, GxRows y, GxRows x)
 {
     GxRows in = gx_core_in(p, k, x), out = gx_core_out(p, k);
     gx_enter_forward(p, k, in, x);
-    gx_core_forward(p, k, out, in); // SEQ; ATT: my queries, K and V gathered (GX_INSIDE)
+    gx_core_forward(p, k, out, in); // SEQ; ATT: my queries; K and V are gathered (GX_INSIDE)
     gx_con_forward(p, k, y, x, out);
 }
 
@@ -20,7 +20,7 @@ static void sp_pair_backward(GxPass *p, int k, GxRows dx, GxRows dy, GxRows x)
 {
     GxRows in = gx_core_in(p, k, x), din = gx_core_din(p, k), dout = gx_core_dout(p, k, dx);
     gx_con_backward(p, k, dx, dout, dy);
-    gx_core_backward_input(p, k, din, dout, in); // SEQ; ATT: dK and dV summed, each rank keeps its rows' (GX_INSIDE)
+    gx_core_backward_input(p, k, din, dout, in); // SEQ; ATT: dK and dV are reduce-scattered (GX_INSIDE)
     gx_core_backward_weight(p, k, dout, in);
     gx_enter_backward(p, k, dx, din, x);
 }

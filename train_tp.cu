@@ -1,11 +1,11 @@
-// train_tp.cu: trains any family by tensor parallelism (Shoeybi et al. 2019, arXiv:1909.08053, section 3). One (core,
-// CON) pair, all rows everywhere; the embedding is the pair without x (my tokens), the head the pair without y (my
-// vocabulary):
+// train_tp.cu: trains any family with tensor parallelism (Shoeybi et al. 2019, arXiv:1909.08053, section 3). Below is
+// one (core, CON) pair; all rows are on every rank, and "my" means this rank's. The embedding is a pair without x (my
+// tokens), the head a pair without y (my part of the vocabulary):
 //   x --+-- enter -- core(my heads, my columns) -- SUM -- CON -- y
 //       +--------------------------------------------------+
 //
-// It is the program train_llama_tp, and train_bert_tp. train_llama --mode tp does not run it, but what model/mode.h
-// derives from the methods; tests hold the two equal, bit for bit.
+// This is the source of the programs train_llama_tp and train_bert_tp. train_llama --mode tp does not run it, but the
+// collectives that model/mode.h derives from the methods; tests check that both give the same results, bit for bit.
 #include "galaxy.h"
 
 static void tp_pair_forward(GxPass *p, int k, GxRows y, GxRows x)
@@ -23,7 +23,7 @@ static void tp_pair_backward(GxPass *p, int k, GxRows dx, GxRows dy, GxRows x)
     gx_con_backward(p, k, dx, dout, dy);
     gx_core_backward_input(p, k, din, dout, in); // PARTIAL
     GxTicket sum = gx_tp_all_reduce_start(p, k, GX_ENTRY, din);
-    gx_core_backward_weight(p, k, dout, in); // while din is on its way
+    gx_core_backward_weight(p, k, dout, in); // while din is in transfer
     gx_wait(p->g, sum);                      // FULL
     gx_enter_backward(p, k, dx, din, x);
 }

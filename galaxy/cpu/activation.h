@@ -41,7 +41,8 @@ void gx_cpu_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R
         GX_CPU_TYPES(dtype, gx__cpu_swiglu_row, gx_cpu_at(y, r * F, dtype), gx_cpu_from(gate_up, r * 2 * F, dtype), F);
 }
 
-// With s = 1/(1 + exp(-gate)) and silu = gate*s: dgate = dy*up*s*(1 + gate*(1 - s)), dup = dy*silu; y = silu*up again.
+// With s = 1/(1 + exp(-gate)) and silu = gate*s: dgate = dy*up*s*(1 + gate*(1 - s)), dup = dy*silu, and again y =
+// silu*up.
 static GX_CPU_INLINE void gx__cpu_swiglu_backward_row(void *dgate_up, void *y, const void *dy, const void *gate_up,
                                                       int64_t F, GxDtype dtype)
 {
@@ -66,7 +67,7 @@ void gx_cpu_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *d
                      F);
 }
 
-// gelu(z) = z*p, and with slope p + z*p', its derivative
+// gelu(z) = z*p; its derivative is p + z*p'
 typedef struct {
     float p, slope; // p' = dp/dz
 } GxCpuGelu;
@@ -94,7 +95,7 @@ static GX_CPU_INLINE void gx__cpu_gelu_row(void *y, const void *x, const void *b
         gx_cpu_store(y, f, z * gx__cpu_gelu(z, kind).p, dtype);
     }
 }
-// A loop of its own for either kind, with a bias and without: a load on a condition would not become vector code.
+// A separate loop for each kind, with and without a bias: a conditional load would not be vectorized.
 static GX_CPU_INLINE void gx__cpu_gelu_either(void *y, const void *x, const void *bias, int64_t F, int kind,
                                               GxDtype dtype)
 {
@@ -114,7 +115,7 @@ void gx_cpu_gelu_forward(GxContext *g, void *y, const void *x, const void *bias,
                      kind);
 }
 
-// dx[f] = dy[f] * (p + z*p'), y[f] = z*p again, z = x[f] + bias[f]
+// dx[f] = dy[f] * (p + z*p'), and again y[f] = z*p, z = x[f] + bias[f]
 static GX_CPU_INLINE void gx__cpu_gelu_backward_row(void *dx, void *y, const void *dy, const void *x, const void *bias,
                                                     int64_t F, int kind, GxDtype dtype)
 {

@@ -1,15 +1,15 @@
-// cpu/attention.h: ops/attention.h on the CPU. A tile of queries loops over blocks of keys; each thread computes its
-// tiles' products alone, by gemm.h.
+// cpu/attention.h: ops/attention.h on the CPU. A tile of queries loops over blocks of keys; each thread computes the
+// products of its tiles by itself, with gemm.h.
 //
-// A tile never crosses a run, so its positions are the first one plus an index. Keys in pages are taken together where
-// their pages lie side by side. A range of positions is visible to a query: its document, cut at its own position where
-// attention is causal, and at the beginning of its window where there is one. Of a block only the keys are computed
-// that are visible to some query of the tile.
+// A tile never extends beyond a run, so its positions are the first one plus an index. Keys in pages are taken together
+// if their pages are adjacent. The positions visible to a query are a range: its document, cut off at its own position
+// if attention is causal, and at the beginning of its window if it has one. Of a block only the keys that are visible
+// to some query of the tile are computed.
 //
-// Numerics: scores, softmax and sums are fp32, and gradients are rounded once. With activations in bf16 the factors of
-// products are bf16, too, where the CPU has instructions for that and there are 256 keys or more: probabilities and the
-// gradients of scores are then rounded to bf16, once each, as in tensor cores. Otherwise the tiles are copied into
-// scratch as fp32; so are keys in pages, of which there is one more with each token that is written.
+// Numerics: scores, softmax and sums are fp32, and gradients are rounded once. With bf16 activations the factors of
+// products are also bf16, if the CPU has instructions for that and there are 256 keys or more: probabilities and the
+// gradients of scores are then rounded to bf16, once each, as on tensor cores. Otherwise tiles are copied into scratch
+// as fp32. So are keys in pages, because their number grows by one with every generated token.
 #ifndef GX_CPU_ATTENTION_H
 #define GX_CPU_ATTENTION_H
 #include "../ops/attention.h"
@@ -39,7 +39,7 @@ GX_END
 
 enum { GX__CPU_Q_TILE = 64, GX__CPU_K_BLOCK = 512 };
 
-// The type of the factors of products. With few keys, setting up the library's products takes the time that bf16 saves.
+// The type of the factors of products. With few keys, setting up the library's products costs the time that bf16 saves.
 static GxDtype gx__cpu_attention_factors(const GxAttention *a)
 {
     enum { FROM_KEYS = 256 };
@@ -67,7 +67,7 @@ static GxTile gx__cpu_tile(const GxRuns *runs, int64_t size, int64_t index)
     return t;
 }
 
-// The positions [begin, end) visible to each row of a query tile; outside [least, most) none is visible to any.
+// The positions [begin, end) visible to each row of a query tile; none outside [least, most) is visible to any row.
 typedef struct {
     int64_t begin[GX__CPU_Q_TILE], end[GX__CPU_Q_TILE], least, most;
 } GxCpuMask;
@@ -86,11 +86,11 @@ static void gx__cpu_mask(GxCpuMask *s, const GxAttention *a, GxTile q, int64_t b
         s->least = gx_min(s->least, s->begin[i]);
         s->most = gx_max(s->most, s->end[i]);
     }
-    s->least = gx_min(s->least, s->most); // nothing is visible: [0, 0)
+    s->least = gx_min(s->least, s->most); // if nothing is visible: [0, 0)
 }
 
-// The part of key block j that lies in [least, most). For products of bf16 its ends are moved outwards to multiples of
-// 64, so that there are few widths: the library compiles a kernel for each width, which takes 0.2 ms.
+// The part of key block j within [least, most). For bf16 products its ends are moved outward to multiples of 64, so
+// that there are few widths: the library compiles a kernel for each width, which takes 0.2 ms.
 static GxTile gx__cpu_key_block(const GxAttention *a, const GxCpuMask *s, int64_t j)
 {
     enum { STEP = 64 };
@@ -106,8 +106,8 @@ static GxTile gx__cpu_key_block(const GxAttention *a, const GxCpuMask *s, int64_
     return t;
 }
 
-// The keys of a block, from number `from` on, that lie one after another in memory: all of them, or, with pages,
-// those up to the next gap. The result's `row` is a row of the matrix of keys; -1: these keys have no page.
+// The keys of a block, from key `from` on, that are consecutive in memory: all of them or, with pages, those up to the
+// next gap. The result's `row` is a row of the matrix of keys; -1: these keys have no page.
 static GxTile gx__cpu_key_stretch(const GxAttention *a, GxTile t, int64_t from, int64_t b)
 {
     t.row = (t.row + from) * a->B + b, t.position += from, t.length -= from;
@@ -138,12 +138,12 @@ static float gx__cpu_attention_scale(const GxAttention *a)
 }
 
 // The floats that one thread needs.
-// Forward: scores [Q_TILE, K_BLOCK], output [Q_TILE, head_dim], three floats a query; in bf16 also the larger of
-// two: the rounded scores, or copies of q and of blocks of k and v.
-// Backward: scores and their gradients, dq of a tile, dk and dv of a head; in bf16 also the larger of two: the
-// rounded scores, or copies of q and d_o of a tile and of k and v of a head.
-// A call needs only one of the two, but the plan is made for the most keys and without pages, and calls with fewer
-// keys, or with pages, run within it.
+// Forward: scores [Q_TILE, K_BLOCK], output [Q_TILE, head_dim], three floats a query; in bf16 also the larger of two:
+// the rounded scores, or copies of q and of blocks of k and v.
+// Backward: scores and their gradients, three floats a query; in bf16 also dq of a tile, dk and dv of a head, and the
+// larger of two: the rounded scores, or copies of q and d_o of a tile and of k and v of a head.
+// A call needs only one of the two, but the plan is made for the most keys and without pages, and calls with fewer keys
+// or with pages run within it.
 static int64_t gx__cpu_attention_thread_floats(const GxAttention *a, int backward)
 {
     const int64_t h = a->head_dim, keys = gx_runs_rows(&a->k_runs), k = gx_min(GX__CPU_K_BLOCK, keys);
@@ -170,7 +170,7 @@ static float *gx__cpu_thread_scratch(void *scratch, int64_t floats)
 #endif
 }
 
-// Rows of one head, or of scores, `stride` apart: fp32, or bf16 as a factor of a product.
+// A factor of a product: rows of one head, or of scores, `stride` apart, in fp32 or bf16.
 typedef struct {
     const void *x;
     int64_t stride;
@@ -185,7 +185,7 @@ static void gx__cpu_tile_gemm(GxContext *g, int ta, int tb, int64_t M, int64_t N
     gx_cpu_gemm(&p, 1, &g->error);
 }
 
-// Rows of one head as factors: where they lie if they have that type, else as fp32 in `copy`, side by side.
+// Rows of one head as a factor: in place if they have the factors' type, otherwise as fp32 in `copy`, without gaps.
 static GxFactor gx__cpu_head_factor(const void *x, int64_t rows, int64_t stride, const GxAttention *a, float *copy)
 {
     const int64_t h = a->head_dim;
@@ -199,13 +199,13 @@ static GxFactor gx__cpu_head_factor(const void *x, int64_t rows, int64_t stride,
     t.stride = h;
     return t;
 }
-static GxFactor gx__cpu_factor_row(GxFactor t, int64_t row) // from that row on
+static GxFactor gx__cpu_factor_row(GxFactor t, int64_t row) // t from that row on
 {
     t.x = gx_cpu_from(t.x, row * t.stride, t.type);
     return t;
 }
 
-// Scores [rows,n] as a factor: rounded into `narrow` where factors are bf16.
+// Scores [rows,n] as a factor: rounded into `narrow` if factors are bf16.
 static GxFactor gx__cpu_scores_factor(const float *s, int64_t rows, int64_t n, const GxAttention *a, uint16_t *narrow)
 {
     GxFactor t = {s, n, gx__cpu_attention_factors(a)};
@@ -216,13 +216,13 @@ static GxFactor gx__cpu_scores_factor(const float *s, int64_t rows, int64_t n, c
     return t;
 }
 
-// Rows of one head, `stride` apart, that are added to in fp32: where they belong if they are fp32 there, else a copy.
+// Rows of one head, `stride` apart, that are accumulated in fp32: in place if they are fp32, otherwise in a copy.
 typedef struct {
     float *x;
     int64_t stride;
 } GxHeadRows;
 
-// Sets them to zero; and, of a copy, rounds them into where they belong.
+// Sets them to zero; gx__cpu_head_store later rounds a copy into its place.
 static GxHeadRows gx__cpu_head_zeros(void *x, int64_t rows, int64_t stride, int64_t h, GxDtype dtype, float *copy)
 {
     GxHeadRows t = {dtype == GX_F32 ? (float *)x : copy, dtype == GX_F32 ? stride : h};
@@ -239,7 +239,7 @@ static void gx__cpu_head_store(void *x, int64_t rows, int64_t stride, int64_t h,
 
 // ---- dropout -------------------------------------------------------------------------------------------------------
 
-// keep[j] = 0 or 1/(1 - p): what the probability of key position `first` + j, of n, is multiplied by.
+// keep[j] = 0 or 1/(1 - p): the factor of the probability of key position `first` + j, for n positions.
 static void gx__cpu_attention_keep(float *keep, const GxStep *step, const GxAttention *a, int64_t b, int64_t head,
                                    int64_t tq, int64_t first, int64_t n)
 {
@@ -252,7 +252,7 @@ static void gx__cpu_attention_keep(float *keep, const GxStep *step, const GxAtte
     const uint64_t draw = gx_dropout_query(sample, a->heads, a->head_first + head, a->T, tq) + (uint64_t)(first / 4);
     const uint32_t threshold = random.threshold;
     const float factor = random.scale;
-    const int64_t begin = first % 4, end = begin + n; // as words from that Philox call on
+    const int64_t begin = first % 4, end = begin + n; // in words, counted from that Philox call
     for (int64_t w = 0; w < end; w += WORDS) {
         const int64_t from = gx_max(w, begin), until = gx_min(w + WORDS, end);
         gx__cpu_random_words(words, &random, draw + (uint64_t)(w / 4), WORDS);
@@ -268,11 +268,11 @@ static void gx__cpu_attention_drop(float *x, const float *keep, int64_t n)
 }
 
 // ---- forward -------------------------------------------------------------------------------------------------------
-// For each tile of queries, over blocks of keys: s = scale * q k^T; running maximum m and sum l of a row:
+// For each tile of queries, over blocks of keys: s = scale * q k^T, with each row's running maximum m and sum l:
 //     l = l*exp(m_old - m) + sum_j exp(s[j] - m),  o = o*exp(m_old - m) + sum_j exp(s[j] - m) v[j]
 // At the end o = o/l and lse = m + log(l). With dropout exp(s[j] - m) is multiplied by keep[j] in o, not in l.
 
-// Online softmax: scores to probabilities relative to the new row_max; the accumulators so far are rescaled to it.
+// Online softmax: turns scores into probabilities relative to the new row_max, and rescales the accumulators to it.
 static void gx__cpu_softmax_row(float *s, float *o, float *row_max, float *row_sum, int64_t visible, int64_t n,
                                 int64_t h)
 {
@@ -294,7 +294,7 @@ static void gx__cpu_softmax_row(float *s, float *o, float *row_max, float *row_s
     }
 }
 
-// The same of all rows of a tile, with dropout.
+// The same for all rows of a tile, with dropout.
 static void gx__cpu_softmax_tile(const GxContext *g, float *s, float *o, float *maximum, float *sum,
                                  const GxAttention *a, const GxCpuMask *mask, int64_t b, int64_t head, GxTile tile,
                                  GxTile block)
@@ -362,7 +362,7 @@ static void gx__cpu_attention_forward_tile(GxContext *g, void *o, float *lse, co
     }
 }
 
-// Each key visible to a query takes a row of a head from k and one from v, at four multiplications in one's time.
+// A query and a visible key multiply a row of k and one of v, which counts as head_dim/4 elements of other operations.
 static inline int gx__cpu_attention_team(const GxContext *g, const GxAttention *a)
 {
     return gx_cpu_team(g, gx_runs_rows(&a->q_runs) * gx_runs_rows(&a->k_runs) * a->B * a->H * a->head_dim / 4);
@@ -374,7 +374,7 @@ void gx_cpu_attention_forward(GxContext *g, void *o, float *lse, const void *q, 
     int64_t tiles = gx__cpu_tiles(&a->q_runs, GX__CPU_Q_TILE), floats = gx__cpu_attention_thread_floats(a, 0);
     GX_OMP(parallel for schedule(dynamic) num_threads(gx__cpu_attention_team(g, a)))
     for (int64_t job = 0; job < tiles * a->B * a->H; job++) {
-        int64_t t = tiles - 1 - job / (a->B * a->H), rest = job % (a->B * a->H); // causal: the longest first
+        int64_t t = tiles - 1 - job / (a->B * a->H), rest = job % (a->B * a->H); // causal: the longest tiles first
         gx__cpu_attention_forward_tile(g, o, lse, q, k, v, a, rest / a->H, rest % a->H,
                                        gx__cpu_tile(&a->q_runs, GX__CPU_Q_TILE, t),
                                        gx__cpu_thread_scratch(scratch, floats));
@@ -384,7 +384,7 @@ void gx_cpu_attention_forward(GxContext *g, void *o, float *lse, const void *q, 
 // ---- backward ------------------------------------------------------------------------------------------------------
 // p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o)
 // dv += p^T d_o, dk += ds^T q, dq += ds k
-// With dropout dp = keep*(d_o v^T) and dv += (keep*p)^T d_o; D is the same, since o has the same keep in it.
+// With dropout dp = keep*(d_o v^T) and dv += (keep*p)^T d_o; D is the same, since o includes keep.
 
 // sum = sum_i a[i]*b[i]
 static GX_CPU_INLINE void gx__cpu_dot(float *sum, const void *a, const void *b, int64_t n, GxDtype dtype)
@@ -395,7 +395,7 @@ static GX_CPU_INLINE void gx__cpu_dot(float *sum, const void *a, const void *b, 
     *sum = s;
 }
 
-// Scores to p, dp to ds.
+// Turns scores into p, and dp into ds.
 static void gx__cpu_softmax_backward_row(float *s, float *dp, float lse, float D, float scale, int64_t visible,
                                          int64_t n)
 {
@@ -409,7 +409,7 @@ static void gx__cpu_softmax_backward_row(float *s, float *dp, float lse, float D
     memset(dp + visible, 0, (size_t)(n - visible) * 4);
 }
 
-// The same of all rows of a tile, with dropout. lse: of its first row.
+// The same for all rows of a tile, with dropout. lse: that of its first row.
 static void gx__cpu_softmax_backward_tile(const GxContext *g, float *s, float *dp, const float *lse, const float *D,
                                           const GxAttention *a, const GxCpuMask *mask, int64_t b, int64_t head,
                                           GxTile tile, GxTile block)
@@ -432,7 +432,7 @@ static void gx__cpu_softmax_backward_tile(const GxContext *g, float *s, float *d
 }
 
 typedef struct {
-    GxFactor k, v; // of one head and one sample, all rows
+    GxFactor k, v; // all rows of one head and one sample
     GxHeadRows dk, dv;
 } GxHeadKeys;
 
@@ -443,7 +443,7 @@ static float *gx__cpu_backward_copies(const GxAttention *a, float *scratch)
     return scratch + GX__CPU_Q_TILE * (2 * width + 3) + (GX__CPU_Q_TILE + 2 * keys) * a->head_dim;
 }
 
-// One tile of queries against all keys of a head: dq of its rows, and its share of dk and dv.
+// One tile of queries with all keys of a head: dq of its rows, and its contribution to dk and dv.
 static void gx__cpu_attention_backward_tile(GxContext *g, void *dq, const GxHeadKeys *keys, const void *d_o,
                                             const void *o, const float *lse, const void *q, const GxAttention *a,
                                             int64_t b, int64_t head, GxTile tile, float *scratch)
@@ -482,7 +482,8 @@ static void gx__cpu_attention_backward_tile(GxContext *g, void *dq, const GxHead
     gx__cpu_head_store(gx_cpu_at(dq, q_at, dtype), tile.length, qs, h, dtype, dqt);
 }
 
-// One key and value head of one sample, with all query heads here that use it; no other job writes its results.
+// One key and value head of one sample, with all of this rank's query heads that use it; no other job writes its
+// results.
 static void gx__cpu_attention_backward_head(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o,
                                             const float *lse, const void *q, const void *k, const void *v,
                                             const GxAttention *a, int64_t b, int64_t kv, float *scratch)

@@ -33,7 +33,7 @@ void gx_cpu_scale_columns_forward(GxContext *g, void *y, const void *x, const vo
                      gx_cpu_from(x, r * n->stride, dtype), s, n->C);
 }
 
-// ds[c] += dy[c]*x[c], db[c] += dy[c]*s[c], dx[c] = dy[c]*s[c]; NULL: not wanted
+// ds[c] += dy[c]*x[c], db[c] += dy[c]*s[c], dx[c] = dy[c]*s[c]; NULL: not needed
 static GX_CPU_INLINE void gx__cpu_scale_columns_backward_row(void *dx, float *ds, float *db, const void *dy,
                                                              const void *x, const void *s, int64_t C, GxDtype dtype)
 {
@@ -48,7 +48,7 @@ static GX_CPU_INLINE void gx__cpu_scale_columns_backward_row(void *dx, float *ds
     if (dx) gx__cpu_scale_columns_row(dx, dy, s, C, dtype);
 }
 
-// The rows of a block give a share of ds and of db each; these are the shares' sums, in order.
+// The rows of a block yield a share each of ds and db; ds and db are the sums of the shares, in order.
 void gx_cpu_scale_columns_backward(GxContext *g, void *dx, float *ds, float *db, const void *dy, const void *x,
                                    const void *s, const GxColumns *n, int accumulate, float *scratch)
 {

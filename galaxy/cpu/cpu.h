@@ -1,4 +1,4 @@
-// cpu.h: the device `cpu`: its table of operations, and what it has to say about itself.
+// cpu.h: the device `cpu`: its table of operations, and its description.
 #ifndef GX_CPU_H
 #define GX_CPU_H
 #include "activation.h"
@@ -38,7 +38,7 @@ GX_END
 #include <unistd.h>
 
 static GxDevice gx__cpu_device;
-static pthread_once_t gx__cpu_device_once = PTHREAD_ONCE_INIT; // contexts of several threads may ask for it at once
+static pthread_once_t gx__cpu_device_once = PTHREAD_ONCE_INIT; // contexts in several threads may request it at once
 
 static void gx__cpu_device_fill(void)
 {
@@ -140,7 +140,7 @@ const GxDevice *gx_device_cpu(void)
     return &gx__cpu_device;
 }
 
-// The value after "key : " in /proc/cpuinfo; empty where there is no such file or key.
+// The value after "key : " in /proc/cpuinfo; empty if there is no such file or key.
 static void gx__cpu_cpuinfo(const char *key, char *value, size_t size)
 {
     char line[4096];

@@ -14,15 +14,15 @@ GX_END
 #include "team.h"
 #include "vec.h"
 
-// A row goes in chunks; the random words of a chunk are generated at once, into memory that stays in the L1 cache.
+// A row is processed in chunks; a chunk's random words are generated at once, into memory that stays in the L1 cache.
 enum { GX__CPU_CHUNK_DRAWS = 64, GX__CPU_CHUNK_COLS = 4 * GX__CPU_CHUNK_DRAWS };
 
-// The random numbers' parameters: the same for all rows.
+// The parameters of random numbers, the same for all rows.
 typedef struct {
     uint64_t seed;
     uint32_t step, site, threshold;
     float scale;
-    int drops;            // 0: nothing is dropped, and nothing generated
+    int drops;            // 0: nothing is dropped and nothing generated
     int64_t first_sample; // of the given rows, in the whole training
 } GxCpuRandom;
 
@@ -48,8 +48,8 @@ static inline uint64_t gx__cpu_first_random(const GxCpuRandom *random, const GxD
     return gx_dropout_row(random->first_sample, d->T, d->B, d->rows ? d->rows[r] : d->first_row + r, C);
 }
 
-// words[c]: the random bits of the n elements from Philox call `first` on. Philox is ten rounds of two products of 32
-// bits: lanes next to each other, so that compilers make one vector of them.
+// words[c]: the random bits of n elements, from Philox call `first` on. Philox is ten rounds of two 32-bit products;
+// calls are computed side by side, so that compilers vectorize them.
 static GX_CPU_INLINE void gx__cpu_random_words(uint32_t *words, const GxCpuRandom *d, uint64_t first, int64_t n)
 {
     const uint64_t seed = d->seed;
@@ -61,7 +61,7 @@ static GX_CPU_INLINE void gx__cpu_random_words(uint32_t *words, const GxCpuRando
     }
 }
 
-// y[c] = kept ? x[c]/(1 - p) : 0; of the first call `lead` words belong to earlier columns.
+// y[c] = kept ? x[c]/(1 - p) : 0; `lead` words of the first call belong to earlier columns.
 static GX_CPU_INLINE void gx__cpu_dropout_row(void *y, const void *x, int64_t C, const GxCpuRandom *d, uint64_t first,
                                               int64_t lead, GxDtype dtype)
 {

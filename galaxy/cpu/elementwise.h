@@ -98,8 +98,8 @@ static double gx__cpu_sum_of(const float *x, int64_t n, int squares)
     return s;
 }
 
-// sum[b] = sum of x[i], or x[i]^2, over block b of `block` elements: in parallel, each by pieces of GX_SUM_BLOCK, whose
-// rounding is less than that of a long sum
+// sum[b] = sum of x[i], or x[i]^2, over block b of `block` elements: in parallel, each in pieces of GX_SUM_BLOCK,
+// which round less than one long sum.
 static void gx__cpu_sum_blocks(GxContext *g, double *sum, const float *x, int64_t n, int64_t block, int squares)
 {
     (void)g;

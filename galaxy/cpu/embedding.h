@@ -19,7 +19,7 @@ GX_END
 
 static inline int gx__cpu_in_table(int32_t id, const GxEmbedding *e) { return id >= e->v_begin && id < e->v_end; }
 
-// y[c] += w[c * step], or y[c] = it
+// y[c] = (accumulate ? y[c] : 0) + w[c * step]
 static GX_CPU_INLINE void gx__cpu_take_column(void *y, const void *w, int64_t step, int64_t C, int accumulate,
                                               GxDtype dtype)
 {
@@ -27,7 +27,7 @@ static GX_CPU_INLINE void gx__cpu_take_column(void *y, const void *w, int64_t st
         gx_cpu_store(y, c, (accumulate ? gx_cpu_load(y, c, dtype) : 0) + gx_cpu_load(w, c * step, dtype), dtype);
 }
 
-// y[r,c] = (accumulate ? y[r,c] : 0) + w[ids[r] - v_begin, c], without w where ids[r] is not in [v_begin, v_end)
+// y[r,c] = (accumulate ? y[r,c] : 0) + w[ids[r] - v_begin, c], without w if ids[r] is not in [v_begin, v_end)
 void gx_cpu_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, const GxEmbedding *e)
 {
     (void)g;
@@ -52,7 +52,7 @@ static GX_CPU_INLINE void gx__cpu_add_to(float *sum, const void *x, int64_t n, G
     for (int64_t i = 0; i < n; i++) sum[i] += gx_cpu_load(x, i, dtype);
 }
 
-// dw[c, v - v_begin] of a table that lies so: a thread has whole rows of it.
+// dw[c, v - v_begin] of a transposed table: a thread has whole rows of it.
 static GX_CPU_INLINE void gx__cpu_add_columns(float *dw, const void *dy, const int32_t *ids, int64_t c,
                                               const GxEmbedding *e, GxDtype dtype)
 {
@@ -63,8 +63,8 @@ static GX_CPU_INLINE void gx__cpu_add_columns(float *dw, const void *dy, const i
 }
 
 // dw[v - v_begin, c] = (accumulate ? dw : 0) + sum over rows r with ids[r] = v of dy[r,c], in order of r
-// Threads share out the columns, not the rows: each adds its columns of all rows in order, so that no two write the
-// same element.
+// Threads divide the columns, not the rows, among them: each adds its columns of all rows in order, so that no two
+// threads write the same element.
 void gx_cpu_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, const GxEmbedding *e)
 {
     const int64_t width = e->is_transposed ? 1 : 64, C = e->C;

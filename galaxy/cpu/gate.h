@@ -19,7 +19,8 @@ GX_END
 #include "team.h"
 #include "vec.h"
 
-// of a: sigmoid(gate / temperature); of b: what is left, by itself, so that it is exact where it is small
+// The share of a: sigmoid(gate / temperature). The share of b: the rest, computed by itself so that it is exact if
+// small.
 static float gx__cpu_gate_share(const void *gate, float temperature, int of_b, GxDtype dtype)
 {
     const float z = gx_cpu_load(gate, 0, dtype) / temperature;

@@ -1,34 +1,34 @@
-// gemm.h: matrix product on the CPU: by oneDNN where it is compiled in (gemm_onednn.h), else by Galaxy's own kernels in
-// C (gemm_tiles.h).
+// gemm.h: matrix products on the CPU: with oneDNN if it is compiled in (gemm_onednn.h), otherwise with Galaxy's own
+// kernels in C (gemm_tiles.h).
 //
-// Products of bf16 matrices are summed in fp32 and rounded once. oneDNN does them where it says that this CPU has
-// instructions for bf16 (AVX512_BF16, AMX); elsewhere they are slow there or refused, and the kernels in C widen them
-// to fp32.
+// Products of bf16 matrices are summed in fp32 and rounded once. oneDNN computes them if it reports that this CPU has
+// instructions for bf16 (AVX512_BF16, AMX). On other CPUs it is slow at them or rejects them, so the kernels in C
+// convert them to fp32.
 //
-// Memory: the kernels in C take up to 900 KB a thread for the time of the product; oneDNN has buffers of its own.
+// Memory: the kernels in C take up to a megabyte per thread during a product; oneDNN has its own buffers.
 #ifndef GX_CPU_GEMM_H
 #define GX_CPU_GEMM_H
 #include "../base/status.h"
 #include "gemm_args.h"
 GX_BEGIN
 
-// The kernels that compute products. Each has its own order of sums, and so other bits.
+// The kernels that compute products. Each has its own order of sums, so their results differ in the last bits.
 typedef enum {
-    GX_GEMM_ROW,    // A is one row and B lies transposed: B is read where it lies
+    GX_GEMM_ROW,    // A is one row and B is stored transposed: B is read in place
     GX_GEMM_SGEMM,  // oneDNN's dnnl_sgemm: fp32
-    GX_GEMM_MATMUL, // oneDNN's matmul primitive: fp32, and bf16 by instructions
+    GX_GEMM_MATMUL, // oneDNN's matmul primitive: fp32, and bf16 with instructions for it
     GX_GEMM_TILES,  // gemm_tiles.h: everything
     GX_GEMM_WAYS
 } GxGemmWay;
 const char *gx_cpu_gemm_way_name(GxGemmWay way);     // "sgemm"
-int gx_cpu_gemm_can(const GxGemm *p, GxGemmWay way); // whether this build and CPU compute p in this way
-GxGemmWay gx_cpu_gemm_way(const GxGemm *p);          // the way that gx_cpu_gemm takes, by a fixed rule
+int gx_cpu_gemm_can(const GxGemm *p, GxGemmWay way); // 1: this build and CPU can compute p in this way
+GxGemmWay gx_cpu_gemm_way(const GxGemm *p);          // the way that gx_cpu_gemm takes; a fixed rule
 GxStatus gx_cpu_gemm(const GxGemm *p, int threads, GxError *err);
-GxStatus gx_cpu_gemm_by(const GxGemm *p, GxGemmWay way, int threads, GxError *err); // GX_ERR_UNSUPPORTED: it cannot
+GxStatus gx_cpu_gemm_by(const GxGemm *p, GxGemmWay way, int threads, GxError *err); // GX_ERR_UNSUPPORTED: not possible
 
-// 1: products of bf16 are made by instructions for them; 0: they would gain nothing over products of fp32.
+// 1: bf16 products use instructions for bf16; 0: they would have no advantage over fp32 products.
 int gx_cpu_gemm_has_bf16(void);
-const char *gx_cpu_gemm_name(void); // "oneDNN 2.6.3", "plain C …"; and how bf16 is done, where that is another way
+const char *gx_cpu_gemm_name(void); // "oneDNN 2.6.3", "plain C …"; and how bf16 is computed, if differently
 
 GX_END
 #endif
@@ -57,10 +57,10 @@ static GxStatus gx__cpu_gemm_checked(const GxGemm *p, GxError *err)
 
 // ---- one row -------------------------------------------------------------------------------------------------------
 
-// C = alpha * A B^T + beta * C where A is one row, as in generating text: one token's row by all weights of a layer.
-// Its cost is reading B. Libraries of matrix products first copy panels of it, which takes as long as the product;
-// here a row of B is read where it lies, from its beginning to its end, by one thread. Memory bandwidth is highest so:
-// four rows side by side got half as much. Sums are taken in fp32, in an order that does not depend on the threads.
+// C = alpha * A B^T + beta * C where A is one row, as in text generation: one token's row times all weights of a layer.
+// The cost is that of reading B. Libraries first copy panels of it, which takes as long as the product; here one thread
+// reads a row of B in place, from beginning to end. This has the highest memory bandwidth: four rows side by side had
+// half as much. Sums are computed in fp32, in an order that does not depend on the threads.
 static GX_CPU_INLINE void gx__cpu_row_sum(float *sum, const void *a, const void *b, int64_t k, GxDtype type)
 {
     float s = 0;

@@ -1,8 +1,7 @@
-// gemm_onednn.h: matrix products by oneDNN, its interfaces 2.x and 3.x (GX_WITH_ONEDNN). The only file that includes
-// it.
+// gemm_onednn.h: matrix products with oneDNN 2.x or 3.x (GX_WITH_ONEDNN). The only file that includes its headers.
 //
-// Called from within a parallel region oneDNN runs on the calling thread alone: attention multiplies its tiles so. Its
-// own environment variable takes instructions away, so that a CPU which has them runs what others do:
+// When called within a parallel region, oneDNN runs only on the calling thread; attention multiplies its tiles this
+// way. oneDNN's environment variable disables instructions, so that a CPU that has them runs what other CPUs run:
 // ONEDNN_MAX_CPU_ISA=AVX512_CORE ./test_ops
 #ifndef GX_CPU_GEMM_ONEDNN_H
 #define GX_CPU_GEMM_ONEDNN_H
@@ -23,10 +22,10 @@
     "oneDNN " GX__CPU_QUOTE(DNNL_VERSION_MAJOR) "." GX__CPU_QUOTE(DNNL_VERSION_MINOR) "." GX__CPU_QUOTE(               \
         DNNL_VERSION_PATCH)
 
-// oneDNN has two ways. dnnl_sgemm starts at once and is the faster one on most shapes. Its matmul primitive takes
-// longer to set up (the library keeps what it compiled; 3 to 30 microseconds remain), but where A lies transposed, as
-// in every weight gradient, its kernels are 10-15% faster: from a size on where the set-up is lost in the work, those
-// go there. Products of bf16 go there too, where the CPU has instructions for them.
+// oneDNN has two ways. dnnl_sgemm starts at once and is faster on most shapes. The matmul primitive takes longer to set
+// up (the library caches compiled kernels; 3 to 30 microseconds remain), but if A is stored transposed, as in every
+// weight gradient, its kernels are 10-15% faster. It is used for such products above a size at which the setup is
+// negligible, and for bf16 products if the CPU has instructions for them.
 enum { GX__CPU_MATMUL_FROM = 1 << 27 }; // multiplications
 
 static int gx__cpu_prefers_matmul(const GxGemm *p)
@@ -97,7 +96,7 @@ static dnnl_status_t gx__cpu_matmul_describe(GxMatmul *m, const GxGemm *p, const
 }
 #endif
 
-// What it takes to run it; dnnl_unimplemented: it cannot be run on this CPU.
+// Makes what is needed to run it; dnnl_unimplemented: this CPU cannot run it.
 static dnnl_status_t gx__cpu_matmul_open(GxMatmul *m, const GxGemm *p)
 {
     const dnnl_dims_t dims[3] = {{p->M, p->K}, {p->K, p->N}, {p->M, p->N}};
@@ -145,8 +144,7 @@ static dnnl_status_t gx__cpu_matmul(const GxGemm *p)
     return s;
 }
 
-// Does oneDNN multiply bf16 by instructions made for it? It names what it will use of the CPU (0 where that is not
-// x86).
+// 1: oneDNN uses instructions for bf16. It reports which instruction sets it will use (0 if the CPU is not x86).
 static int gx__cpu_onednn_has_bf16(void)
 {
     return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
@@ -158,9 +156,9 @@ static dnnl_status_t gx__cpu_sgemm(const GxGemm *p)
                       p->lda, (const float *)p->B, p->ldb, p->beta, (float *)p->C, p->ldc);
 }
 
-// oneDNN asks OpenMP how many threads there are, and takes it that each region has them: with fewer, as OMP_DYNAMIC and
-// limits in the environment give, a part of the product would be missing, without an error. These are this thread's own
-// settings.
+// oneDNN asks OpenMP for the number of threads and assumes that each region gets that many. With fewer, because of
+// OMP_DYNAMIC or limits in the environment, a part of the product would be missing, without an error. These settings
+// apply to this thread only.
 static void gx__cpu_onednn_threads(int threads)
 {
     (void)threads;

@@ -1,26 +1,26 @@
-// gemm_tiles.h: matrix products of Galaxy's own, in C: all products where no library is compiled in, and those of bf16
-// on CPUs without instructions for bf16. It needs gcc or clang, whose vector types are the registers of whatever
-// machine is compiled for (AVX-512, AVX, SSE2, NEON); no instruction is named.
+// gemm_tiles.h: Galaxy's own matrix products, in C: all products if no library is compiled in, and bf16 products on
+// CPUs without instructions for bf16. It needs gcc or clang, whose vector types map to the registers of the target
+// machine (AVX-512, AVX, SSE2, NEON); there are no intrinsics.
 //
-// A thread computes a block of C at a time. For each panel of K it copies the block's rows of A and columns of B to
-// where they lie closely, widened to fp32 where they are bf16: columns of B, and rows of A that lie transposed, in the
-// order in which they are multiplied, other rows of A as they are. A tile is a few rows by two vectors of C; its sums
-// stay in registers over the whole panel. Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix
-// Multiplication", 2008.
+// A thread computes a block of C at a time. For each panel of K it copies the block's rows of A and columns of B into
+// contiguous buffers, converted to fp32 if they are bf16: columns of B, and rows of a transposed A, in the order in
+// which they are multiplied, other rows of A as they are. A tile is a few rows by two vectors of C; its sums stay in
+// registers over the whole panel. Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication",
+// 2008.
 //
-// Numerics: sums are taken in fp32, panel by panel in the order of K, however many threads there are, so the same
+// Numerics: sums are computed in fp32, panel by panel in the order of K, for any number of threads, so the same
 // arguments give the same bits. A bf16 result is rounded once, after the last panel.
 //
-// Memory: up to a megabyte a thread, allocated for the product and freed after it.
+// Memory: up to a megabyte per thread, allocated for the product and freed after it.
 #ifndef GX_CPU_GEMM_TILES_H
 #define GX_CPU_GEMM_TILES_H
 #include "../base/status.h"
 #include "gemm_args.h"
 GX_BEGIN
 
-// Computes p, whose arguments gx_cpu_gemm has checked. GX_ERR_MEMORY.
+// Computes p, whose arguments gx_cpu_gemm has checked. Fails only with GX_ERR_MEMORY.
 GxStatus gx_cpu_gemm_tiles(const GxGemm *p, int threads, GxError *err);
-const char *gx_cpu_gemm_tile_name(void); // "tiles of 6 x 16": what is compiled in
+const char *gx_cpu_gemm_tile_name(void); // the compiled-in tiles: "tiles of 6 x 16"
 
 GX_END
 #endif
@@ -43,11 +43,11 @@ enum { GX__TILE_LANES = 8, GX__TILE_M = 6 };
 enum { GX__TILE_LANES = 4, GX__TILE_M = 6 };
 #endif
 enum { GX__TILE_N = 2 * GX__TILE_LANES };
-// The largest block of C and the longest panel. Of a panel the block's A is 300 KB, which fits in the L2 cache, and a
-// tile's B 20 KB (with AVX-512 40), which fits in L1.
+// The largest block of C and the longest panel. A block's part of a panel of A is 300 KB, which fits in the L2 cache,
+// and a tile's part of a panel of B is 20 KB (40 KB with AVX-512), which fits in L1.
 enum { GX__BLOCK_M = 240 / GX__TILE_M * GX__TILE_M, GX__BLOCK_N = 320, GX__BLOCK_K = 320 };
 
-// Tiles' loops are unrolled whatever the optimisation level is: their sums then stay in registers.
+// Tiles' loops are unrolled at every optimization level, so that their sums stay in registers.
 #if defined(__clang__)
 #define GX__TILE_UNROLL _Pragma("clang loop unroll(full)")
 #elif defined(__GNUC__) && !defined(__CUDACC__)
@@ -58,14 +58,14 @@ enum { GX__BLOCK_M = 240 / GX__TILE_M * GX__TILE_M, GX__BLOCK_N = 320, GX__BLOCK
 
 typedef float GxTileVector __attribute__((vector_size(4 * GX__TILE_LANES), aligned(4), may_alias));
 
-// A thread's copies of a panel, and its block of a C that is rounded.
+// A thread's copies of a panel, and its block of C if C is rounded.
 typedef struct {
-    float *a; // [rows][BLOCK_K]; of an A that lies transposed [rows/TILE_M][k][TILE_M]
+    float *a; // [rows][BLOCK_K]; if A is stored transposed [rows/TILE_M][k][TILE_M]
     float *b; // [columns/TILE_N][k][TILE_N]
     float *c; // [rows][columns]
 } GxTileRoom;
 
-// How many floats of a panel's A a row takes.
+// How many floats a row of A takes in a panel.
 static int64_t gx__tile_a_row(const GxGemm *p, int64_t k) { return p->trans_a ? k : (int64_t)GX__BLOCK_K; }
 
 // C[i,j] = alpha * sum_l a[i*row + l*step] b[l,j] + beta * C[i,j]; beta 0: C is only written.
@@ -93,7 +93,7 @@ static GX_CPU_INLINE void gx__tile_by(float *c, int64_t ldc, const float *a, int
     }
 }
 
-// The strides are constants, which the compiler puts into its instructions.
+// The strides are constants that the compiler can put into instructions.
 static void gx__tile(float *c, int64_t ldc, const float *a, int trans_a, const float *b, int64_t k, float alpha,
                      float beta)
 {
@@ -101,7 +101,7 @@ static void gx__tile(float *c, int64_t ldc, const float *a, int trans_a, const f
     else gx__tile_by(c, ldc, a, GX__BLOCK_K, 1, b, k, alpha, beta);
 }
 
-// A tile at C's edge, of which m rows and n columns are there: the whole tile's arithmetic, on a copy.
+// A tile at the edge of C, with only m rows and n columns: computes the whole tile, on a copy.
 static void gx__tile_cut(float *c, int64_t ldc, int64_t m, int64_t n, const float *a, int trans_a, const float *b,
                          int64_t k, float alpha, float beta)
 {
@@ -111,8 +111,8 @@ static void gx__tile_cut(float *c, int64_t ldc, int64_t m, int64_t n, const floa
     for (int64_t i = 0; i < m; i++) memcpy(c + i * ldc, whole + i * GX__TILE_N, (size_t)n * sizeof *c);
 }
 
-// Copies n rows of A, or columns of B, of k elements each, `width` at a time: [n/width][k][width], with zeros after
-// the last one. Element l of row i is x[first + i*ld + l] where rows are in one piece, else x[first + l*ld + i].
+// Copies n rows of A, or columns of B, of k elements each, `width` at a time: [n/width][k][width], with zeros after the
+// last one. Element l of row i is x[first + i*ld + l] if in_rows, otherwise x[first + l*ld + i].
 static GX_CPU_INLINE void gx__tile_pack(float *to, int64_t width, const void *x, int64_t first, int64_t ld, int in_rows,
                                         int64_t n, int64_t k, GxDtype type)
 {
@@ -154,7 +154,7 @@ static GX_CPU_INLINE void gx__tile_pack_b(float *to, const GxGemm *p, int64_t n0
     gx__tile_pack(to, GX__TILE_N, p->B, first, p->ldb, p->trans_b, n, k, type);
 }
 
-// The tiles of c[m,n], which lies at row m0 of C, for columns of B that are in s.
+// Computes the tiles of c[m,n], which is at row m0 of C, for the columns of B in s.
 static void gx__tile_rows(const GxTileRoom *s, float *c, int64_t ldc, const GxGemm *p, int64_t m0, int64_t m, int64_t n,
                           int64_t k0, int64_t k)
 {
@@ -170,14 +170,14 @@ static void gx__tile_rows(const GxTileRoom *s, float *c, int64_t ldc, const GxGe
         }
 }
 
-// The length of pieces of about the same length, in whole units, as few as `most` allows.
+// The length of the pieces if n is divided into as few as `most` allows, of about equal length, in whole units.
 static int64_t gx__tile_even(int64_t n, int64_t most, int64_t unit)
 {
     return gx_round_up(gx_ceil_div(n, gx_ceil_div(n, most)), unit);
 }
 static int64_t gx__tile_panel(const GxGemm *p) { return gx__tile_even(p->K, GX__BLOCK_K, 1); }
 
-// c[m,n], which lies at row m0 and column n0 of C; n up to BLOCK_N.
+// Computes c[m,n], which is at row m0 and column n0 of C; n up to BLOCK_N.
 static void gx__tile_block(const GxTileRoom *s, float *c, int64_t ldc, const GxGemm *p, int64_t m0, int64_t m,
                            int64_t n0, int64_t n)
 {
@@ -190,7 +190,7 @@ static void gx__tile_block(const GxTileRoom *s, float *c, int64_t ldc, const GxG
     }
 }
 
-// The same where C is bf16: summed up in fp32, rounded once; m up to BLOCK_M.
+// The same if C is bf16: summed in fp32 and rounded once; m up to BLOCK_M.
 static void gx__tile_block_rounded(const GxTileRoom *s, const GxGemm *p, int64_t m0, int64_t m, int64_t n0, int64_t n)
 {
     uint16_t *to = (uint16_t *)p->C + m0 * p->ldc + n0;
@@ -205,7 +205,8 @@ static void gx__tile_block_rounded(const GxTileRoom *s, const GxGemm *p, int64_t
     }
 }
 
-// The size of the blocks that threads share out, of about the same size: made smaller until each thread has some.
+// The size of the blocks that are divided among threads: of about equal size, and small enough for each thread to get
+// some.
 static void gx__tile_blocks(const GxGemm *p, int threads, int64_t *m, int64_t *n)
 {
     int64_t most_m = p->type_c == GX_BF16 ? GX__BLOCK_M : 4 * GX__BLOCK_M, most_n = GX__BLOCK_N;

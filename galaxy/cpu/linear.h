@@ -20,7 +20,7 @@ GX_END
 #include "tune.h"
 #include "vec.h"
 
-// sum[r,o] = y[r,o] + bias[o], of fp32 or from bf16 to fp32
+// sum[r,o] = y[r,o] + bias[o], from fp32 or bf16 to fp32
 static GX_CPU_INLINE void gx__cpu_bias_sum(float *sum, int64_t sum_stride, const void *y, const void *bias,
                                            int64_t rows, const GxLinearShape *s, GxDtype dtype)
 {
@@ -36,7 +36,7 @@ static void gx__cpu_round_row(uint16_t *y, const float *sum, int64_t n)
     for (int64_t i = 0; i < n; i++) y[i] = gx_to_bf16(sum[i]);
 }
 
-// y += x W^T + bias in bf16: some rows at a time as fp32 in `sum`, so that they are rounded once.
+// y += x W^T + bias in bf16: some rows at a time in fp32 in `sum`, so that they are rounded only once.
 static void gx__cpu_linear_add_rounded(GxContext *g, uint16_t *y, const uint16_t *x, const void *w, const void *bias,
                                        const GxLinearShape *s, float *sum)
 {
@@ -59,7 +59,7 @@ void gx_cpu_linear_forward(GxContext *g, void *y, const void *x, const void *w, 
         gx__cpu_linear_add_rounded(g, (uint16_t *)y, (const uint16_t *)x, w, bias, s, (float *)scratch);
         return;
     }
-    if (bias) { // every row begins as the bias, or takes it; the product is added
+    if (bias) { // every row is set to the bias, or the bias is added to it; then the product is added
         GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, s->R * s->Out)))
         for (int64_t r = 0; r < s->R; r++) {
             void *row = gx_cpu_at(y, r * s->y_stride, s->dtype);

@@ -1,8 +1,8 @@
 // cpu/loss.h: ops/loss.h on the CPU: a row of logits stays in the cache for its three passes (maximum, exp and sum,
 // scale).
 //
-// The steps for a part of the vocabulary are made of the same passes, so that one part that is the whole has the bits
-// of the whole at once.
+// The steps for a part of the vocabulary consist of the same passes, so that in steps and at once the whole vocabulary
+// gets the same bits.
 #ifndef GX_CPU_LOSS_H
 #define GX_CPU_LOSS_H
 #include "../ops/loss.h"
@@ -33,7 +33,7 @@ GX_END
 #include <string.h>
 #include "vec.h"
 
-// 1/count, of no labels 0; a count that is not given, or not needed, is 1.
+// 1/count, or 0 if there are no labels; 1 if count is NULL or not needed.
 static float gx__cpu_loss_scale(const int64_t *count, int is_needed)
 {
     if (!count || !is_needed) return 1;
@@ -49,7 +49,7 @@ static GX_CPU_INLINE float gx__cpu_row_maximum(const void *x, int64_t n, GxDtype
     return m;
 }
 
-// exps[i] = exp(x[i] - m). Returns their sum, of the exps before they are rounded to the type; exps may be x, or NULL.
+// exps[i] = exp(x[i] - m). Returns the sum of the exps before they are rounded to the type; exps may be x or NULL.
 static GX_CPU_INLINE float gx__cpu_row_exps(void *exps, const void *x, float m, int64_t n, GxDtype dtype)
 {
     float sum = 0;
@@ -68,8 +68,8 @@ static GX_CPU_INLINE float gx__cpu_row_exps(void *exps, const void *x, float m, 
 }
 
 // dx[i] = scale * (exps[i]/sum - [i = label])
-// label: it may be outside; target: its logit less the maximum. Where exps were rounded, the label's is recomputed:
-// exps/sum - 1 may cancel.
+// label: it may be outside; target: its logit minus the maximum. If exps were rounded, the label's is recomputed,
+// because exps/sum - 1 may cancel.
 static GX_CPU_INLINE void gx__cpu_row_gradient(void *dx, const void *exps, float sum, int64_t label, float target,
                                                float scale, int64_t n, GxDtype dtype)
 {
@@ -81,7 +81,7 @@ static GX_CPU_INLINE void gx__cpu_row_gradient(void *dx, const void *exps, float
                      dtype);
 }
 
-// 1: it counts; 0: it is ignored, or invalid and an error.
+// 1: the label counts; 0: it is ignored, or it is invalid, which is an error.
 static int gx__cpu_label_counts(GxContext *g, int32_t label, int64_t row, int64_t vocab_size)
 {
     if (label >= 0 && label < vocab_size) return 1;
@@ -96,7 +96,7 @@ static int gx__cpu_label_counts(GxContext *g, int32_t label, int64_t row, int64_
 static GX_CPU_INLINE void gx__cpu_cross_entropy_row(float *loss, void *dx, const void *x, int32_t label, int64_t V,
                                                     float scale, GxDtype dtype)
 {
-    // Read before dx, which may be x, is written.
+    // read before dx, which may be x, is written
     float m = gx__cpu_row_maximum(x, V, dtype), target = gx_cpu_load(x, label, dtype) - m;
     float sum = gx__cpu_row_exps(dx, x, m, V, dtype);
     *loss = logf(sum) - target;
@@ -131,11 +131,11 @@ void gx_cpu_cross_entropy_maximum(GxContext *g, float *maximum, const void *logi
         GX_CPU_TYPES(dtype, gx__cpu_maximum_row, maximum + r, gx_cpu_from(logits, r * V, dtype), V);
 }
 
-// sum = sum_v exps[v],  target = x[label] - maximum, 0 where the label is not here
+// sum = sum_v exps[v],  target = x[label] - maximum, 0 if the label is not in this part
 static GX_CPU_INLINE void gx__cpu_sums_row(float *sum, float *target, void *exps, const void *x, float maximum,
                                            int64_t label, int64_t V, GxDtype dtype)
 {
-    // Read before exps, which may be x, are written.
+    // read before exps, which may be x, is written
     *target = label >= 0 && label < V ? gx_cpu_load(x, label, dtype) - maximum : 0;
     *sum = gx__cpu_row_exps(exps, x, maximum, V, dtype);
 }

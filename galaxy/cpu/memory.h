@@ -1,4 +1,4 @@
-// cpu/memory.h: ops/memory.h on the CPU: the host's own memory.
+// cpu/memory.h: ops/memory.h on the CPU, whose memory is the host's.
 #ifndef GX_CPU_MEMORY_H
 #define GX_CPU_MEMORY_H
 #include "../ops/memory.h"

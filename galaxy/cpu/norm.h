@@ -54,7 +54,7 @@ void gx_cpu_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, 
                      C, eps);
 }
 
-// sum = x + a, y = rms_norm(sum): the norm is that of the sum as it is stored, which the backward will read.
+// sum = x + a, y = rms_norm(sum): the norm is of the stored sum, which the backward will read.
 static GX_CPU_INLINE void gx__cpu_add_rms_norm_row(void *sum, void *y, float *rstd, const void *x, const void *a,
                                                    const void *w, int64_t C, float eps, GxDtype dtype)
 {
@@ -72,7 +72,7 @@ void gx_cpu_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, 
                      rstd + r, gx_cpu_from(x, r * C, dtype), gx_cpu_from(a, r * C, dtype), w, C, eps);
 }
 
-// rstd*w*dy less k*x: what the norm's own part of dx is.
+// rstd*w*dy - k*x: the norm's part of dx.
 static GX_CPU_INLINE float gx__cpu_rms_norm_dx(const void *dy, const void *x, const void *w, int64_t c, float rstd,
                                                float k, GxDtype dtype)
 {
@@ -105,7 +105,7 @@ static GX_CPU_INLINE void gx__cpu_rms_norm_backward_row(void *dx, float *dw, con
     }
 }
 
-// sum[c] = (accumulate ? sum[c] : 0) + the shares [blocks,C], in order. sum NULL: not wanted.
+// sum[c] = (accumulate ? sum[c] : 0) + the shares [blocks,C], in order. sum NULL: not needed.
 static void gx__cpu_add_shares(GxContext *g, float *sum, const float *shares, int64_t blocks, int64_t C, int accumulate)
 {
     (void)g;
@@ -122,7 +122,7 @@ static void gx__cpu_add_shares(GxContext *g, float *sum, const float *shares, in
     }
 }
 
-// The rows of a block give a share of dw each; dw is the shares' sum, in order.
+// The rows of a block yield a share of dw; dw is the sum of the shares, in order.
 void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
                               const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype,
                               float *scratch)
@@ -157,7 +157,7 @@ void gx_cpu_head_norm_forward(GxContext *g, void *x, void *kept, float *rstd, co
     }
 }
 
-// The heads of a block's rows give a share of dw, as above.
+// The heads of a block's rows yield a share of dw, as above.
 void gx_cpu_head_norm_backward(GxContext *g, void *dx, float *dw, const void *kept, const float *rstd, const void *w,
                                const GxHeadNorm *s, int accumulate, float *scratch)
 {
@@ -179,7 +179,7 @@ void gx_cpu_head_norm_backward(GxContext *g, void *dx, float *dw, const void *ke
 
 // ---- layer norm ----------------------------------------------------------------------------------------------------
 
-// mean and 1/sqrt(variance + eps) of a row; the variance in a second pass, over what is left without the mean.
+// mean and 1/sqrt(variance + eps) of a row; the variance is computed in a second pass, after the mean is subtracted.
 static GX_CPU_INLINE void gx__cpu_layer_norm_statistics(float *mean, float *rstd, const void *x, int64_t C, float eps,
                                                         GxDtype dtype)
 {
@@ -193,7 +193,7 @@ static GX_CPU_INLINE void gx__cpu_layer_norm_statistics(float *mean, float *rstd
     *rstd = 1.0f / sqrtf(squares / (float)C + eps);
 }
 
-// y[c] = (x[c] - mean) * rstd * w[c] + b[c]. mean, rstd NULL: not wanted.
+// y[c] = (x[c] - mean) * rstd * w[c] + b[c]. mean, rstd NULL: not needed.
 static GX_CPU_INLINE void gx__cpu_layer_norm_row(void *y, float *mean, float *rstd, const void *x, const void *w,
                                                  const void *b, int64_t C, float eps, GxDtype dtype)
 {
@@ -247,7 +247,7 @@ static GX_CPU_INLINE float gx__cpu_layer_norm_dx(const GxCpuLayerNorm *row, cons
     return row->rstd * (d - row->d - n * row->dn);
 }
 
-// dw[c] += dy[c]*n[c], db[c] += dy[c]; NULL: not wanted
+// dw[c] += dy[c]*n[c], db[c] += dy[c]; NULL: not needed
 static GX_CPU_INLINE void gx__cpu_layer_norm_weights(float *dw, float *db, const void *dy, const void *x, float mean,
                                                      float rstd, int64_t C, GxDtype dtype)
 {
@@ -272,7 +272,7 @@ static GX_CPU_INLINE void gx__cpu_layer_norm_backward_row(void *dx, float *dw, f
     for (int64_t c = 0; c < C; c++) gx_cpu_store(dx, c, gx__cpu_layer_norm_dx(&row, dy, x, w, c, dtype), dtype);
 }
 
-// Zeroed shares of block b, one after another, for the sums that are wanted (NULL: not): share i is that of sum i.
+// Zeroed shares of block b, one after another, for the sums that are needed (not NULL): share i is that of sum i.
 static inline void gx__cpu_shares(float *share[], float *const sum[], int n, float *scratch, int64_t b, int64_t blocks,
                                   int64_t C)
 {

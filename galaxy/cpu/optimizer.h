@@ -36,7 +36,7 @@ void gx_cpu_clip(GxContext *g, double max_norm)
     if (!s->skip) s->applied++;
 }
 
-// Does element i decay, and up to where (`end` at most) do those that follow it as it does?
+// Whether weight decay applies to element i, and up to where (`end` at most) the same holds for the following ones.
 typedef struct {
     int decays;
     int64_t end;

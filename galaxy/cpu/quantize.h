@@ -1,9 +1,8 @@
-// cpu/quantize.h: floats to a quantised matrix (base/quantized.h), on the host whatever the device, and ops/quantize.h
-// on the CPU.
+// cpu/quantize.h: quantizes a matrix (base/quantized.h) on the host, for every device; and ops/quantize.h on the CPU.
 //
-// A matrix that comes from a file in parts is quantised part by part; of it there is no copy in fp32:
+// A matrix that is read from a file in parts is quantized part by part, without an fp32 copy of the whole:
 //     for (int64_t first = 0; first < rows * cols; first += n) {
-//         read(x, first, n);                                               // n: a multiple of 64, of int8 whole rows
+//         read(x, first, n);                                               // n: a multiple of 64; for int8, whole rows
 //         GX_TRY(gx_cpu_quantize_part(g, &w, absmax, first, n, x));
 //     }
 //     gx_cpu_quantize_scales(g, &w, absmax);
@@ -12,26 +11,29 @@
 #include "../ops/quantize.h"
 GX_BEGIN
 
-// Elements [first, first + n) of the matrix, from x [n]. `first` begins a block (of int8: a row), and n is whole blocks
-// (rows), or goes to the matrix's end. absmax [blocks]: of doubled scales, these before they are quantised; NULL where
-// they are not doubled. GX_ERR_FORMAT: an element is not finite, or 2^120 or larger.
+// Quantizes elements [first, first + n) of the matrix, from x [n]. `first` begins a block (int8: a row), and n is whole
+// blocks (rows) or extends to the end of the matrix. absmax [blocks]: doubled scales before they are quantized; NULL if
+// scales are not doubled. GX_ERR_FORMAT: an element is not finite, or is 2^120 or larger.
 //
-// NF4: a = max|w| of the block; the code counts the midpoints between neighbours of N that are below w (1/a), in fp32.
-// int8: a = max|w| of the row; q = w (127/a), to the nearest integer, ties to even. So small an a that 1/a overflows is
-// 1e-38 there (127/a: 1e-36), and 0 becomes 0.
+// NF4: a = max|w| of the block; the code is the number of midpoints between adjacent values of N that are below w
+// (1/a), in fp32.
+// int8: a = max|w| of the row; q = w (127/a), rounded to the nearest integer, ties to even. If a is so small that 1/a
+// overflows, it is replaced by 1e-38 (for 127/a: 1e-36), and 0 becomes 0.
 GxStatus gx_cpu_quantize_part(GxContext *g, const GxQuantized *w, float *absmax, int64_t first, int64_t n,
                               const float *x);
 
-// When all parts are there: doubled scales from absmax [blocks]; others are there already. o is their mean, summed in
-// fp64 and rounded once (bitsandbytes sums in fp32, in an order of the device's: its last bit may be another); A =
-// max|a - o| of 256; the code counts the midpoints between neighbours of D that are below (a - o) (1/A).
+// Call it after all parts: computes doubled scales from absmax [blocks]; other scales are already complete. o is their
+// mean, summed in fp64 and rounded once (bitsandbytes sums in fp32, in an order that depends on the device, so its last
+// bit may differ); A = max|a - o| of 256; the code is the number of midpoints between adjacent values of D that are
+// below (a - o) (1/A).
 void gx_cpu_quantize_scales(GxContext *g, const GxQuantized *w, const float *absmax);
 
-// Both, of a whole matrix x [rows,cols].
+// Both, for a whole matrix x [rows,cols].
 GxStatus gx_cpu_quantize(GxContext *g, const GxQuantized *w, float *absmax, const float *x);
 
-// Of the larger matrix that a box is cut from, at (row, col): `whole`, or any of it that has the box's blocks.
-// Its codes are elements [first, first + n) of the larger one, where `first` begins a byte: those that the box has.
+// Copy into a box what it has of a larger matrix, from which it is cut at (row, col): the codes from elements [first,
+// first + n) of the larger matrix, where `first` begins a byte; the scales from `whole`, the larger matrix or any part
+// of it that has the box's blocks.
 void gx_cpu_quantized_take_codes(const GxQuantized *box, int64_t row, int64_t col, const uint8_t *codes, int64_t first,
                                  int64_t n);
 void gx_cpu_quantized_take_scales(const GxQuantized *box, int64_t row, int64_t col, const GxQuantized *whole);
@@ -39,7 +41,7 @@ void gx_cpu_quantized_take_scales(const GxQuantized *box, int64_t row, int64_t c
 void gx_cpu_dequantize(GxContext *g, void *y, GxDtype dtype, const GxQuantized *w, int64_t row, int64_t rows,
                        int64_t col, int64_t cols);
 
-// Whether numbers up to this magnitude can be quantised: no product with a scale is infinite then. 0 of a NaN, too.
+// 1: numbers up to this magnitude can be quantized, since no product with a scale is then infinite. 0 also for a NaN.
 static inline int gx_cpu_quantizes(float absmax) { return absmax < 0x1p120f; }
 
 GX_END
@@ -52,11 +54,11 @@ GX_END
 #include "team.h"
 #include "vec.h"
 
-// ---- quantise ------------------------------------------------------------------------------------------------------
+// ---- quantize ------------------------------------------------------------------------------------------------------
 
 enum { GX__NF4_ZERO = 7 }; // the code of 0
 
-// The bits of max|x|. Bits without the sign go up as magnitudes do, then come infinity and NaNs: none is overlooked.
+// The bits of max|x|. Without the sign, bits increase with magnitude, followed by infinity and NaNs: none is missed.
 static inline uint32_t gx__cpu_absmax_bits(const float *x, int64_t n)
 {
     uint32_t most = 0;
@@ -68,7 +70,7 @@ static inline uint32_t gx__cpu_absmax_bits(const float *x, int64_t n)
     return most;
 }
 
-// Between N[i] and N[i+1].
+// The midpoints between N[i] and N[i+1].
 typedef struct {
     float x[15];
 } GxNf4Midpoints;
@@ -83,7 +85,7 @@ static GxNf4Midpoints gx__cpu_nf4_midpoints(void)
 static void gx__cpu_nf4_block(uint8_t *codes, float a, const float *x, int64_t n, const GxNf4Midpoints *middle)
 {
     const float inverse = 1.0f / (a > 1e-38f ? a : 1e-38f);
-    float scaled[GX_NF4_BLOCK] = {0}; // what is not there is 0
+    float scaled[GX_NF4_BLOCK] = {0}; // elements beyond n are 0
     uint8_t code[GX_NF4_BLOCK];
     for (int64_t i = 0; i < n; i++) scaled[i] = x[i] * inverse;
     GX_OMP(simd)
@@ -95,7 +97,7 @@ static void gx__cpu_nf4_block(uint8_t *codes, float a, const float *x, int64_t n
     for (int64_t i = 0; i < (n + 1) / 2; i++) codes[i] = (uint8_t)(code[2 * i] << 4 | code[2 * i + 1]);
 }
 
-// Returns the bits of the largest magnitude.
+// Quantizes a part; returns the bits of the largest magnitude.
 static uint32_t gx__cpu_nf4_part(GxContext *g, const GxQuantized *w, float *absmax, int64_t first, int64_t n,
                                  const float *x)
 {
@@ -130,7 +132,7 @@ static uint32_t gx__cpu_int8_part(GxContext *g, const GxQuantized *w, int64_t fi
         const uint32_t bits = gx__cpu_absmax_bits(x + r * w->cols, w->cols);
         const float a = gx_float_of_bits(bits);
         w->scales[first / w->cols + r] = a;
-        if (gx_cpu_quantizes(a)) // what is no number becomes no integer
+        if (gx_cpu_quantizes(a)) // a NaN is not converted to an integer
             gx__cpu_int8_row((int8_t *)w->codes + first + r * w->cols, a, x + r * w->cols, w->cols);
         most = bits > most ? bits : most;
     }
@@ -161,7 +163,7 @@ GxStatus gx_cpu_quantize_part(GxContext *g, const GxQuantized *w, float *absmax,
     return gx_cpu_quantizes(gx_float_of_bits(most)) ? GX_OK : gx__cpu_quantize_refuses(g, w, first, x);
 }
 
-// How many midpoints between neighbours of D are below x.
+// The number of midpoints between adjacent values of D that are below x.
 static uint8_t gx__cpu_scale_code(float x)
 {
     int code = 0;
@@ -236,10 +238,10 @@ void gx_cpu_quantized_take_scales(const GxQuantized *box, int64_t row, int64_t c
     *box->offset = *whole->offset;
 }
 
-// ---- dequantise ----------------------------------------------------------------------------------------------------
+// ---- dequantize ----------------------------------------------------------------------------------------------------
 
-// a of a block. volatile: the compiler may not make one multiply-add of the product and the sum, which would round
-// once.
+// The scale a of a block. volatile: keeps the compiler from fusing the product and the sum into one multiply-add, which
+// would round only once.
 static inline float gx__cpu_nf4_scale(const GxQuantized *w, int64_t block)
 {
     if (w->kind == GX_NF4) return w->scales[block];
@@ -249,7 +251,7 @@ static inline float gx__cpu_nf4_scale(const GxQuantized *w, int64_t block)
 
 typedef struct {
     float value[256][2];
-} GxNf4Pairs; // what the two codes of a byte mean
+} GxNf4Pairs; // the values of a byte's two codes
 static GxNf4Pairs gx__cpu_nf4_pairs(void)
 {
     GxNf4Pairs pairs;
@@ -257,7 +259,7 @@ static GxNf4Pairs gx__cpu_nf4_pairs(void)
     return pairs;
 }
 
-// y[i] = code first + i, n of them, which all lie in one block
+// y[i] = the value of code first + i, for n codes that are all in one block
 static GX_CPU_INLINE void gx__cpu_nf4_values_of(void *y, const GxNf4Pairs *pairs, const GxQuantized *w, int64_t block,
                                                 int64_t first, int64_t n, GxDtype dtype)
 {
@@ -275,7 +277,7 @@ static GX_CPU_INLINE void gx__cpu_nf4_run(void *y, const GxNf4Pairs *pairs, cons
                                           int64_t col, int64_t n, GxDtype dtype)
 {
     for (int64_t done = 0, here; done < n; done += here) {
-        const int64_t at = w->origin + row * w->pitch + col + done; // among the blocks' elements
+        const int64_t at = w->origin + row * w->pitch + col + done; // index among the blocks' elements
         here = gx_min(n - done, GX_NF4_BLOCK - at % GX_NF4_BLOCK);
         gx__cpu_nf4_values_of(gx_cpu_at(y, done, dtype), pairs, w, at / GX_NF4_BLOCK, row * w->cols + col + done, here,
                               dtype);

@@ -34,7 +34,7 @@ static GX_CPU_INLINE void gx__cpu_drop(float *v, const GxCpuRandom *d, uint64_t 
     for (int64_t i = 0; i < n; i++) v[i] = words[i] >= threshold ? v[i] * scale : 0;
 }
 
-// sum[c] = x[c] + dropout(out[c] + bias[c]), by chunks that stay in fp32 until they are stored
+// sum[c] = x[c] + dropout(out[c] + bias[c]), in chunks that stay in fp32 until they are stored
 static GX_CPU_INLINE void gx__cpu_residual_sum_row(void *sum, const void *x, const void *out, const void *bias,
                                                    int64_t C, const GxCpuRandom *d, uint64_t first, GxDtype dtype)
 {
@@ -50,7 +50,7 @@ static GX_CPU_INLINE void gx__cpu_residual_sum_row(void *sum, const void *x, con
     }
 }
 
-// Where no sum is wanted it lies in y until the norm overwrites it.
+// If the sum is not needed, it is in y until the norm overwrites it.
 static GX_CPU_INLINE void gx__cpu_residual_row(void *y, void *sum, float *mean, float *rstd, const void *x,
                                                const void *out, const GxResidual *r, const GxCpuRandom *d,
                                                uint64_t first, GxDtype dtype)
@@ -73,7 +73,7 @@ void gx_cpu_residual_forward(GxContext *g, void *y, void *sum, float *mean, floa
                      gx_cpu_from(out, i * C, r->dtype), r, &random, gx__cpu_first_random(&random, &r->dropout, i, C));
 }
 
-// v[i] = layer_norm'(dy) from column c on; without a norm dy
+// v[i] = layer_norm'(dy), from column c on; without a norm dy
 static GX_CPU_INLINE void gx__cpu_residual_dx(float *v, const GxCpuLayerNorm *row, const void *dy, const void *sum,
                                               const void *w, int64_t c, int64_t n, GxDtype dtype)
 {

@@ -20,7 +20,7 @@ GX_END
 static GX_CPU_INLINE void gx__cpu_rope_head(void *x, const float *c, const float *s, int64_t half, float sign,
                                             GxDtype dtype)
 {
-    // Half a head is often no multiple of the 32 by which bf16 would go, and the rest goes one by one.
+    // bf16 would go in steps of 32 with the rest one by one, but half a head is often not a multiple of 32
     GX_OMP(simd simdlen(16))
     for (int64_t i = 0; i < half; i++) {
         float u = gx_cpu_load(x, i, dtype), v = gx_cpu_load(x, half + i, dtype), si = sign * s[i];

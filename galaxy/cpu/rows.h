@@ -52,7 +52,7 @@ void gx_cpu_add_rows(GxContext *g, void *y, const void *x, const int32_t *rows, 
     }
 }
 
-// y[row,c] = x[t*B + b, c], where there is a page
+// y[row,c] = x[t*B + b, c], if there is a page
 void gx_cpu_put_pages(GxContext *g, void *y, const void *x, const int32_t *pages, int64_t T, int64_t B, int64_t t_first,
                       int64_t C, GxDtype dtype)
 {
@@ -68,7 +68,7 @@ void gx_cpu_put_pages(GxContext *g, void *y, const void *x, const int32_t *pages
 // A part's column of the batch, and those of its positions that this rank has.
 typedef struct {
     int64_t b, begin, end;
-    float share; // 1/(end - begin) of the whole part; 0 where it is empty
+    float share; // 1/(end - begin) of the whole part; 0 if it is empty
 } GxCpuPart;
 
 static inline GxCpuPart gx__cpu_part(const int32_t *parts, int64_t i, int64_t T, int64_t t_first)
@@ -83,7 +83,7 @@ static inline GxCpuPart gx__cpu_part(const int32_t *parts, int64_t i, int64_t T,
 
 enum { GX__CPU_MEAN_COLS = 256 }; // columns that are summed at once
 
-// y[c] = share * the sum of `rows` rows of x that lie `stride` elements apart, n <= GX__CPU_MEAN_COLS columns of them
+// y[c] = share * the sum of `rows` rows of x that are `stride` elements apart, for n <= GX__CPU_MEAN_COLS columns
 static GX_CPU_INLINE void gx__cpu_mean_cols(void *y, const void *x, int64_t rows, int64_t stride, int64_t n,
                                             float share, GxDtype dtype)
 {

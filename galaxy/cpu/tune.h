@@ -1,26 +1,26 @@
-// cpu/tune.h: --autotune on the CPU (run/autotune.h): which way of computing a matrix product is the fastest for its
-// shape, by the clock. Which ways there are: gemm.h.
+// cpu/tune.h: --autotune on the CPU (run/autotune.h): measures which way of computing a matrix product (gemm.h) is the
+// fastest for its shape.
 //
-// While products are timed (gx_cpu_tune), each shape is computed in each way some times, then once more as without
-// --autotune, which is what counts. A product that is added to what is there is timed in a scratch of its own, of up to
-// 16 MB; one whose result is larger, and one that there is one way for, is not timed. What attention multiplies is not
-// tuned: its products are small, and many threads compute some at once.
+// While products are timed (gx_cpu_tune), each shape is computed several times in each way, and then once more as
+// without --autotune, which is the result that is used. A product that adds to C is timed in scratch of up to 16 MB;
+// if its result is larger, it is not timed. Nor is a product that can be computed in only one way. Attention's products
+// are not tuned: they are small, and many threads compute some of them at the same time.
 #ifndef GX_CPU_TUNE_H
 #define GX_CPU_TUNE_H
 #include "../base/context.h"
 #include "gemm.h"
 GX_BEGIN
 
-// gx_cpu_gemm by the threads of the context, in the way that was chosen for this shape, if one was.
+// gx_cpu_gemm with the context's threads, in the way chosen for this shape, if there is one.
 void gx_cpu_product(GxContext *g, const GxGemm *p);
 
-// GxDevice's (ops/device.h)
+// functions of GxDevice (ops/device.h)
 void gx_cpu_tune(GxContext *g, int on);
 char *gx_cpu_tuned_text(GxContext *g);
 GxStatus gx_cpu_take_tuned(GxContext *g, const char *text, GxError *err);
 void gx_cpu_close(GxContext *g);
 
-extern double (*gx_cpu_tune_clock)(void); // seconds: gx_seconds. Tests say what each way takes
+extern double (*gx_cpu_tune_clock)(void); // seconds; gx_seconds, but tests set the time of each way
 
 GX_END
 #endif
@@ -35,9 +35,9 @@ GX_END
 
 double (*gx_cpu_tune_clock)(void) = gx_seconds;
 
-enum { GX__CPU_TUNING_SCRATCH = 16 << 20, GX__CPU_TIMINGS = 5 }; // bytes; rounds, after one that does not count
+enum { GX__CPU_TUNING_SCRATCH = 16 << 20, GX__CPU_TIMINGS = 5 }; // bytes; rounds after a warm-up round
 
-// What a choice is for. No padding: keys are compared byte by byte.
+// What a choice is for. It has no padding, since keys are compared bytewise.
 typedef struct {
     int64_t M, N, K, lda, ldb, ldc;
     int32_t trans_a, trans_b, type_ab, type_c;
@@ -47,10 +47,10 @@ typedef struct {
 typedef struct {
     GxCpuProductKey key;
     GxGemmWay way;
-    int is_taken; // 0: timed in this step, but not used yet
+    int is_taken; // 0: timed in this step but not used yet
 } GxCpuTuned;
 
-// The CPU's state of a context: GxContext.device_state, where products are tuned.
+// The CPU's GxContext.device_state, if products are tuned.
 typedef struct {
     GxCpuTuned *tuned;
     int n, room, times;
@@ -58,7 +58,7 @@ typedef struct {
     int64_t scratch_bytes;
 } GxCpuTuning;
 
-// NULL: nothing is tuned, or the context is another device's.
+// NULL: nothing is tuned, or the context has another device.
 static GxCpuTuning *gx__cpu_tuning(const GxContext *g)
 {
     return g->device && g->device->tune == gx_cpu_tune ? (GxCpuTuning *)g->device_state : NULL;
@@ -105,7 +105,7 @@ static void gx__cpu_tuned_add(GxContext *g, const GxCpuTuned *one)
 
 // ---- the clock -----------------------------------------------------------------------------------------------------
 
-// Room for the result of a product that is added to what is there; NULL: it is too large.
+// Room for the result of a product that adds to C; NULL: it is too large.
 static void *gx__cpu_tuning_scratch(GxCpuTuning *t, const GxGemm *p)
 {
     const int64_t bytes = ((p->M - 1) * p->ldc + p->N) * gx_dtype_size(p->type_c);
@@ -118,7 +118,7 @@ static void *gx__cpu_tuning_scratch(GxCpuTuning *t, const GxGemm *p)
     return t->scratch;
 }
 
-// The ways alternate, and the minimum time of each counts: on a shared machine it says most about the way.
+// The ways alternate, and the shortest time of each counts: on a shared machine it is the most meaningful one.
 static void gx__cpu_tune_product(GxContext *g, const GxGemm *p)
 {
     GxCpuTuned best = {gx__cpu_product_key(p), gx_cpu_gemm_way(p), 0};
@@ -232,7 +232,7 @@ static int gx__cpu_take_line(GxContext *g, const char *line)
     k->M = n[0], k->N = n[1], k->K = n[2], k->lda = n[3], k->ldb = n[4], k->ldc = n[5];
     gx__cpu_key_text(k, key);
     const size_t at = strlen(key);
-    if (strncmp(line, key, at)) return 0; // such as a number that is too large
+    if (strncmp(line, key, at)) return 0; // for example a number that is too large
     one.is_taken = 1;
     for (int way = 0; way < GX_GEMM_WAYS; way++) {
         const char *name = gx_cpu_gemm_way_name((GxGemmWay)way);

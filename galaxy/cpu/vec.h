@@ -1,8 +1,8 @@
-// vec.h: the building blocks of loops that compilers turn into vector code: elements of either type, and exp,
-// tanh and the normal distribution without calls of libm.
+// vec.h: building blocks of loops that compilers vectorize: elements of either type, and exp, tanh and the normal
+// distribution without calls to libm.
 //
-// A loop is written once, in a GX_CPU_INLINE function whose last argument is the type of activations; GX_CPU_TYPES
-// calls it with that type as a constant, so that each type gets a loop of its own without a branch in it:
+// A loop is written once, in a GX_CPU_INLINE function whose last argument is the type of activations. GX_CPU_TYPES
+// calls it with that type as a constant, so that each type gets its own loop without a branch in it:
 //     static GX_CPU_INLINE void gx__cpu_twice(void *y, const void *x, int64_t n, GxDtype dtype)
 //     {
 //         GX_OMP(simd)
@@ -37,7 +37,7 @@ static GX_CPU_INLINE void gx_cpu_store(void *x, int64_t i, float value, GxDtype 
     else ((float *)x)[i] = value;
 }
 
-// Where element i of x lies; NULL stays NULL.
+// The address of element i of x; NULL stays NULL.
 static inline void *gx_cpu_at(void *x, int64_t i, GxDtype dtype)
 {
     return x ? (char *)x + i * gx_dtype_size(dtype) : NULL;
@@ -48,9 +48,9 @@ static inline const void *gx_cpu_from(const void *x, int64_t i, GxDtype dtype)
 }
 
 // exp(x) to about 1.5 ulp; 0 below -87, saturated above 88.3 (2.2e38, so that 1/(1 + exp) stays exact); NaN stays NaN.
-// x = n*ln2 + r with |r| <= ln2/2; exp(r) by its Taylor polynomial of degree 7 (next term below 5.2e-9); times 2^n by
-// its bits. Numbers outside are exchanged by masks: of branches compilers make several cases, and vector code with a
-// mask for each, which takes 1.5 times as long.
+// x = n*ln2 + r with |r| <= ln2/2; exp(r) by its Taylor polynomial of degree 7 (next term below 5.2e-9); times 2^n,
+// made from its bits. Numbers outside the range are replaced with masks: from branches compilers make several cases,
+// and vector code with a mask for each, which takes 1.5 times as long.
 static inline float gx_cpu_exp(float x)
 {
     const uint32_t above = -(uint32_t)(x > 88.3f), below = -(uint32_t)(x < -87.0f);
@@ -70,8 +70,8 @@ static inline float gx_cpu_exp(float x)
     return gx_float_of_bits(gx_float_bits(y) & ~below);
 }
 
-// tanh(x) to about 2 ulp; NaN stays NaN. Near 0 its odd polynomial (fitted on [0, 0.625], relative error below 5e-9),
-// else 1 - 2/(exp(2|x|) + 1) with x's sign.
+// tanh(x) to about 2 ulp; NaN stays NaN. Near 0 an odd polynomial (fitted on [0, 0.625], relative error below 5e-9),
+// otherwise 1 - 2/(exp(2|x|) + 1) with the sign of x.
 static inline float gx_cpu_tanh(float x)
 {
     const float a = x < 0 ? -x : x, s = x * x;

@@ -48,8 +48,8 @@ void gx_cuda_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t 
     GX_CUDA_TYPES(dtype, gx__cuda_swiglu_forward, g, y, gate_up, R, F);
 }
 
-// With s = 1/(1 + exp(-gate)) and silu = gate*s: dgate = dy*up*s*(1 + gate*(1 - s)), dup = dy*silu; y = silu*up again.
-// A thread reads all that it needs before it writes: dgate_up may be gate_up, y may be dy.
+// With s = 1/(1 + exp(-gate)) and silu = gate*s: dgate = dy*up*s*(1 + gate*(1 - s)), dup = dy*silu, and again y =
+// silu*up. A thread reads all that it needs before it writes: dgate_up may be gate_up, y may be dy.
 template <class T> struct GxSwigluBackwardOp {
     T *dgate_up, *y;
     const T *dy, *gate_up;
@@ -86,13 +86,13 @@ void gx_cuda_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *
     GX_CUDA_TYPES(dtype, gx__cuda_swiglu_backward, g, dgate_up, y, dy, gate_up, R, F);
 }
 
-// gelu(z) = z*p, and with slope p' = dp/dz its derivative p + z*p'
+// gelu(z) = z*p; its derivative is p + z*p', where p' = dp/dz is the slope
 struct GxGeluParts {
     float p, slope;
 };
-// P(Z > z) * exp(z^2/2) of the normal distribution, z >= 0: erfc in the exponential that its derivative has, too. A
-// polynomial of t, up to z = 14, where exp(-z^2/2) is next to nothing; relative error below 1e-6, the division's
-// included. Source: dev/cuda/fit_gelu.py
+// P(Z > z) * exp(z^2/2) of the normal distribution, for z >= 0: erfc without the exponential, which its derivative also
+// needs. A polynomial of t, up to z = 14, where exp(-z^2/2) is negligible; relative error below 1e-6, including that of
+// the division. Source: dev/cuda/fit_gelu.py
 static __device__ __forceinline__ float gx__cuda_mills(float z)
 {
     const float of[] = {0.1196293f,    0.12075396f, 0.099913485f, 0.12856165f,
@@ -114,7 +114,7 @@ template <int KIND> static __device__ __forceinline__ GxGeluParts gx__cuda_gelu(
     return {p, p * (1.0f - p) * 1.59576912f * (1.0f + 0.134145f * z * z)};
 }
 
-// x[r,f] + bias[f], bias NULL: x
+// x[r,f] + bias[f]; bias NULL: x
 template <int N, class T>
 static __device__ __forceinline__ void gx__cuda_load_biased(float (&z)[N], const T *x, const T *bias, int64_t f)
 {
@@ -155,7 +155,7 @@ void gx_cuda_gelu_forward(GxContext *g, void *y, const void *x, const void *bias
     GX_CUDA_TYPES(dtype, gx__cuda_gelu_forward, g, y, x, bias, R, F, kind);
 }
 
-// dx[r,f] = dy[r,f] * (p + z*p'), y[r,f] = z*p again, z = x[r,f] + bias[f]
+// dx[r,f] = dy[r,f] * (p + z*p'), z = x[r,f] + bias[f]; recomputes y[r,f] = z*p
 // A thread reads all that it needs before it writes: dx may be x or dy, y may be dy.
 template <class T, int KIND> struct GxGeluBackwardOp {
     T *dx, *y;

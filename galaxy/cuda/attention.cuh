@@ -1,18 +1,18 @@
-// cuda/attention.cuh: ops/attention.h on the GPU. Tensor cores are used where possible (attention_mma.cuh: heads of up
-// to 128 in rows of whole packs of 16 bytes, in bf16, and in fp32 where a card's TF32 is fast; in bf16 on an H100,
-// where possible, attention_wgmma.cuh and attention_wgmma_backward.cuh). Here are the kernels for everything else,
-// tiled, with fp32 arithmetic on CUDA cores for every type: the form to read beside the formulas, and the reference
-// against which faster ones are measured. All give the same log-sum-exp, so that one may compute the forward and
-// another the backward.
+// cuda/attention.cuh: ops/attention.h on the GPU. Tensor cores are used where possible: attention_mma.cuh for heads of
+// up to 128 in rows of whole packs of 16 bytes, in bf16, and in fp32 on GPUs with fast TF32; attention_wgmma.cuh and
+// attention_wgmma_backward.cuh in bf16 on an H100, where possible. This file has the kernels for everything else:
+// tiled, with fp32 arithmetic on CUDA cores for every type. They are the ones to read beside the formulas, and the
+// reference against which faster ones are measured. All kernels give the same log-sum-exp, so that one may compute the
+// forward and another the backward.
 //
-// All kernels here work on tiles of rows of one head, as fp32 in shared memory: 256 threads as 16 x 16, thread (tx, ty)
-// owning the scores of rows ty, ty+16, ... and columns tx, tx+16, ... of a tile, so that 16 neighbouring lanes hold a
-// row of scores. A head's size is padded with zeros to HEAD = 64, 128 or 256; tiles get smaller as HEAD grows, so that
-// a block needs no more than the 99 KB of shared memory that every card from sm_80 on has.
+// All kernels here work on tiles of rows of one head, as fp32 in shared memory. The 256 threads are 16 x 16; thread
+// (tx, ty) owns the scores of rows ty, ty+16, ... and columns tx, tx+16, ... of a tile, so that 16 adjacent lanes hold
+// a row of scores. A head's size is padded with zeros to HEAD = 64, 128 or 256. Tiles get smaller as HEAD grows, so
+// that a block needs no more than the 99 KB of shared memory that every GPU from sm_80 on has.
 //
-// There are no atomic additions: dq has a kernel of its own, whose blocks own rows of queries, as those of dk and dv
-// own rows of keys; both compute the scores. The dropout mask is generated, four neighbouring keys at a time, in the
-// buffer that the tile's probabilities then overwrite.
+// There are no atomic additions: dq has its own kernel, whose blocks own rows of queries, while the blocks of dk and dv
+// own rows of keys; both compute the scores. The dropout mask is generated, four adjacent keys at a time, in the buffer
+// that the tile's probabilities then overwrite.
 #ifndef GX_CUDA_ATTENTION_CUH
 #define GX_CUDA_ATTENTION_CUH
 #include "attention_wgmma_backward.cuh"
@@ -39,8 +39,8 @@ GX_END
 
 enum { GX__CUDA_SIDE = 16 };
 
-// Blocks per multiprocessor for which a kernel's registers are limited: two, or one where shared memory, of which each
-// block needs these bytes and 1 KB for the system, has no room for two.
+// The blocks per multiprocessor for which a kernel's registers are limited: two, or one if shared memory has no room
+// for two. A block needs `bytes` of it, and 1 KB that the system reserves.
 static constexpr int gx__cuda_blocks(int bytes)
 {
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 870)
@@ -53,8 +53,8 @@ static constexpr int gx__cuda_blocks(int bytes)
     return 2 * (bytes + 1024) <= all ? 2 : 1;
 }
 
-// Rows in a tile, and bytes of shared memory. Each row is padded by 4 floats: 8 lanes that read 16 bytes of 8
-// neighbouring rows then have no bank conflicts.
+// Rows of a tile, and bytes of shared memory. Each row is padded by 4 floats, so that 8 lanes that read 16 bytes of 8
+// adjacent rows have no bank conflicts.
 template <int HEAD> struct GxCudaTiles {
     static constexpr int FORWARD = HEAD <= 128 ? 64 : 32, BACKWARD = 4096 / HEAD;
     // q; k, then v; probabilities; documents
@@ -67,8 +67,8 @@ template <int HEAD> struct GxCudaTiles {
                   "more than a card may have");
 };
 
-// Masks the scores of rows ty+16i of the documents' tile and rows tx+16j of another tile: -inf where the latter are not
-// in the row's document.
+// Masks the scores of rows ty+16i of the documents' tile and rows tx+16j of another tile: -inf if the latter is not in
+// the former's document.
 template <int M, int N>
 static __device__ __forceinline__ void gx__cuda_mask(float (&s)[M / GX__CUDA_SIDE][N / GX__CUDA_SIDE],
                                                      const GxCudaDocument *documents, const GxCudaAttention &p,
@@ -87,7 +87,7 @@ static __device__ __forceinline__ void gx__cuda_mask(float (&s)[M / GX__CUDA_SID
     }
 }
 
-// to[r][c] = from[r*stride + c], 0 where there is no row r or column c.
+// to[r][c] = from[r*stride + c], 0 if there is no row r or column c.
 template <class T, int ROWS, int HEAD>
 static __device__ __forceinline__ void gx__cuda_load_tile(float (*to)[HEAD + 4], const T *from, int64_t stride,
                                                           int length, const GxCudaAttention &p)
@@ -184,8 +184,8 @@ static __device__ __forceinline__ void gx__cuda_put(float (*to)[N + 4],
         for (int j = 0; j < N / GX__CUDA_SIDE; j++) to[ty + i * GX__CUDA_SIDE][tx + j * GX__CUDA_SIDE] = s[i][j];
 }
 
-// acc += w x: acc[i][4g+e] += sum_k w[ty+16i][k] * x[k][64g+4tx+e]; a thread with only padding, in heads below 64,
-// does nothing
+// acc += w x: acc[i][4g+e] += sum_k w[ty+16i][k] * x[k][64g+4tx+e]; a thread that has only padding, with heads below
+// 64, does nothing
 template <int M, int K, int HEAD>
 static __device__ __forceinline__ void gx__cuda_accumulate(float (&acc)[M / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
                                                            const float (*w)[K + 4], const float (*x)[HEAD + 4], int h)
@@ -211,14 +211,14 @@ static __device__ __forceinline__ void gx__cuda_accumulate(float (&acc)[M / GX__
 
 // ---- dropout -------------------------------------------------------------------------------------------------------
 
-// keep[query][key] = the factor of the probability (0: dropped), of all queries and keys of two tiles; TRANSPOSED:
-// transposed, keep[key][query]. A thread samples four keys at a time, whose positions begin at a multiple of 4.
+// keep[query][key] = the factor of the probability (0: dropped), for all queries and keys of two tiles; TRANSPOSED:
+// keep[key][query]. A thread samples four keys at a time, beginning at a position that is a multiple of 4.
 template <int ROWS, bool TRANSPOSED>
 static __device__ __forceinline__ void gx__cuda_sample_keep(float (*keep)[ROWS + 4], const GxCudaAttention &p,
                                                             const GxCudaTile &queries, const GxCudaTile &keys,
                                                             int64_t b, int64_t head)
 {
-    enum { DRAWS = ROWS / 4 + 1 }; // groups of four of a row; keys may begin within the first
+    enum { DRAWS = ROWS / 4 + 1 }; // groups of four in a row; keys may begin within the first
     const uint64_t seed = p.step->seed;
     const uint32_t step = (uint32_t)p.step->step;
     const int64_t sample = p.step->first_sample + p.a.first_sample + b;
@@ -262,12 +262,12 @@ static __device__ __forceinline__ float gx__cuda_row_sum(float x)
 }
 
 // ---- forward -------------------------------------------------------------------------------------------------------
-// For each query tile, over key tiles: s = scale * q k^T; running maximum m and sum l of a row:
+// For each query tile, over key tiles: s = scale * q k^T, with each row's running maximum m and sum l:
 //     l = l*exp(m_old - m) + sum_j exp(s[j] - m),  o = o*exp(m_old - m) + sum_j exp(s[j] - m) v[j]
 // At the end o = o/l and lse = m + log(l). With dropout exp(s[j] - m) is multiplied by keep[j] in o, not in l.
 
-// Online softmax of a row: scores to probabilities relative to the new row_max (in units of log2), for those of the
-// tile's `keys` that are in the band of `row`; o's row and row_sum are rescaled to it.
+// Online softmax of a row: turns scores into probabilities relative to the new row_max (in units of log2), for those of
+// the tile's `keys` that are in the band of `row`; rescales o's row and row_sum to it.
 template <int N, int COLUMNS>
 static __device__ __forceinline__ void gx__cuda_softmax_row(float (&s)[N], float (&o)[COLUMNS], float *row_max,
                                                             float *row_sum, const GxCudaBand &band, int row, int keys,
@@ -283,7 +283,7 @@ static __device__ __forceinline__ void gx__cuda_softmax_row(float (&s)[N], float
         m = fmaxf(m, s[j]);
     }
     m = gx__cuda_row_max(m);
-    const float against = m == -INFINITY ? 0.0f : m; // no key so far: every exp2 below is 0
+    const float against = m == -INFINITY ? 0.0f : m; // no key visible so far: every exp2 below is 0
 #pragma unroll
     for (int j = 0; j < N; j++) {
         s[j] = exp2f(s[j] - against);
@@ -296,7 +296,7 @@ static __device__ __forceinline__ void gx__cuda_softmax_row(float (&s)[N], float
     *row_max = m;
 }
 
-// Epilogue: o's tile and its log-sum-exp from the accumulators.
+// Epilogue: stores o's tile and its log-sum-exp from the accumulators.
 template <class T, int ROWS, int HEAD>
 static __device__ __forceinline__ void
 gx__cuda_forward_finish(T *o, float *lse, float (&acc)[ROWS / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
@@ -369,8 +369,8 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
 }
 
 // One block per (query tile, sample b, query head). Causal: the last tiles attend to the most keys and come first. A
-// block that goes on to another tile need not wait: only the scores read queries, and a barrier follows them. The same
-// holds in the backward for what is loaded at the start of a tile.
+// block that continues with another tile need not wait: only the scores read queries, and a barrier follows them. The
+// same holds in the backward for what is loaded at the start of a tile.
 template <class T, int HEAD>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK, GxCudaTiles<HEAD>::FORWARD_BLOCKS)
     gx__cuda_attention_forward(T *o, float *lse, const T *q, const T *k, const T *v,
@@ -387,10 +387,10 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK, GxCudaTiles<HEAD>::FORWA
 // ---- backward ------------------------------------------------------------------------------------------------------
 // p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o)
 // dv += p^T d_o, dk += ds^T q, dq += ds k
-// With dropout dp = keep*(d_o v^T) and dv += (keep*p)^T d_o; D is the same, since o has the same keep in it.
+// With dropout dp = keep*(d_o v^T) and dv += (keep*p)^T d_o; D is the same, since o includes keep.
 
-// D[row, head]. A block takes one row at a time, `lanes` neighbouring lanes (a power of two) one head of it, with N = 1
-// element or 16 bytes of them each. o and d_o are read once.
+// D[row, head]. A block takes one row at a time, and `lanes` adjacent lanes (a power of two) take one of its heads,
+// each with N = 1 element or 16 bytes of elements. o and d_o are read once.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_attention_dot(float *D, const T *d_o, const T *o, const __grid_constant__ GxCudaAttention p, int lanes)
@@ -423,7 +423,7 @@ static __device__ __forceinline__ void gx__cuda_softmax_backward(float *s, float
     *dp = probability * (*dp - D) * p.scale;
 }
 
-// What one query tile adds to dk and dv of a key tile. Scores lie as [key, query].
+// Adds one query tile's contribution to dk and dv of a key tile. Scores are [key, query].
 template <class T, int HEAD>
 static __device__ __forceinline__ void
 gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
@@ -463,7 +463,8 @@ gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_S
     gx__cuda_accumulate<ROWS, ROWS, HEAD>(dk, ps, qs, (int)p.a.head_dim);
 }
 
-// dk and dv of one tile of one key and value head, from all query heads here that use it; no other block writes them.
+// dk and dv of one tile of one key and value head, from all of this rank's query heads that use it; no other block
+// writes them.
 template <class T, int HEAD>
 static __device__ __forceinline__ void
 gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const float *D, const T *q, const T *k,
@@ -522,7 +523,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK, GxCudaTiles<HEAD>::BACKW
                                              job % p.a.K);
 }
 
-// What one key tile adds to dq of a query tile. Scores lie as [query, key].
+// Adds one key tile's contribution to dq of a query tile. Scores are [query, key].
 template <class T, int HEAD>
 static __device__ __forceinline__ void
 gx__cuda_backward_queries_step(float (&dq)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
@@ -623,7 +624,7 @@ static GxCudaAttention gx__cuda_attention_of(const GxContext *g, const GxAttenti
     GxCudaAttention p = GX_ZERO;
     p.a = *a;
     p.a.sliding_window =
-        gx_min(a->sliding_window, (int64_t)1 << 40); // larger than any position, and sums do not overflow
+        gx_min(a->sliding_window, (int64_t)1 << 40); // larger than any position, but sums do not overflow
     p.group = gx_attention_group(a);
     p.q_rows = gx_runs_rows(&a->q_runs) * a->B;
     p.scale = a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);
@@ -634,7 +635,7 @@ static GxCudaAttention gx__cuda_attention_of(const GxContext *g, const GxAttenti
     return p;
 }
 
-// Calls the template F<T, HEAD>(...) for the type and the padded size of head.
+// Calls the template F<T, HEAD>(...) for the type and the padded head size.
 #define GX__CUDA_HEADS(a, F, ...)                                                                                      \
     do {                                                                                                               \
         if ((a)->dtype == GX_BF16 && (a)->head_dim <= 64) F<__nv_bfloat16, 64>(__VA_ARGS__);                           \
@@ -672,7 +673,7 @@ static void gx__cuda_launch_forward(GxContext *g, void *o, float *lse, const voi
 
 typedef enum { GX__CUDA_BY_TILES, GX__CUDA_BY_MMA, GX__CUDA_BY_WGMMA } GxCudaAttentionKernel;
 
-// The fastest kernel that supports these arguments: by wgmma where there is one (docs/kernels.md).
+// The fastest kernel that supports these arguments: the one with wgmma if it does (docs/kernels.md).
 static GxCudaAttentionKernel gx__cuda_attention_kernel(const GxContext *g, const GxCudaAttention *p, int backward)
 {
 #ifdef GX_CUDA_SM_90A
@@ -741,7 +742,7 @@ static void gx__cuda_launch_backward(GxContext *g, void *const *d, const void *c
     gx_cuda_check(g, "attention_backward_queries");
 }
 
-// By the fastest kernel that supports them. d: dq, dk, dv; x: q, k, v, d_o
+// Launches the fastest kernel that supports the arguments. d: dq, dk, dv; x: q, k, v, d_o
 static void gx__cuda_gradients(GxContext *g, void *const *d, const void *const *x, const float *lse, const float *D,
                                const GxCudaAttention *p)
 {
@@ -768,7 +769,7 @@ void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, cons
     for (const void *x : of_o) p.packed &= gx__cuda_rows_packed(x, a->o_stride, a);
     void *const d[] = {dq, dk, dv};
     const void *const x[] = {q, k, v, d_o};
-    const int rotates = gx__mma_rotates(g, &p); // otherwise their rows are rotated back after the kernels
+    const int rotates = gx__mma_rotates(g, &p); // otherwise dq and dk are rotated back after the kernels
     if (!rotates) p.a.cosine = NULL;
     GX_CUDA_TYPES(a->dtype, gx__cuda_launch_dot, g, (float *)scratch, d_o, o, &p);
     gx__cuda_gradients(g, d, x, lse, (const float *)scratch, &p);

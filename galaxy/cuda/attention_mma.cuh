@@ -1,16 +1,16 @@
-// attention_mma.cuh: attention in tensor cores: heads of up to 128 elements, forward and backward, in bf16, and in fp32
-// by three products in TF32 each, where a card does these faster than one on CUDA cores.
+// attention_mma.cuh: attention on tensor cores, forward and backward, for heads of up to 128 elements: in bf16, and in
+// fp32 with three TF32 products for each fp32 one, on GPUs where these are faster than one on CUDA cores.
 //
-// A block of 4 warps owns a tile of rows of one head and loops over the tiles of rows that these attend to, or that
-// attend to these (the others). A warp holds its 16 or 32 rows' scores in registers, as fragments of mma.sync
-// (mma.cuh): lane i has rows i/4 and i/4 + 8 of every 16, and columns i%4*2 and the next of every 8. The probabilities,
-// rounded to bf16 in bf16, stay there as the A fragments of the next product. Tiles are copied to shared memory
-// unchanged by cp.async, the next one while a warp computes with this one; each row is padded by 16 bytes, so that 8
-// rows have no bank conflicts. A head's size is padded with zeros to HEAD = 64, 128 or, in bf16, 96.
+// A block of 4 warps owns a tile of rows of one head. It loops over the tiles of rows ("the others") that its rows
+// attend to, or that attend to its rows. A warp holds the scores of its 16 or 32 rows in registers, as fragments of
+// mma.sync (mma.cuh): lane i has rows i/4 and i/4 + 8 of every 16, and columns i%4*2 and the next one of every 8. The
+// probabilities, rounded to bf16 if the type is bf16, stay there as the A fragments of the next product. cp.async
+// copies tiles unchanged to shared memory, the next one while a warp computes with this one; each row is padded by 16
+// bytes, so that 8 rows have no bank conflicts. A head's size is padded with zeros to HEAD = 64, 128 or, in bf16, 96.
 //
-// The columns of a tile that are visible to a row are a span, first to last: the causal mask, the window, documents and
-// the tile's end are applied only where a tile is not wholly visible to a warp, and a warp skips a tile of which
-// nothing is visible to it. The dropout mask is generated into shared memory, a bit for each probability.
+// The columns of a tile that are visible to a row are a span, first to last. The causal mask, the window, documents and
+// the tile's end are applied only if the tile is not wholly visible to a warp, and a warp skips a tile if nothing of it
+// is visible. The dropout mask is generated in shared memory, one bit for each probability.
 //
 // Forward: Dao 2023, arXiv:2307.08691, algorithm 1. Backward: two launches of one kernel, whose blocks own keys (dk,
 // dv) or queries (dq); there are no atomic additions, and the heads of a group are summed in order.
@@ -28,7 +28,7 @@
 
 enum { GX__MMA_WARPS = 4, GX__MMA_THREADS = GX__MMA_WARPS * GX_WARP, GX__MMA_ROWS = 16, GX__MMA_MAX_HEAD = 128 };
 
-// M: a warp owns M*16 rows; OWN: rows of a block; OTHERS: rows of each tile that it loops over.
+// M: a warp owns M*16 rows; OWN: a block's rows; OTHERS: rows of each tile that it loops over.
 template <class T, int HEAD> struct GxMmaForward {
     enum {
         M = sizeof(T) < sizeof(float) ? 2 : 1,
@@ -44,7 +44,7 @@ template <class T, int HEAD> struct alignas(16) GxMmaRow {
     T x[HEAD + GxPack<T>::N];
 };
 
-// The forward's shared memory, of a block.
+// A block's shared memory in the forward.
 template <class T, int HEAD> struct GxMmaForwardTiles {
     typedef GxMmaForward<T, HEAD> Size;
     GxMmaRow<T, HEAD> q[Size::OWN], k[Size::OTHERS], v[Size::OTHERS];
@@ -52,12 +52,13 @@ template <class T, int HEAD> struct GxMmaForwardTiles {
     uint32_t keep[Size::OWN][Size::OTHERS / 32];
 };
 
-// The backward's: two matrices of its own rows, and of the others, double-buffered: the next tile is copied meanwhile.
+// A block's shared memory in the backward: two matrices of its own rows, and two of the others, which are
+// double-buffered, so that the next tile can be copied meanwhile.
 template <class T, int HEAD> struct GxMmaBackwardTiles {
     typedef GxMmaBackward<T, HEAD> Size;
     typedef struct {
         GxMmaRow<T, HEAD> first[Size::OTHERS], second[Size::OTHERS];
-        float lse[Size::OTHERS], D[Size::OTHERS]; // where the others are queries
+        float lse[Size::OTHERS], D[Size::OTHERS]; // if the others are queries
     } Others;
     GxMmaRow<T, HEAD> first[Size::OWN], second[Size::OWN];
     Others others[2];
@@ -65,9 +66,9 @@ template <class T, int HEAD> struct GxMmaBackwardTiles {
     uint32_t keep[Size::OWN * Size::OTHERS / 32];
 };
 
-// to[r][c] = from[r*stride + c], 0 where there is no row r or column c; complete only after a wait. 8 lanes at a time
-// write without bank conflicts: 8 neighbouring packs of a row or, where a row's packs are no multiple of 8 (12, of
-// heads of 96 in bf16), 4 neighbours in each of two rows that are 4 apart.
+// to[r][c] = from[r*stride + c], 0 if there is no row r or column c; complete only after a wait. Each 8 lanes write
+// without bank conflicts: 8 adjacent packs of a row or, if the number of a row's packs is not a multiple of 8 (12 for
+// heads of 96 in bf16), 4 adjacent packs in each of two rows that are 4 apart.
 template <class T, int ROWS, int HEAD>
 static __device__ __forceinline__ void gx__mma_load(GxMmaRow<T, HEAD> *to, const T *from, int64_t stride, int length,
                                                     const GxCudaAttention &p)
@@ -86,12 +87,12 @@ static __device__ __forceinline__ void gx__mma_load(GxMmaRow<T, HEAD> *to, const
     }
 }
 
-// The first of this warp's rows among those of the block.
+// This warp's first row within the block's rows.
 template <int M> static __device__ __forceinline__ int gx__mma_first_row()
 {
     return (int)threadIdx.x / GX_WARP * GX__MMA_ROWS * M;
 }
-// The row of fragment m, in its upper or lower half, and the column of number e of fragment n.
+// The row of this lane in the upper or lower half of fragment m, and the column of its element e of fragment n.
 static __device__ __forceinline__ int gx__mma_row(int m, int half)
 {
     return m * GX__MMA_ROWS + half * 8 + (int)threadIdx.x % GX_WARP / 4;
@@ -100,9 +101,9 @@ static __device__ __forceinline__ int gx__mma_column(int n, int e) { return n * 
 
 // ---- products ------------------------------------------------------------------------------------------------------
 
-// A fragment of one factor: 16 rows of the left one (A), or 16 columns of the right one (B; two instructions'), by 16
-// of the sum's terms in bf16, 8 in fp32. An fp32 is split into x + rest, two numbers with TF32's 11 significant bits,
-// with a relative error below 2^-22; of a NaN or an infinity the rest is NaN.
+// A fragment of one factor: 16 rows of the left one (A), or 16 columns of the right one (B; for two instructions), by
+// 16 of the sum's terms in bf16 and 8 in fp32. An fp32 number is split into x + rest, two numbers with TF32's 11
+// significant bits, with a relative error below 2^-22; the rest of a NaN or an infinity is NaN.
 template <class T> struct GxMmaFactor {
     unsigned x[4];
 };
@@ -116,12 +117,12 @@ template <class T> static __device__ __forceinline__ void gx__mma_set(GxMmaFacto
 }
 static __device__ __forceinline__ void gx__mma_set(GxMmaFactor<float> &f, int i, unsigned bits)
 {
-    enum { BELOW = 0x1fff }; // the bits of a fraction that TF32 lacks
+    enum { BELOW = 0x1fff }; // the fraction bits that TF32 does not have
     f.x[i] = (bits + (BELOW + 1) / 2) & ~(unsigned)BELOW;
     f.rest[i] = __float_as_uint(__uint_as_float(bits) - __uint_as_float(f.x[i])) & ~(unsigned)BELOW;
 }
 
-// d, and to its right e, += a b. In fp32 three products of four, the smallest first: rest by rest is less than 2^-22.
+// d, and e to its right, += a b. In fp32 three of the four products, the smallest first; rest * rest is below 2^-22.
 template <class T>
 static __device__ __forceinline__ void gx__mma_multiply(float (&d)[4], float (&e)[4], const GxMmaFactor<T> &a,
                                                         const GxMmaFactor<T> &b)
@@ -140,7 +141,7 @@ static __device__ __forceinline__ void gx__mma_multiply(float (&d)[4], float (&e
     gx_mma_tf32(e, a.x, b.x[2], b.x[3]);
 }
 
-// A factor whose terms lie side by side: four matrices of 8 rows of 16 bytes; lane i gives the address of row i%8 of
+// Loads a factor whose terms are adjacent: four matrices of 8 rows of 16 bytes; lane i gives the address of row i%8 of
 // matrix i/8.
 template <class T> static __device__ __forceinline__ void gx__mma_rows(GxMmaFactor<T> &f, const T *row)
 {
@@ -150,7 +151,7 @@ template <class T> static __device__ __forceinline__ void gx__mma_rows(GxMmaFact
     for (int i = 0; i < 4; i++) gx__mma_set(f, i, x[i]);
 }
 
-// The right factor whose terms lie one below the other, from column c of x on.
+// Loads the right factor from column c of x on; its terms are in consecutive rows.
 template <class T, int HEAD>
 static __device__ __forceinline__ void gx__mma_columns(GxMmaFactor<T> &f, const GxMmaRow<T, HEAD> *x, int c)
 {
@@ -163,8 +164,8 @@ static __device__ __forceinline__ void gx__mma_left(GxMmaFactor<__nv_bfloat16> &
 #pragma unroll
     for (int i = 0; i < 4; i++) gx__mma_set(f, i, gx_pair(w[i / 2][i % 2 * 2], w[i / 2][i % 2 * 2 + 1]));
 }
-// In fp32 a lane's two accumulators are of neighbouring columns, but the instruction wants columns j and j + 4: columns
-// 2j and 2j + 1 of w, and these rows of x, take their places.
+// In fp32 a lane's two accumulators belong to adjacent columns, but the instruction needs columns j and j + 4. Columns
+// 2j and 2j + 1 of w, and the same rows of x, take their places.
 template <int HEAD>
 static __device__ __forceinline__ void gx__mma_columns(GxMmaFactor<float> &f, const GxMmaRow<float, HEAD> *x, int c)
 {
@@ -178,7 +179,7 @@ static __device__ __forceinline__ void gx__mma_left(GxMmaFactor<float> &f, const
     for (int i = 0; i < 4; i++) gx__mma_set(f, i, __float_as_uint(w[0][i % 2 * 2 + i / 2]));
 }
 
-// s += a b^T: s[r][c] += sum_k a[r][k] * b[c][k], of M*16 rows of a and N rows of b
+// s += a b^T: s[r][c] += sum_k a[r][k] * b[c][k], for M*16 rows of a and N rows of b
 template <class T, int M, int N, int HEAD>
 static __device__ __forceinline__ void gx__mma_scores(float (&s)[M][N / 8][4], const GxMmaRow<T, HEAD> *a,
                                                       const GxMmaRow<T, HEAD> *b)
@@ -199,13 +200,13 @@ static __device__ __forceinline__ void gx__mma_scores(float (&s)[M][N / 8][4], c
     }
 }
 
-// acc += w x: acc[r][c] += sum_k w[r][k] * x[k][first + c], of K rows of x and N columns; w is rounded to T.
+// acc += w x: acc[r][c] += sum_k w[r][k] * x[k][first + c], for K rows of x and N columns; w is rounded to T.
 template <class T, int M, int K, int N, int HEAD>
 static __device__ __forceinline__ void gx__mma_accumulate_columns(float (&acc)[M][N / 8][4],
                                                                   const float (&w)[M][K / 8][4],
                                                                   const GxMmaRow<T, HEAD> *x, int first)
 {
-    enum { STEP = GxPack<T>::N / 4 }; // times 8 terms
+    enum { STEP = GxPack<T>::N / 4 }; // in units of 8 terms
 #pragma unroll
     for (int k = 0; k < K / 8; k += STEP) {
         GxMmaFactor<T> left[M], right;
@@ -220,13 +221,13 @@ static __device__ __forceinline__ void gx__mma_accumulate_columns(float (&acc)[M
     }
 }
 
-// The same for all columns. In fp32 each tile's sums begin at 0, and the thread adds them up: tensor cores round sums
-// toward zero, so one that they accumulate over thousands of terms drifts (Ootomo and Yokota 2022, arXiv:2203.03341).
+// The same for all columns. In fp32 each tile's sums begin at 0 and the thread adds them up: tensor cores round sums
+// toward zero, so a sum that they accumulate over thousands of terms drifts (Ootomo and Yokota 2022, arXiv:2203.03341).
 template <class T, int M, int K, int HEAD>
 static __device__ __forceinline__ void gx__mma_accumulate(float (&acc)[M][HEAD / 8][4], const float (&w)[M][K / 8][4],
                                                           const GxMmaRow<T, HEAD> *x)
 {
-    enum { N = 32 }; // at a time: more would need more registers than there are
+    enum { N = 32 }; // columns at a time: there are no registers for more
     if constexpr (sizeof(T) < sizeof(float)) gx__mma_accumulate_columns<T, M, K, HEAD, HEAD>(acc, w, x, 0);
     else
 #pragma unroll
@@ -240,14 +241,14 @@ static __device__ __forceinline__ void gx__mma_accumulate(float (&acc)[M][HEAD /
         }
 }
 
-// Two neighbours, as they are stored.
+// Two adjacent elements, as they are stored.
 static __device__ __forceinline__ unsigned gx__mma_two(const __nv_bfloat16 *, float x, float y)
 {
     return gx_pair(x, y);
 }
 static __device__ __forceinline__ float2 gx__mma_two(const float *, float x, float y) { return make_float2(x, y); }
 
-// to[r][c] = factor[r]*acc[r][c], of this warp's rows: two neighbours at a time.
+// to[r][c] = factor[r]*acc[r][c] for this warp's rows, two adjacent elements at a time.
 template <class T, int M, int HEAD>
 static __device__ __forceinline__ void gx__mma_store(T *to, const float (&acc)[M][HEAD / 8][4],
                                                      const float (&factor)[M][2], int64_t stride, int length,
@@ -269,7 +270,7 @@ static __device__ __forceinline__ void gx__mma_store(T *to, const float (&acc)[M
         }
 }
 
-// Rotates this warp's rows back by their positions (RoPE), if the model's heads are HEAD wide: a lane then holds both
+// Rotates this warp's rows back by their positions (RoPE). The model's heads must be HEAD wide: a lane then holds both
 // numbers of a pair.
 template <int M, int HEAD>
 static __device__ __forceinline__ void gx__mma_rotate_back(float (&acc)[M][HEAD / 8][4], const GxCudaTile &tile,
@@ -303,7 +304,7 @@ typedef struct {
     int first, last; // last < first: none
 } GxMmaSpan;         // of another tile's columns
 
-// The columns of another tile that are visible to row r of its own tile or, if r is a KEY, that it is visible to.
+// The columns of another tile that are visible to row r of the own tile or, if r is a KEY, to which row r is visible.
 template <bool KEY>
 static __device__ __forceinline__ GxMmaSpan gx__mma_span(const GxCudaDocument *documents, const GxCudaAttention &p,
                                                          const GxCudaTile &own, const GxCudaTile &others, int r)
@@ -314,7 +315,7 @@ static __device__ __forceinline__ GxMmaSpan gx__mma_span(const GxCudaDocument *d
         if (KEY) s.first = max(s.first, diagonal);
         else s.last = min(s.last, diagonal);
     }
-    if (p.a.sliding_window) { // KEY: up to the last query whose window has it
+    if (p.a.sliding_window) { // KEY: up to the last query whose window has the key
         const int64_t before = p.a.sliding_window - 1, at = own.position + r - others.position;
         if (KEY) s.last = min(s.last, gx__cuda_distance(at + before));
         else s.first = max(s.first, gx__cuda_distance(at - before));
@@ -328,7 +329,7 @@ static __device__ __forceinline__ GxMmaSpan gx__mma_span(const GxCudaDocument *d
 
 typedef struct {
     int some, whole;
-} GxMmaVisible; // of another tile: is any of it visible to any row of this warp, is all of it to every row
+} GxMmaVisible; // of another tile: some: any of it is visible to any row of this warp; whole: all of it is to every row
 
 template <bool KEY, int M, int OTHERS>
 static __device__ __forceinline__ GxMmaVisible gx__mma_spans(GxMmaSpan (&span)[M][2], const GxCudaDocument *documents,
@@ -349,7 +350,7 @@ static __device__ __forceinline__ GxMmaVisible gx__mma_spans(GxMmaSpan (&span)[M
     return visible;
 }
 
-// f(score, m, half, column) for each of a warp's scores
+// Calls f(score, m, half, column) for each of a warp's scores.
 template <int M, int N, class F> static __device__ __forceinline__ void gx__mma_each(float (&s)[M][N / 8][4], F f)
 {
 #pragma unroll
@@ -371,15 +372,15 @@ static __device__ __forceinline__ void gx__mma_mask(float (&s)[M][N / 8][4], con
 
 // ---- dropout -------------------------------------------------------------------------------------------------------
 
-// Bit k: is the probability of the query at position `query` and the key at position `key` + k kept? Random words are
-// generated for four neighbours at a time, beginning at a multiple of 4.
+// Bit k: 1 if the probability of the query at position `query` and the key at position `key` + k is kept. Random words
+// are generated for four adjacent keys at a time, beginning at a multiple of 4.
 static __device__ __forceinline__ uint32_t gx__mma_keep_word(const GxCudaAttention &p, int64_t query, int64_t key,
                                                              int64_t b, int64_t head)
 {
     const uint64_t seed = p.step->seed;
     const uint32_t step = (uint32_t)p.step->step;
     const int64_t sample = p.step->first_sample + p.a.first_sample + b;
-    const int before = (int)(key % 4); // keys of the first four that precede `key`
+    const int before = (int)(key % 4); // how many of the first four keys precede `key`
     const uint64_t row = gx_dropout_query(sample, p.a.heads, p.a.head_first + head, p.a.T, query);
     uint64_t bits = 0;
 #pragma unroll 1
@@ -391,7 +392,7 @@ static __device__ __forceinline__ uint32_t gx__mma_keep_word(const GxCudaAttenti
     return (uint32_t)(bits >> before);
 }
 
-// Bit k%32 of keep[q][k/32]: is the probability of query q and key k of two tiles kept? A thread samples 32 keys.
+// Bit k%32 of keep[q][k/32]: 1 if the probability of query q and key k of two tiles is kept. A thread samples 32 keys.
 template <int QUERIES, int KEYS>
 static __device__ __forceinline__ void gx__mma_sample_keep(uint32_t (*keep)[KEYS / 32], const GxCudaAttention &p,
                                                            const GxCudaTile &queries, const GxCudaTile &keys, int64_t b,
@@ -403,7 +404,7 @@ static __device__ __forceinline__ void gx__mma_sample_keep(uint32_t (*keep)[KEYS
     }
 }
 
-// The factor of a probability: 0 if dropped, else p.keep.
+// The factor of a probability: 0 if it is dropped, otherwise p.keep.
 template <int KEYS>
 static __device__ __forceinline__ float gx__mma_keep(const uint32_t (*keep)[KEYS / 32], int query, int key,
                                                      const GxCudaAttention &p)
@@ -412,16 +413,16 @@ static __device__ __forceinline__ float gx__mma_keep(const uint32_t (*keep)[KEYS
 }
 
 // ---- forward -------------------------------------------------------------------------------------------------------
-// Over key tiles: s = q k^T, running maximum m of a row's scores and sum l:
+// Over key tiles: s = q k^T, with each row's running maximum m of the scores and sum l:
 //     l = l*exp(scale*(m_old - m)) + sum_j exp(scale*(s[j] - m)),
 //     o = o*exp(scale*(m_old - m)) + sum_j exp(scale*(s[j] - m)) v[j]
 // At the end o = o/l and lse = scale*m + log(l). With dropout exp(...) is multiplied by keep[j] in o, not in l.
 
 typedef struct {
     int run;
-    int64_t begin, end; // the run's rows that remain
-    int64_t at;         // of this tile: the element of k and of v at which its first row begins
-    GxCudaTile tile;    // length 0: there is no further one
+    int64_t begin, end; // the run's remaining rows
+    int64_t at;         // the element of k and of v at which this tile's first row begins
+    GxCudaTile tile;    // length 0: there are no more
 } GxMmaKeys;            // the tiles of keys that may be visible to some row of a query tile
 
 template <int KEYS>
@@ -457,13 +458,13 @@ static __device__ __forceinline__ float gx__mma_row_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// A warp's running state, of its rows: the accumulator of o, a row's maximum (row_max), this lane's part of row_sum.
+// A warp's running state for its rows: the accumulator of o, each row's row_max, and this lane's part of row_sum.
 template <int M, int HEAD> struct GxMmaRows {
     float o[M][HEAD / 8][4], row_max[M][2], row_sum[M][2];
 };
 
-// Online softmax: scores to probabilities relative to the new row_max; rescales row_sum. o must be multiplied by
-// `rescale`.
+// Online softmax: turns scores into probabilities relative to the new row_max, and rescales row_sum. The caller must
+// multiply o by `rescale`.
 template <int M, int N, int HEAD>
 static __device__ __forceinline__ void gx__mma_softmax(float (&s)[M][N / 8][4], GxMmaRows<M, HEAD> &rows,
                                                        float (&rescale)[M][2], float scale_log2)
@@ -476,7 +477,7 @@ static __device__ __forceinline__ void gx__mma_softmax(float (&s)[M][N / 8][4], 
 #pragma unroll
             for (int i = 0; i < N / 4; i++) row_max = fmaxf(row_max, s[m][i / 2][half * 2 + i % 2]);
             row_max = gx__mma_row_max(row_max);
-            // no key so far: every exp2 below is 0
+            // no key visible so far: every exp2 below is 0
             const float against = row_max == -INFINITY ? 0.0f : row_max * scale_log2;
             rescale[m][half] = gx_exp2(rows.row_max[m][half] * scale_log2 - against);
 #pragma unroll
@@ -498,7 +499,7 @@ static __device__ __forceinline__ void gx__mma_rescale(GxMmaRows<M, HEAD> &rows,
         for (int i = 0; i < HEAD / 2; i++) rows.o[m][i / 4][i % 4] *= rescale[m][i % 4 / 2];
 }
 
-// Epilogue: o and its log-sum-exp from the accumulators.
+// Epilogue: stores o and its log-sum-exp from the accumulators.
 template <class T, int M, int HEAD>
 static __device__ __forceinline__ void gx__mma_finish(T *o, float *lse, GxMmaRows<M, HEAD> &rows,
                                                       const GxCudaAttention &p, const GxCudaTile &tile, int64_t b,
@@ -589,26 +590,26 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
 // ---- backward ------------------------------------------------------------------------------------------------------
 // p = exp(s - lse), dp = d_o v^T, ds = scale*p*(dp - D), D = rowsum(d_o * o)
 // dv += p^T d_o, dk += ds^T q, dq += ds k
-// With dropout dp = keep*(d_o v^T) and dv += (keep*p)^T d_o; D is the same, since o has the same keep in it.
+// With dropout dp = keep*(d_o v^T) and dv += (keep*p)^T d_o; D is the same, since o includes keep.
 //
-// KEYS: a block's own rows are keys, with k and v as first and second matrix, and the others' matrices are q and d_o;
-// otherwise its own rows are queries, and it is the other way round. Either way the scores are own first by others'
-// first, dp is second by second, and the gradient of the first is ds times the others' first; for keys, that of the
-// second is p times the others' second.
+// KEYS: a block's own rows are keys, with k and v as the first and second matrix, and the others' are q and d_o;
+// otherwise its own rows are queries, and it is the other way round. In both cases the scores are own first times
+// others' first, dp is own second times others' second, and the gradient of the own first is ds times the others'
+// first; for keys, the gradient of the own second is p times the others' second.
 
 template <class T> struct GxMmaGradients {
-    T *d_first, *d_second; // of own rows; d_second of keys
+    T *d_first, *d_second; // of own rows; d_second only for keys
     const T *first, *second, *other_first, *other_second;
     const float *lse, *D; // of queries
     int64_t stride, second_stride, other_stride, other_second_stride;
 };
 
 typedef struct {
-    int64_t head, head_end; // query heads that remain: of keys those of their group
+    int64_t head, head_end; // remaining query heads; for keys those of their group
     int run;
-    int64_t begin, end; // the run's rows that remain
-    GxCudaTile tile;    // length 0: there is no further one
-} GxMmaOthers;          // the tiles that attend to a block's own rows, or that these attend to
+    int64_t begin, end; // the run's remaining rows
+    GxCudaTile tile;    // length 0: there are no more
+} GxMmaOthers;          // the tiles that attend to a block's own rows, or that its rows attend to
 
 template <bool KEYS, int OTHERS>
 static __device__ __forceinline__ void gx__mma_next_others(GxMmaOthers *others, const GxCudaDocument *documents,
@@ -631,7 +632,7 @@ static __device__ __forceinline__ void gx__mma_next_others(GxMmaOthers *others, 
     others->begin += OTHERS;
 }
 
-// Where a block whose rows are of this head begins: a key and value head where KEYS, else a query head.
+// The start for a block with rows of this head: a key and value head if KEYS, otherwise a query head.
 template <bool KEYS>
 static __device__ __forceinline__ GxMmaOthers gx__mma_others_of(int64_t head, const GxCudaAttention &p)
 {
@@ -671,7 +672,7 @@ static __device__ __forceinline__ void gx__mma_load_others(typename GxMmaBackwar
     gx_cp_async_commit();
 }
 
-// In units of log2. -inf, of a query to which no key was visible, becomes 0: its scores are -inf, its probabilities 0.
+// lse in units of log2. -inf (no key was visible to the query) becomes 0: the scores are -inf, the probabilities 0.
 static __device__ __forceinline__ float gx__mma_lse_log2(float lse)
 {
     return lse == -INFINITY ? 0.0f : lse * GX__CUDA_LOG2_E;
@@ -682,7 +683,7 @@ static __device__ __forceinline__ float gx__mma_probability(float score, float l
     return gx_exp2(fmaf(score, p.scale_log2, -lse_log2));
 }
 
-// A warp's state, of its own rows: the gradients' accumulators, and of queries lse (in units of log2) and D.
+// A warp's state for its own rows: the gradients' accumulators and, for queries, lse (in units of log2) and D.
 template <bool KEYS, int M, int HEAD> struct GxMmaOwn {
     float d_first[M][HEAD / 8][4], d_second[KEYS ? M : 1][KEYS ? HEAD / 8 : 1][4], lse[M][2], D[M][2];
 };
@@ -701,7 +702,7 @@ static __device__ __forceinline__ void gx__mma_begin_own(GxMmaOwn<KEYS, M, HEAD>
     }
 }
 
-// Epilogue: stores the accumulators, after rotating the gradient of q or k back where that is asked for.
+// Epilogue: stores the accumulators, after rotating the gradient of q or k back if requested.
 template <bool KEYS, class T, int M, int HEAD>
 static __device__ __forceinline__ void gx__mma_finish_own(const GxMmaGradients<T> &x, GxMmaOwn<KEYS, M, HEAD> &own,
                                                           const GxCudaAttention &p, const GxCudaTile &tile, int64_t b,
@@ -721,7 +722,7 @@ static __device__ __forceinline__ void gx__mma_finish_own(const GxMmaGradients<T
     }
 }
 
-// One tile of others. s becomes the left factor of d_second, and ds (without scale) that of d_first.
+// Processes one tile of the others. s becomes the left factor of d_second, and ds (without scale) that of d_first.
 template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void
 gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<T, HEAD>::M, HEAD> &own, const GxMmaBackwardTiles<T, HEAD> *tiles,
@@ -760,7 +761,7 @@ gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<T, HEAD>::M, HEAD> &own, cons
     gx__mma_accumulate<T, M, N, HEAD>(own.d_first, ds, others->first);
 }
 
-// `head`: a key and value head where KEYS, else a query head.
+// `head`: a key and value head if KEYS, otherwise a query head.
 template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradients<T> &x, const GxCudaAttention &p,
                                                              const GxCudaTile &tile, int64_t b, int64_t head)
@@ -798,8 +799,8 @@ static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradient
     gx__mma_finish_own<KEYS, T, M, HEAD>(x, own, p, tile, b, head);
 }
 
-// One block per (tile, sample b, head). Causal: the first tiles of keys, and the last of queries, have the most work
-// and come first.
+// One block per (tile, sample b, head). Causal: the first tiles of keys and the last tiles of queries have the most
+// work and come first.
 template <bool KEYS, class T, int HEAD>
 static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
     gx__mma_attention_backward(const __grid_constant__ GxMmaGradients<T> x, const __grid_constant__ GxCudaAttention p)
@@ -816,28 +817,28 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// Does this card compute attention of that type in tensor cores? fp32: where three products in TF32 are faster than one
-// on CUDA cores. In a plan without a card (--dry_run) that is unknown, and fp32 does not.
+// 1: this GPU computes attention of that type on tensor cores; in fp32 only if three products in TF32 are faster than
+// one on CUDA cores. In a plan without a GPU (--dry_run) that is unknown, and fp32 does not use them.
 static inline int gx__mma_has(const GxContext *g, GxDtype dtype)
 {
     const GxCuda *card = gx_cuda(g);
     return dtype == GX_BF16 || (card && card->fast_tf32 && card->shared_bytes >= GX__CUDA_FAST_TF32_SHARED);
 }
 
-// Are there kernels for heads of this size? A head must be whole packs of 16 bytes.
+// 1: there are kernels for heads of this size. A head must consist of whole packs of 16 bytes.
 static inline int gx__mma_fits(GxDtype dtype, int64_t head_dim)
 {
     return head_dim <= GX__MMA_MAX_HEAD && head_dim * gx_dtype_size(dtype) % 16 == 0;
 }
 
-// Does this kernel support these arguments? Rows and heads must begin at multiples of 16 bytes, and the scale must be
-// positive: row_max is that of the scores before scaling.
+// 1: this kernel supports these arguments. Rows and heads must begin at multiples of 16 bytes, and the scale must be
+// positive, because row_max is that of the unscaled scores.
 static inline int gx__mma_supports(const GxContext *g, const GxCudaAttention *p)
 {
     return gx__mma_has(g, p->a.dtype) && gx__mma_fits(p->a.dtype, p->a.head_dim) && p->packed && p->scale > 0;
 }
 
-// Does its backward also rotate dq and dk back? Only heads that need no padding.
+// 1: its backward also rotates dq and dk back, which it does only for heads without padding.
 static inline int gx__mma_rotates(const GxContext *g, const GxCudaAttention *p)
 {
     const int64_t h = p->a.head_dim;
@@ -858,7 +859,7 @@ static inline int gx__mma_rotates(const GxContext *g, const GxCudaAttention *p)
         else F<__nv_bfloat16, 128>(__VA_ARGS__);                                                                       \
     } while (0)
 
-// Bytes of shared memory that a block can have on every card that runs these kernels.
+// Bytes of shared memory that a block can have on every GPU that runs these kernels.
 template <class T> static constexpr size_t gx__mma_shared()
 {
     return sizeof(T) == sizeof(float) ? GX__CUDA_FAST_TF32_SHARED : GX__CUDA_LEAST_SHARED;

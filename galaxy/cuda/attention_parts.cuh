@@ -1,9 +1,9 @@
-// attention_parts.cuh: what attention's kernels on the GPU share (attention*.cuh): their parameters, tiles of rows, the
-// bounds of documents, and which tiles, and which of their rows, are visible to each other.
+// attention_parts.cuh: what the GPU's attention kernels share (attention*.cuh): parameters, tiles of rows, the bounds
+// of documents, and which tiles, and which of their rows, are visible to each other.
 //
-// No tile crosses a run, and no tile of keys a page. The bounds of the documents of a tile's rows are loaded into
-// shared memory. A document's queries and keys have the same positions, so these bounds also say to which queries a key
-// is visible.
+// No tile extends beyond a run, and no tile of keys beyond a page. The bounds of the documents of a tile's rows are
+// loaded into shared memory. A document's queries and keys have the same positions, so these bounds also say to which
+// queries a key is visible.
 #ifndef GX_CUDA_ATTENTION_PARTS_CUH
 #define GX_CUDA_ATTENTION_PARTS_CUH
 #include "../ops/attention.h"
@@ -13,11 +13,11 @@ typedef struct {
     GxAttention a;
     int64_t group, q_rows; // q_rows: Tq*B
     float scale;           // of the scores
-    float scale_log2;      // scale*log2(e): exp(scale*s) = exp2(scale_log2*s), and exp2 is the hardware's
+    float scale_log2;      // scale*log2(e): exp(scale*s) = exp2(scale_log2*s), and the hardware has exp2
     int packed;            // rows and heads of all matrices begin at multiples of 16 bytes
     const GxStep *step;    // seed and step of dropout
-    uint32_t threshold;    // of the random bits: at or above it a probability is kept
-    float keep;            // the factor that it is then multiplied by
+    uint32_t threshold;    // a probability is kept if its random bits are at or above this
+    float keep;            // the factor that a kept probability is multiplied by
 } GxCudaAttention;
 #endif
 
@@ -28,7 +28,7 @@ typedef struct {
 #define GX__CUDA_LOG2_E 1.44269504088896341f
 #define GX__CUDA_LN_2   0.693147180559945309f
 
-// Bytes of shared memory that a block can have: on every card from sm_80 on, and on those with fast_tf32.
+// Bytes of shared memory that a block can have on every GPU from sm_80 on, and on every one with fast_tf32.
 enum { GX__CUDA_LEAST_SHARED = 99 * 1024, GX__CUDA_FAST_TF32_SHARED = 163 * 1024 };
 
 // ---- tiles ---------------------------------------------------------------------------------------------------------
@@ -59,15 +59,15 @@ static __device__ __forceinline__ GxCudaTile gx__cuda_tile(const GxRuns &runs, i
     return gx__cuda_part(runs.run[i], index * size, size);
 }
 
-// Difference of two positions, clamped to +-GX__CUDA_FAR, more than any tile has rows.
+// The difference of two positions, clamped to +-GX__CUDA_FAR, which is more than the rows of any tile.
 enum { GX__CUDA_FAR = 1 << 16 };
 static __device__ __forceinline__ int gx__cuda_distance(int64_t d)
 {
     return d > GX__CUDA_FAR ? GX__CUDA_FAR : d < -GX__CUDA_FAR ? -GX__CUDA_FAR : (int)d;
 }
 
-// Row j of a key tile may be visible to row i of a query tile where i + first <= j <= i + first + more: from where its
-// window begins up to itself.
+// Row j of a key tile may be visible to row i of a query tile if i + first <= j <= i + first + more: from the beginning
+// of its window up to itself.
 typedef struct {
     int first;
     unsigned more;
@@ -107,17 +107,17 @@ static __device__ __forceinline__ GxCudaDocument gx__cuda_document(const GxCudaA
     return document;
 }
 
-// Those of all rows into shared memory. All threads of the block must call it.
+// Loads the documents of all rows of a tile into shared memory. All threads of the block must call it.
 static __device__ __forceinline__ void gx__cuda_load_documents(GxCudaDocument *to, const GxCudaAttention &p,
                                                                const GxCudaTile &tile, int64_t b)
 {
     if (!p.a.documents) return;
-    __syncthreads(); // those of the previous tile have been read
+    __syncthreads(); // the previous tile's documents have been read
     for (int r = (int)threadIdx.x; r < tile.length; r += (int)blockDim.x) to[r] = gx__cuda_document(p, tile, r, b);
     __syncthreads();
 }
 
-// Extends `all` to cover the other one, too.
+// Extends `all` to include the other document.
 static __device__ __forceinline__ void gx__cuda_join(GxCudaDocument *all, const GxCudaDocument &other)
 {
     if (other.begin >= other.end) return; // padding
@@ -125,7 +125,7 @@ static __device__ __forceinline__ void gx__cuda_join(GxCudaDocument *all, const 
     if (other.end > all->end) all->end = other.end;
 }
 
-// The rows [begin, end) of a run that are at positions of a document, or of several that are joined.
+// The rows [begin, end) of a run at the positions of a document, or of several joined ones.
 static __device__ __forceinline__ GxCudaRange gx__cuda_of_document(const GxCudaDocument &document, const GxRun &run)
 {
     GxCudaRange rows = {0, run.length};
@@ -134,20 +134,21 @@ static __device__ __forceinline__ GxCudaRange gx__cuda_of_document(const GxCudaD
     return rows;
 }
 
-// Those of the documents of a tile's rows: only these can attend to the tile's rows, or be attended to by them.
+// The rows of a run in the documents of a tile's rows: only these can attend to the tile's rows or be attended to by
+// them.
 static __device__ __forceinline__ GxCudaRange gx__cuda_of_documents(const GxCudaDocument *documents,
                                                                     const GxCudaAttention &p, const GxCudaTile &tile,
                                                                     const GxRun &run)
 {
     const GxCudaRange whole = {0, run.length};
     if (!p.a.documents) return whole;
-    GxCudaDocument all = {INT32_MAX, 0}; // of no row yet
+    GxCudaDocument all = {INT32_MAX, 0}; // no row so far
     for (int r = 0; r < tile.length; r++) gx__cuda_join(&all, documents[r]);
     return gx__cuda_of_document(all, run);
 }
 
-// The keys of a run that may be visible to some row of the query tile, of those of its documents: its first row's
-// window begins first, its last row's ends last.
+// Of the keys in the query tile's documents, those of a run that may be visible to some row of the tile: from the
+// beginning of the first row's window to the end of the last row's.
 static __device__ __forceinline__ GxCudaRange gx__cuda_visible_keys(const GxCudaRange &documents,
                                                                     const GxCudaAttention &p, const GxCudaTile &q,
                                                                     const GxRun &k)
@@ -160,8 +161,9 @@ static __device__ __forceinline__ GxCudaRange gx__cuda_visible_keys(const GxCuda
     return visible;
 }
 
-// The query rows of a run to which a key of the tile may be visible, of those of its documents. If causal, the first is
-// at the tile's first position, rounded down to whole tiles; the last is the last whose window has the tile's last key.
+// Of the queries in the key tile's documents, those of a run to which some key of the tile may be visible. If causal,
+// the first is at the tile's first position, rounded down to whole tiles, and the last is the last one whose window has
+// the tile's last key.
 static __device__ __forceinline__ GxCudaRange gx__cuda_visible_queries(const GxCudaRange &documents,
                                                                        const GxCudaAttention &p, const GxRun &q,
                                                                        const GxCudaTile &k, int size)
@@ -174,18 +176,18 @@ static __device__ __forceinline__ GxCudaRange gx__cuda_visible_queries(const GxC
     return visible;
 }
 
-// The tile of up to ROWS keys of a run from row `begin` on.
+// The tile of up to ROWS keys of a run that begins at row `begin`.
 template <int ROWS>
 static __device__ __forceinline__ GxCudaTile gx__cuda_key_tile(const GxCudaAttention &p, const GxRun &run,
                                                                int64_t begin)
 {
     GxCudaTile tile = gx__cuda_part(run, begin, ROWS);
-    const int rest = GX_PAGE - (int)(tile.position % GX_PAGE); // of the page
+    const int rest = GX_PAGE - (int)(tile.position % GX_PAGE); // to the end of the page
     if (p.a.pages && rest < tile.length) tile.length = rest;
     return tile;
 }
 
-// The matrix's row of the tile's first key; -1: it has no page.
+// The matrix row of the tile's first key; -1: it has no page.
 static __device__ __forceinline__ int64_t gx__cuda_key_row(const GxCudaAttention &p, const GxCudaTile &keys, int64_t b)
 {
     return p.a.pages ? gx_page_row(p.a.pages, keys.position, p.a.B, b) : keys.row * p.a.B + b;
@@ -200,7 +202,7 @@ static __device__ __forceinline__ T *gx__cuda_head(T *x, int64_t row, int64_t b,
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// More than 48 KB of shared memory per block must be requested. 0: the context has an error.
+// Requests more than 48 KB of shared memory per block, which needs an opt-in. 0: the context has an error.
 static inline int gx__cuda_attention_shared(GxContext *g, const char *what, const void *kernel, int bytes)
 {
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);

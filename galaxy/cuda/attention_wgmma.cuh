@@ -3,19 +3,19 @@
 //
 // There is one persistent block per multiprocessor. A job is 128 query rows of one head, with the tiles of 64 keys that
 // are visible to them. The block's third warpgroup is the producer: one of its warps loads the bounds of documents, and
-// one thread of that warp issues the TMA loads of the queries, and of keys, values, keys, values, ... into a ring of
-// stages, each as soon as its stage is empty. Its other warps only give up their registers to the consumers, the first
-// two warpgroups, with 64 rows each: these wait until a stage is full, multiply, and release it, at once if none of its
-// keys is visible to any of their rows. While a tile's scores become probabilities, the product with the previous
-// tile's values runs. Scores and accumulators have the register layout of attention_mma.cuh, which also provides
-// softmax, masks and dropout; probabilities are wgmma's A operand from registers.
+// one thread of that warp issues the TMA loads of the queries, and then of keys, values, keys, values, ... into a ring
+// of stages, each as soon as its stage is empty. The producer's other warps only give up their registers. The first two
+// warpgroups are the consumers, with 64 rows each: they wait until a stage is full, multiply, and release it; they
+// release it at once if none of its keys is visible to any of their rows. While a tile's scores become probabilities,
+// the product with the previous tile's values runs. Scores and accumulators have the register layout of
+// attention_mma.cuh, which also provides softmax, masks and dropout; probabilities are wgmma's A operand in registers.
 //
-// In shared memory a tile is one or two parts of 64 columns each, for heads of 96 three of 32: rows of 128 or 64 bytes,
-// swizzled. Products with keys sum along these rows, those with values across them. A head's size is padded to 64, 96
-// or 128: columns beyond it, and rows beyond the end of a run of keys, arrive as zeros.
+// In shared memory a tile is one or two parts of 64 columns, or for heads of 96 three parts of 32: swizzled rows of 128
+// or 64 bytes. Products with keys sum along these rows, those with values across them. A head's size is padded to 64,
+// 96 or 128: columns beyond it, and rows beyond the end of a run of keys, arrive as zeros.
 //
-// Keys in pages are not supported: their last rows may never have been written, and TMA loads whole boxes. The kernel
-// exists where GX_CUDA_SM_90A is defined (hopper.cuh); attention.cuh chooses the kernel. Source: Shah et al. 2024,
+// Keys in pages are not supported: their last rows may never have been written, but TMA loads whole boxes. The kernel
+// exists if GX_CUDA_SM_90A is defined (hopper.cuh); attention.cuh chooses the kernel. Source: Shah et al. 2024,
 // arXiv:2407.08608, sections 3.1 and 3.2, without the ping-pong scheduling between warpgroups.
 #ifndef GX_CUDA_ATTENTION_WGMMA_CUH
 #define GX_CUDA_ATTENTION_WGMMA_CUH
@@ -23,7 +23,7 @@
 #include "hopper.cuh"
 GX_BEGIN
 
-// Does this kernel support these arguments, on this card? Here and in attention_wgmma_backward.cuh, where
+// 1: this kernel supports these arguments on this GPU. The functions here and in attention_wgmma_backward.cuh exist if
 // GX_CUDA_SM_90A is defined.
 int gx__wgmma_supports(const GxContext *g, const GxCudaAttention *p);
 void gx__wgmma_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
@@ -47,14 +47,14 @@ enum {
     GX__WGMMA_STAGES = 4
 };
 
-// COLUMNS of a part: as many as divide the head evenly. SWIZZLE: bytes of one of its rows; ATOM: of eight.
+// COLUMNS: of a part; they divide the head evenly. SWIZZLE: bytes of one of its rows; ATOM: of eight rows.
 template <class T, int ROWS, int HEAD> struct GxWgmmaTile {
     enum { COLUMNS = HEAD % 64 ? 32 : 64, SWIZZLE = COLUMNS * 2, ATOM = 8 * SWIZZLE };
     T x[HEAD / COLUMNS][ROWS][COLUMNS];
 };
 
-// The documents of a block's own rows; for each warpgroup the positions in the document of some of its rows, and those
-// in the documents of all its rows.
+// row: the documents of a block's own rows. For each warpgroup, some: the positions in the document of any of its rows;
+// all: those in the documents of all its rows.
 typedef struct {
     GxCudaDocument row[GX__WGMMA_OWN], some[GX__WGMMA_OWN / GX__WGMMA_ROWS], all[GX__WGMMA_OWN / GX__WGMMA_ROWS];
 } GxWgmmaDocuments;
@@ -70,15 +70,15 @@ template <class T, int HEAD> struct alignas(1024) GxWgmmaTiles {
 static_assert((int)GX__WGMMA_STAGES > 2, "values are held while the next tile's keys and values come");
 
 typedef struct {
-    CUtensorMap q, k[GX_MAX_RUNS], v[GX_MAX_RUNS]; // of each run of keys, which end where it does
+    CUtensorMap q, k[GX_MAX_RUNS], v[GX_MAX_RUNS]; // of each run of keys; they end where the run does
 } GxWgmmaMaps;
 
 typedef struct {
-    GxCudaTile tile; // of own rows
-    int64_t b, head; // of keys a key and value head
-} GxWgmmaJob;        // one for each tile of a sample's heads; a block has one after another
+    GxCudaTile tile; // the own rows
+    int64_t b, head; // if own rows are keys: a key and value head
+} GxWgmmaJob;        // one for each tile of a sample's heads; a block works on one after another
 
-// A block's own rows are queries, in the backward also keys (KEYS).
+// A block's own rows are queries or, in the backward, also keys (KEYS).
 template <bool KEYS> static __host__ __device__ inline int64_t gx__wgmma_jobs(const GxCudaAttention &p)
 {
     return gx__cuda_tiles(KEYS ? p.a.k_runs : p.a.q_runs, GX__WGMMA_OWN) * p.a.B * (KEYS ? p.a.K : p.a.H);
@@ -88,7 +88,7 @@ template <bool KEYS> static __host__ __device__ inline int64_t gx__wgmma_jobs(co
 typedef struct {
     int stage;
     unsigned phase;
-} GxWgmmaStage; // in the ring: of the producer, or of a consumer
+} GxWgmmaStage; // the producer's or a consumer's place in the ring
 
 static __device__ __forceinline__ void gx__wgmma_next(GxWgmmaStage *at)
 {
@@ -96,7 +96,7 @@ static __device__ __forceinline__ void gx__wgmma_next(GxWgmmaStage *at)
     at->stage = 0, at->phase ^= 1;
 }
 
-// Causal: the last tiles of queries and the first of keys have the most work, and come first.
+// Causal: the last tiles of queries and the first tiles of keys have the most work and come first.
 template <bool KEYS> static __device__ __forceinline__ GxWgmmaJob gx__wgmma_job(const GxCudaAttention &p, unsigned i)
 {
     const GxRuns &runs = KEYS ? p.a.k_runs : p.a.q_runs;
@@ -106,27 +106,29 @@ template <bool KEYS> static __device__ __forceinline__ GxWgmmaJob gx__wgmma_job(
     return job;
 }
 
-// The jobs of a block: blockIdx.x, and from each the next one. Every other round the blocks take jobs in the opposite
-// order, so that they have about the same work although earlier jobs are longer.
+// A block's first job is blockIdx.x; this returns the job after job i. In every other round the blocks take jobs in the
+// opposite order, so that they have about the same work although earlier jobs are longer.
 static __device__ __forceinline__ unsigned gx__wgmma_job_after(unsigned i)
 {
     return 2 * (i / gridDim.x + 1) * gridDim.x - 1 - i;
 }
 
 // ---- the others ----------------------------------------------------------------------------------------------------
-// All that concerns a whole run is computed at its beginning: a tile costs few instructions besides its products.
+// All that holds for a whole run is computed at its beginning, so that a tile costs few instructions besides its
+// products.
 
 typedef struct {
-    int begin, end; // none: begin >= end
+    int begin, end; // begin >= end: none
 } GxWgmmaRange;     // of a run's rows
 
-// Iterates over the tiles visible to some of a block's own rows or, if these are keys, to which some are visible.
+// Iterates over the tiles that are visible to some of a block's own rows or, if these are keys, to which some of them
+// are visible.
 typedef struct {
-    int own;            // the first of this warpgroup's rows among those of the block
-    int head, head_end; // query heads that remain: of keys those of their group
+    int own;            // this warpgroup's first row within the block's rows
+    int head, head_end; // remaining query heads; for keys those of their group
     int run;
-    int at, end;            // of its rows: the first one of this tile, and the end of those to visit
-    GxWgmmaRange some, all; // of them those that meet some row of this warpgroup, and those that meet all
+    int at, end;            // the run's rows: the first one of this tile, and the end of those to visit
+    GxWgmmaRange some, all; // which of them meet some row of this warpgroup, and which meet all
 } GxWgmmaOthers;
 
 template <bool KEYS>
@@ -144,8 +146,8 @@ static __device__ __forceinline__ GxWgmmaRange gx__wgmma_range(int64_t begin, in
     return range;
 }
 
-// Those that meet (attend, or are attended to by) some of these own rows, of the rows of their documents; `size`: for
-// keys they begin at a multiple of it.
+// Of the rows of their documents, those that meet (attend to, or are attended to by) some of these own rows. size: for
+// keys, the range begins at a multiple of it.
 template <bool KEYS>
 static __device__ __forceinline__ GxWgmmaRange gx__wgmma_some(const GxCudaRange &documents, const GxCudaAttention &p,
                                                               const GxCudaTile &own, const GxRun &run, int size)
@@ -155,7 +157,7 @@ static __device__ __forceinline__ GxWgmmaRange gx__wgmma_some(const GxCudaRange 
     return gx__wgmma_range(own.length ? some.begin : 0, own.length ? some.end : 0, run);
 }
 
-// Those that meet all of them, of the rows that are in every one's document.
+// Of the rows that are in the documents of all own rows, those that meet all of them.
 template <bool KEYS>
 static __device__ __forceinline__ GxWgmmaRange gx__wgmma_all(const GxCudaRange &documents, const GxCudaAttention &p,
                                                              const GxCudaTile &own, const GxRun &run)
@@ -169,14 +171,14 @@ static __device__ __forceinline__ GxWgmmaRange gx__wgmma_all(const GxCudaRange &
     return gx__wgmma_range(all.begin, all.end, run);
 }
 
-// The first of this warpgroup's rows among those of the block. Broadcast from lane 0, so that the compiler knows that
-// it is uniform over the warp.
+// This warpgroup's first row within the block's rows. It is broadcast from lane 0 so that the compiler knows that it is
+// uniform over the warp.
 static __device__ __forceinline__ int gx__wgmma_first_row()
 {
     return __shfl_sync(0xffffffffu, (int)threadIdx.x / GX__WGMMA_GROUP, 0) * GX__WGMMA_ROWS;
 }
 
-// The part of a block's own rows that begins with this one.
+// A warpgroup's part of a block's own rows, from row `first` on.
 static __device__ __forceinline__ GxCudaTile gx__wgmma_part(const GxCudaTile &own, int first)
 {
     const int rest = max(own.length - first, 0);
@@ -184,7 +186,7 @@ static __device__ __forceinline__ GxCudaTile gx__wgmma_part(const GxCudaTile &ow
     return part;
 }
 
-// Begins the tiles of a run.
+// Starts with the tiles of a run.
 template <bool KEYS>
 static __device__ __forceinline__ void gx__wgmma_begin_run(GxWgmmaOthers *others, const GxWgmmaDocuments *documents,
                                                            const GxCudaAttention &p, const GxCudaTile &own,
@@ -206,7 +208,7 @@ static __device__ __forceinline__ void gx__wgmma_begin_run(GxWgmmaOthers *others
     others->all = gx__wgmma_all<KEYS>(all, p, part, run);
 }
 
-// Advances to the next tile; false: there is none. documents: of the block's own rows.
+// Advances to the next tile; false: there is none. documents: those of the block's own rows.
 template <bool KEYS>
 static __device__ __forceinline__ bool gx__wgmma_next_others(GxWgmmaOthers *others, const GxWgmmaDocuments *documents,
                                                              const GxCudaAttention &p, const GxCudaTile &own)
@@ -239,7 +241,7 @@ static __device__ __forceinline__ bool gx__wgmma_all_visible(const GxWgmmaOthers
 
 // ---- the producer --------------------------------------------------------------------------------------------------
 
-// Loads a whole tile from `row` on; the barrier counts all its bytes, including those beyond the run's end.
+// Loads a whole tile, from `row` on; the barrier counts all its bytes, including those beyond the run's end.
 template <class T, int ROWS, int HEAD>
 static __device__ __forceinline__ void gx__wgmma_load(GxWgmmaTile<T, ROWS, HEAD> *to, const CUtensorMap *map,
                                                       unsigned long long *full, int64_t head, int64_t b, int64_t row)
@@ -250,15 +252,15 @@ static __device__ __forceinline__ void gx__wgmma_load(GxWgmmaTile<T, ROWS, HEAD>
         gx_tma_load(to->x[i], map, full, {i * to->COLUMNS, (int)head, (int)b, (int)row});
 }
 
-// All lanes of a warp load the documents of a block's own rows. Stores before the barrier's arrival are visible after
-// its wait.
+// All lanes of a warp load the documents of a block's own rows. Stores before an arrival at the barrier are visible
+// after a wait on it.
 static __device__ __forceinline__ void gx__wgmma_load_documents(GxWgmmaDocuments *to, const GxCudaAttention &p,
                                                                 const GxWgmmaJob &job)
 {
     const int lane = (int)threadIdx.x % GX_WARP;
     for (int i = 0; p.a.documents && i < GX__WGMMA_OWN / GX__WGMMA_ROWS; i++) {
         const int end = min((i + 1) * (int)GX__WGMMA_ROWS, job.tile.length);
-        GxCudaDocument some = {INT32_MAX, 0}, all = {0, INT32_MAX}; // of no row yet
+        GxCudaDocument some = {INT32_MAX, 0}, all = {0, INT32_MAX}; // no row so far
         for (int r = i * GX__WGMMA_ROWS + lane; r < end; r += GX_WARP) {
             const GxCudaDocument one = gx__cuda_document(p, job.tile, r, job.b);
             to->row[r] = one;
@@ -288,21 +290,21 @@ static __device__ __forceinline__ void gx__wgmma_load_job(GxWgmmaTiles<T, HEAD> 
     while (gx__wgmma_next_others<false>(&keys, &tiles->documents, p, job.tile))
 #pragma unroll
         for (int values = 0; values < 2; values++) {
-            gx_mbarrier_wait(&tiles->empty[at->stage], at->phase ^ 1); // true of a new barrier: the phase before 0
+            gx_mbarrier_wait(&tiles->empty[at->stage], at->phase ^ 1); // a new barrier counts as empty
             gx__wgmma_load(&tiles->others[at->stage], values ? &maps.v[keys.run] : &maps.k[keys.run],
                            &tiles->full[at->stage], kv_head, job.b, p.a.k_runs.run[keys.run].row + keys.at);
             gx__wgmma_next(at);
         }
 }
 
-// One warp loads the documents, one of its threads issues all TMA loads.
+// One warp loads the documents, and one of its threads issues all TMA loads.
 template <class T, int HEAD>
 static __device__ __forceinline__ void gx__wgmma_produce(GxWgmmaTiles<T, HEAD> *tiles, const GxWgmmaMaps &maps,
                                                          const GxCudaAttention &p)
 {
     const int lane = (int)threadIdx.x % GX_WARP;
     GxWgmmaStage at = {0, 0};
-    unsigned phase = 1; // of the previous queries: complete in a new barrier
+    unsigned phase = 1; // of the previous queries; on a new barrier it is complete
     const unsigned jobs = (unsigned)gx__wgmma_jobs<false>(p);
     for (unsigned i = blockIdx.x; i < jobs; i = gx__wgmma_job_after(i), phase ^= 1) {
         const GxWgmmaJob job = gx__wgmma_job<false>(p, i);
@@ -315,21 +317,22 @@ static __device__ __forceinline__ void gx__wgmma_produce(GxWgmmaTiles<T, HEAD> *
 
 // ---- the consumers -------------------------------------------------------------------------------------------------
 
-// A warp has read a tile, and none of its lanes still waits for it: a barrier distinguishes only two phases (parity).
+// Called when a warp has read a tile. No lane may still be waiting for it, since a barrier distinguishes only two
+// phases (parity).
 static __device__ __forceinline__ void gx__wgmma_release(unsigned long long *empty)
 {
     __syncwarp();
     if (threadIdx.x % GX_WARP == 0) gx_mbarrier_arrive(empty);
 }
 
-// Waits until at most the last LEFT wgmma-groups are pending; the group of these accumulators is complete.
+// Waits until at most the last LEFT wgmma-groups are pending, so that the group of these accumulators is complete.
 template <int LEFT, int N> static __device__ __forceinline__ void gx__wgmma_wait(float (&sums)[1][N][4])
 {
     gx_wgmma_wait<LEFT>();
     gx_wgmma_fence_operand(reinterpret_cast<float(&)[N * 4]>(sums));
 }
 
-// Starts s = q k^T, for 64 rows of q from `own` on.
+// Starts s = q k^T for 64 rows of q, from `own` on.
 template <class T, int HEAD>
 static __device__ __forceinline__ void gx__wgmma_scores(float (&s)[1][GX__WGMMA_OTHERS / 8][4],
                                                         const GxWgmmaTile<T, GX__WGMMA_OWN, HEAD> *q,
@@ -347,7 +350,7 @@ static __device__ __forceinline__ void gx__wgmma_scores(float (&s)[1][GX__WGMMA_
     gx_wgmma_commit();
 }
 
-// The A operand of a product by 64 others, in the scores' register layout, rounded to T.
+// The A operand of a product with 64 others, in the scores' register layout, rounded to T.
 typedef struct {
     unsigned x[GX__WGMMA_OTHERS / 16][4];
 } GxWgmmaLeft;
@@ -380,8 +383,8 @@ static __device__ __forceinline__ void gx__wgmma_accumulate(float (&acc)[1][HEAD
     gx_wgmma_commit();
 }
 
-// Bit n%4*8 + e of keep[half][n/4]: is number e of this lane's two of fragment n kept? Each lane generates one of the
-// 32 words of its warp's rows.
+// Bit n%4*8 + e of keep[half][n/4]: 1 if element e of this lane's two of fragment n is kept. Each lane generates one of
+// the 32 words of its warp's rows.
 static __device__ __forceinline__ void gx__wgmma_sample_keep(uint32_t (&keep)[2][2], const GxCudaAttention &p,
                                                              const GxWgmmaJob &job, const GxCudaTile &keys)
 {
@@ -402,7 +405,7 @@ static __device__ __forceinline__ void gx__wgmma_drop(float (&s)[1][GX__WGMMA_OT
         for (int i = 0; i < 4; i++) s[0][n][i] *= keep[i / 2][n / 4] >> (n % 4 * 8 + i % 2) & 1 ? p.keep : 0.0f;
 }
 
-// Releases both tiles of others that meet no row of this warpgroup.
+// Waits for and releases both tiles of others that meet no row of this warpgroup.
 static __device__ __forceinline__ void gx__wgmma_skip(unsigned long long *full, unsigned long long *empty,
                                                       GxWgmmaStage *at)
 {
@@ -412,9 +415,9 @@ static __device__ __forceinline__ void gx__wgmma_skip(unsigned long long *full, 
     }
 }
 
-// Masks of a tile of keys, prepared while its scores are computed.
+// The masks of a tile of keys, prepared while its scores are computed.
 typedef struct {
-    bool whole;           // all of it is visible to all rows
+    bool whole;           // the whole tile is visible to all rows
     GxMmaSpan span[1][2]; // otherwise: the visible columns of each row
     uint32_t keep[2][2];  // with dropout
 } GxWgmmaVisible;
@@ -431,7 +434,7 @@ static __device__ __forceinline__ void gx__wgmma_visible(GxWgmmaVisible *visible
     if (p.a.dropout != 0) gx__wgmma_sample_keep(visible->keep, p, job, tile);
 }
 
-// Scores to probabilities; o must then be rescaled by `rescale`.
+// Turns scores into probabilities; the caller must then multiply o by `rescale`.
 template <int HEAD>
 static __device__ __forceinline__ void gx__wgmma_softmax(float (&s)[1][GX__WGMMA_OTHERS / 8][4],
                                                          GxMmaRows<1, HEAD> &rows, float (&rescale)[1][2],
@@ -443,9 +446,9 @@ static __device__ __forceinline__ void gx__wgmma_softmax(float (&s)[1][GX__WGMMA
     if (p.a.dropout != 0) gx__wgmma_drop(s, visible.keep, p);
 }
 
-// Consecutive tiles of keys, from the one that `keys` is at: while a tile's scores become probabilities, the product
-// with the previous tile's values runs. false: there is no further tile; true: `keys` is at one visible only to other
-// rows.
+// Attends to consecutive tiles of keys, beginning with the current one of `keys`: while a tile's scores become
+// probabilities, the product with the previous tile's values runs. false: there are no more tiles; true: the current
+// tile of `keys` is visible only to other rows.
 template <class T, int HEAD>
 static __device__ __forceinline__ bool gx__wgmma_attend(GxMmaRows<1, HEAD> &rows, GxWgmmaTiles<T, HEAD> *tiles,
                                                         GxWgmmaStage *at, GxWgmmaOthers *keys, const GxCudaAttention &p,
@@ -550,13 +553,13 @@ static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
     }
 #else
     (void)o, (void)lse, (void)maps, (void)p;
-    __trap(); // compiled for another architecture than sm_90a
+    __trap(); // compiled for an architecture other than sm_90a
 #endif
 }
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
 
-// A tensor map's strides must be multiples of each other; rows and jobs are counted by ints.
+// A tensor map's strides must be multiples of each other; rows and jobs are counted with ints.
 int gx__wgmma_supports(const GxContext *g, const GxCudaAttention *p)
 {
     enum { MOST = INT32_MAX / 2 };
@@ -572,7 +575,7 @@ typedef struct {
     int columns, rows; // of a box
 } GxWgmmaMatrix;       // [T,B,heads,head_dim], samples `stride` elements apart
 
-// The tensor map of its first `rows` rows of B samples.
+// The tensor map of the first `rows` rows of B samples.
 static CUresult gx__wgmma_map(CUtensorMap *map, const GxWgmmaMatrix *m, int64_t rows, const GxAttention *a)
 {
     const auto encode = gx__cuda_tensor_map_encoder();
@@ -587,7 +590,7 @@ static CUresult gx__wgmma_map(CUtensorMap *map, const GxWgmmaMatrix *m, int64_t 
                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
-// 0: the driver makes none.
+// Returns 0 if the driver cannot make the maps.
 template <class T, int HEAD>
 static int gx__wgmma_make_maps(GxWgmmaMaps *maps, const void *q, const void *k, const void *v, const GxAttention *a)
 {

@@ -3,18 +3,18 @@
 //
 // Two launches of one kernel, whose jobs are 128 rows of keys (dk, dv) or of queries (dq), with the formulas of
 // attention_mma.cuh, which defines the first and second matrix of own rows and of the others. There are no atomic
-// additions, and no probabilities in shared memory: scores of own rows by others, and the p and ds made of them, are
-// the next product's A operand in registers. If own rows are keys, these are the transposed matrices: p^T for dv = p^T
+// additions, and no probabilities in shared memory: the scores, own rows by others, and the p and ds computed from them
+// are the next product's A operand in registers. If own rows are keys, these matrices are transposed: p^T for dv = p^T
 // d_o, ds^T for dk = ds^T q.
 //
-// A block is organised as the forward's (attention_wgmma.cuh): two warpgroups consume, one warp of the third produces.
-// It loads the bounds of documents, and issues the TMA loads of both matrices of own rows, and then of first, second,
-// first, second, ... of tiles of 64 others into the ring: a first one has an even stage, its second the next. Where the
-// others are queries, each lane also stores lse of two rows beside the first tile and D beside the second, read one
-// tile earlier, and arrives on the same barriers as TMA.
+// A block is organized like the forward's (attention_wgmma.cuh): two warpgroups consume, and one warp of the third
+// produces. It loads the bounds of documents, and issues the TMA loads of both matrices of own rows, and then of first,
+// second, first, second, ... of tiles of 64 others into the ring: a first one has an even stage, its second the next
+// stage. If the others are queries, each lane also stores lse of two rows beside the first tile and D beside the
+// second. It has read them one tile earlier, and arrives on the same barriers as TMA.
 //
-// Gradients of rotated rows are rotated back in registers, as in attention_mma.cuh. It supports what the forward by
-// wgmma does, where o_stride is a multiple of head_dim; attention.cuh chooses the kernel.
+// Gradients of rotated rows are rotated back in registers, as in attention_mma.cuh. The kernel supports what the wgmma
+// forward supports, if o_stride is a multiple of head_dim; attention.cuh chooses the kernel.
 #ifndef GX_CUDA_ATTENTION_WGMMA_BACKWARD_CUH
 #define GX_CUDA_ATTENTION_WGMMA_BACKWARD_CUH
 #include "attention_wgmma.cuh"
@@ -38,27 +38,27 @@ static_assert(GX__WGMMA_STAGES % 2 == 0, "a second tile is in the stage behind t
 template <class T, int HEAD> struct alignas(1024) GxWgmmaBackwardTiles {
     GxWgmmaTile<T, GX__WGMMA_OWN, HEAD> first, second;
     GxWgmmaTile<T, GX__WGMMA_OTHERS, HEAD> others[GX__WGMMA_STAGES];
-    float of_rows[GX__WGMMA_STAGES][GX__WGMMA_OTHERS]; // where the others are queries: lse, in units of log2, and D
+    float of_rows[GX__WGMMA_STAGES][GX__WGMMA_OTHERS]; // if the others are queries: lse, in units of log2, and D
     GxWgmmaDocuments documents;
     unsigned long long own_full, own_empty, full[GX__WGMMA_STAGES], empty[GX__WGMMA_STAGES];
 };
 
 typedef struct {
-    CUtensorMap first, second, other_first[GX_MAX_RUNS], other_second[GX_MAX_RUNS]; // of each run of the others
+    CUtensorMap first, second, other_first[GX_MAX_RUNS], other_second[GX_MAX_RUNS]; // others: of each run
 } GxWgmmaBackwardMaps;
 
 #ifdef GX_CUDA_HOPPER
 // ---- the producer --------------------------------------------------------------------------------------------------
 
-// All lanes must have observed it empty before one of them has it filled: a barrier distinguishes only two phases
-// (parity), and a lane that came too late would wait for ever.
+// All lanes must have seen the stage empty before one of them starts to fill it: a barrier distinguishes only two
+// phases (parity), and a lane that is too late would wait forever.
 static __device__ __forceinline__ void gx__wgmma_wait_until_empty(unsigned long long *empty, unsigned phase)
 {
     gx_mbarrier_wait(empty, phase);
     __syncwarp();
 }
 
-// This lane's rows of a tile of queries: 0 where there is no row.
+// lse and D of this lane's rows of a tile of queries; 0 if there is no row.
 enum { GX__WGMMA_OF_LANE = (int)GX__WGMMA_OTHERS / (int)GX_WARP };
 typedef struct {
     float lse[GX__WGMMA_OF_LANE], D[GX__WGMMA_OF_LANE];
@@ -88,7 +88,7 @@ static __device__ __forceinline__ void gx__wgmma_store_of_rows(float *lse, float
     }
 }
 
-// lse and D of the next tile are in flight while this warp waits for the stages of this one.
+// lse and D of the next tile are in flight while this warp waits for the current tile's stages.
 template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void
 gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaStage *at, const GxWgmmaBackwardMaps &maps,
@@ -106,7 +106,7 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaStage *a
     while (more) {
         const int stage = at->stage;
         const int64_t row = gx__wgmma_other_tile<KEYS>(others, p).row, head = gx__mma_other_head<KEYS>(others.head, p);
-        for (int second = 0; second < 2; second++) { // true of a new barrier: the phase before 0
+        for (int second = 0; second < 2; second++) { // a new barrier counts as empty
             gx__wgmma_wait_until_empty(&tiles->empty[at->stage], at->phase ^ 1);
             if (is_first_lane)
                 gx__wgmma_load(&tiles->others[at->stage],
@@ -126,7 +126,7 @@ gx__wgmma_produce_backward(GxWgmmaBackwardTiles<T, HEAD> *tiles, GxWgmmaStage *a
 
 // ---- the consumers -------------------------------------------------------------------------------------------------
 
-// As gx__wgmma_sample_keep, where own rows are keys: a lane samples for two of the queries, from its warp's first key
+// Like gx__wgmma_sample_keep, but own rows are keys: a lane samples for two of the queries, from its warp's first key
 // on.
 static __device__ __forceinline__ void gx__wgmma_sample_keep_of_keys(uint32_t (&keep)[2][2], const GxCudaAttention &p,
                                                                      const GxWgmmaJob &job, const GxCudaTile &queries,
@@ -147,7 +147,7 @@ static __device__ __forceinline__ void gx__wgmma_sample_keep_of_keys(uint32_t (&
     }
 }
 
-// One tile of others. Scores become p while dp is computed; then both give ds (without scale).
+// Processes one tile of the others. Scores become p while dp is computed; then both give ds (without scale).
 template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void
 gx__wgmma_backward_step(GxMmaOwn<KEYS, 1, HEAD> &own, const GxWgmmaBackwardTiles<T, HEAD> *tiles, int stage,
@@ -260,7 +260,7 @@ static __device__ __forceinline__ void gx__wgmma_begin_backward(GxWgmmaBackwardT
 }
 #endif
 
-// One block per multiprocessor; a job for each (tile, sample b, head), in the order of attention_mma.cuh.
+// One block per multiprocessor, and a job for each (tile, sample b, head), in the order of attention_mma.cuh.
 template <bool KEYS, class T, int HEAD>
 static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
     gx__wgmma_attention_backward(const __grid_constant__ GxWgmmaBackwardMaps maps,
@@ -279,7 +279,7 @@ static __global__ void __launch_bounds__(GX__WGMMA_THREADS, 1)
     }
 #else
     (void)maps, (void)x, (void)p;
-    __trap(); // compiled for another architecture than sm_90a
+    __trap(); // compiled for an architecture other than sm_90a
 #endif
 }
 
@@ -290,7 +290,8 @@ int gx__wgmma_backward_supports(const GxContext *g, const GxCudaAttention *p)
     return gx__wgmma_supports(g, p) && p->a.o_stride % p->a.head_dim == 0;
 }
 
-// Tensor maps of own rows, and of each run of the others, which end where it does. 0: the driver makes none.
+// Makes the tensor maps of own rows and of each run of the others, which end where the run does. Returns 0 if the
+// driver cannot make them.
 template <bool KEYS, class T, int HEAD>
 static int gx__wgmma_backward_maps(GxWgmmaBackwardMaps *maps, const GxMmaGradients<T> *x, const GxAttention *a)
 {

@@ -44,7 +44,7 @@ void gx_cuda_scale_columns_forward(GxContext *g, void *y, const void *x, const v
 }
 
 // Block (b, .) sums its columns over GX_COLUMNS_BLOCK rows: ds[b,c] = sum_r dy[r,c]*x[r,c], db[b,c] = s[c] * sum_r
-// dy[r,c]. NULL: not wanted.
+// dy[r,c]. NULL: not needed.
 template <class T> struct GxColumnSharesOp {
     float *ds, *db;
     const T *dy, *x, *s;
@@ -77,7 +77,7 @@ static void gx__cuda_column_shares(GxContext *g, float *ds, float *db, const voi
                    gx_wide<T>(n->C, ds, db, dy, ds ? x : NULL, s) && n->stride % GxPack<T>::N == 0);
 }
 
-// dx may be dy: so it comes last.
+// dx may be dy, so it is computed last.
 void gx_cuda_scale_columns_backward(GxContext *g, void *dx, float *ds, float *db, const void *dy, const void *x,
                                     const void *s, const GxColumns *n, int accumulate, float *scratch)
 {

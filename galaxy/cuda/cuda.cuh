@@ -1,4 +1,4 @@
-// cuda/cuda.cuh: the device `cuda`: its table of operations, and what it has to say about itself.
+// cuda/cuda.cuh: the device `cuda`: its table of operations, and its description.
 #ifndef GX_CUDA_CUH
 #define GX_CUDA_CUH
 #include "activation.cuh"
@@ -134,7 +134,7 @@ static GxDevice gx__cuda_device_filled(void)
 
 const GxDevice *gx_device_cuda(void)
 {
-    static const GxDevice device = gx__cuda_device_filled(); // once, whichever thread comes first
+    static const GxDevice device = gx__cuda_device_filled(); // filled once, by the first thread
     return &device;
 }
 

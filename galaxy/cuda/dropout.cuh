@@ -14,8 +14,8 @@ GX_END
 #define GX_CUDA_DROPOUT_IMPLEMENTED
 #include "kernel.cuh"
 
-// The random numbers' parameters. Seed, step and the window's first sample are read from device memory, so that a
-// captured graph does not have them baked in.
+// The parameters of random numbers. Seed, step and the window's first sample are read from device memory, so that they
+// are not fixed in a captured graph.
 struct GxCudaRandom {
     const GxStep *step;
     GxDropout d;
@@ -33,8 +33,8 @@ struct GxCudaRandom {
         return (uint64_t)((first_sample + b) * d.T + t) * (uint64_t)((C + 3) / 4);
     }
 
-    // v[i] = kept ? v[i]/(1 - p) : 0, for N neighbours from column c on of a row that begins with Philox call `first`:
-    // a call for each four, or one for a single element.
+    // v[i] = kept ? v[i]/(1 - p) : 0, for N adjacent elements, from column c on, of a row that begins with Philox call
+    // `first`: one call for every four elements, or for a single one.
     template <int N> __device__ void drop(float (&v)[N], uint64_t first, int64_t c) const
     {
         if (!(d.p > 0)) return;

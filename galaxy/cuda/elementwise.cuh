@@ -12,7 +12,7 @@ void gx_cuda_add(GxContext *g, void *y, const void *a, const void *b, int64_t n,
 void gx_cuda_scale(GxContext *g, void *y, const void *x, int64_t n, float factor, GxDtype dtype);
 void gx_cuda_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate, double *scratch);
 
-// total = (accumulate ? total : 0) + part[0] + part[1] + ... in this order; of other headers of the device, too
+// total = (accumulate ? total : 0) + part[0] + part[1] + ... in this order; also for other headers of the device
 void gx__cuda_sum_parts(GxContext *g, double *total, const double *part, int64_t parts, int accumulate);
 
 GX_END
@@ -116,9 +116,9 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     }
 }
 
-// total = (accumulate ? total : 0) + part[0] + part[1] + ... in this order, so that it matters not how the elements are
-// cut into calls. One block: its threads fetch 256 parts while the first adds the 256 before. On an H100 an
-// addition seems to take 14 cycles (docs/kernels.md), longer than 4096 elements take to read.
+// total = (accumulate ? total : 0) + part[0] + part[1] + ... in this order, so that the result does not depend on how
+// elements are divided into calls. One block: its threads fetch 256 parts while the first thread adds the previous 256.
+// On an H100 an addition seems to take 14 cycles (docs/kernels.md), longer than reading 4096 elements.
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_sum_in_order(double *total, const double *part, int64_t blocks, int accumulate)
 {

@@ -15,7 +15,7 @@ GX_END
 #define GX_CUDA_EMBEDDING_IMPLEMENTED
 #include "elementwise.cuh"
 
-// y[r,c] = (accumulate ? y[r,c] : 0) + w[ids[r] - v_begin, c], without w where ids[r] is not in [v_begin, v_end)
+// y[r,c] = (accumulate ? y[r,c] : 0) + w[ids[r] - v_begin, c], without w if ids[r] is not in [v_begin, v_end)
 template <class T> struct GxEmbeddingForwardOp {
     T *y;
     const T *w;
@@ -50,14 +50,14 @@ void gx_cuda_embedding_forward(GxContext *g, void *y, const void *w, const int32
 
 // ---- backward ------------------------------------------------------------------------------------------------------
 // dw[v - v_begin, c] += sum over rows r with ids[r] = v of dy[r,c]
-// Rows go in chunks, one launch after the other. In a chunk the first row of each id adds up all rows of its id, in
-// their order, so that each element of dw has one writer and gets the additions of a loop over the rows. A block
-// compares its id with the chunk's others: 16 KB from the cache for each row of dy; a longer chunk would compare more,
-// a shorter one read and write dw more often.
+// Rows are processed in chunks, one launch after the other. In a chunk the block of the first row of each id adds up
+// all rows of its id, in their order, so that each element of dw has one writer and the same additions as in a loop
+// over the rows. A block compares its id with the others of the chunk: 16 KB from the cache for each row of dy. A
+// longer chunk would compare more, a shorter one would read and write dw more often.
 enum { GX_EMBEDDING_CHUNK = 4096 };
 
-// list: the rows r in [from, rows) with ids[r] = id, in order; returns how many. For all threads of a block of
-// GX_CUDA_BLOCK.
+// list: the rows r in [from, rows) with ids[r] = id, in order; returns how many. All threads of a block of
+// GX_CUDA_BLOCK must call it.
 static __device__ int gx__cuda_rows_of_id(uint16_t *list, const int32_t *ids, int id, int from, int rows)
 {
     GX_SHARED(int, found, [GX_CUDA_BLOCK / GX_WARP]);
@@ -74,13 +74,13 @@ static __device__ int gx__cuda_rows_of_id(uint16_t *list, const int32_t *ids, in
             n += found[w];
         }
         if (hits >> lane & 1) list[at] = (uint16_t)r;
-        __syncthreads(); // found has been read, the list is complete so far
+        __syncthreads(); // `found` has been read, and the list is complete so far
     }
     return n;
 }
 
-// blocks: (rows of the chunk, parts of a row). dw [v_end - v_begin, C], with steps between its rows and columns (N > 1:
-// of 1 between columns); dy [rows, C] and ids [rows] of the chunk
+// Blocks: (rows of the chunk, parts of a row). dw [v_end - v_begin, C], with steps between its rows and columns (if N >
+// 1, the latter is 1); dy [rows, C] and ids [rows] are the chunk's.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_embedding_rows(float *dw, const T *dy, const int32_t *ids, int rows, int64_t C, int64_t v_begin,
@@ -105,9 +105,9 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     }
 }
 
-// A table of few rows (token types): nearly every row of dy goes to the same ones, so a block takes one row of the
-// table and 32 of its columns. Warp w adds up the rows w, w + 32, ... of its id, then the first warp the 32 sums, in
-// order.
+// For a table with few rows (token types) nearly all rows of dy have the same ids, so a block takes one row of the
+// table and 32 of its columns. Warp w adds up the rows w, w + 32, ... of its id, then the first warp adds the 32 sums,
+// in order.
 enum { GX_EMBEDDING_FEW = 32, GX_EMBEDDING_FEW_THREADS = GX_CUDA_MAX_WARPS * GX_WARP };
 
 template <class T>

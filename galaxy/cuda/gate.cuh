@@ -17,7 +17,8 @@ GX_END
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_GATE_IMPLEMENTED)
 #define GX_CUDA_GATE_IMPLEMENTED
 
-// of a: sigmoid(gate / temperature); of b: what is left, by itself, so that it is exact where it is small
+// The share of a: sigmoid(gate / temperature). The share of b: the rest, computed by itself so that it is exact if
+// small.
 template <class T>
 static __device__ __forceinline__ float gx__cuda_gate_share(const T *gate, float temperature, int of_b)
 {

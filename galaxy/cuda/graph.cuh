@@ -1,7 +1,7 @@
 // cuda/graph.cuh: CUDA graphs: operations that are captured once and launched as one.
 //
-// A kernel's arguments are in the graph as they were when it was captured; what they point at is read when it is
-// launched. The owner of a graph (run/graphs.h) knows what its arguments depend on.
+// A graph has its kernels' arguments as they were at capture; what they point to is read at launch. The owner of a
+// graph (run/graphs.h) knows what its arguments depend on.
 //
 // Sources: CUDA C++ Programming Guide, CUDA Graphs.
 #ifndef GX_CUDA_GRAPH_CUH
@@ -30,7 +30,7 @@ struct GxGraph {
     size_t operations;
 };
 
-// Other threads of the process, which may be ranks, are not hindered.
+// Other threads of the process, which may be ranks, are not affected.
 void gx_cuda_graph_begin(GxContext *g)
 {
     GxCuda *cuda = gx_cuda(g);
@@ -39,7 +39,8 @@ void gx_cuda_graph_begin(GxContext *g)
                                         "cudaStreamBeginCapture") == GX_OK;
 }
 
-// Uploads the graph: the device's memory for it is allocated here, not at the first launch. An empty one needs none.
+// Uploads the graph, so that device memory for it is allocated here and not at the first launch. An empty graph needs
+// none.
 static GxStatus gx__cuda_graph_make(GxContext *g, GxGraph *graph, cudaGraph_t captured)
 {
     GX_TRY(gx_status(g));
@@ -55,7 +56,7 @@ GxGraph *gx_cuda_graph_end(GxContext *g)
     cudaGraph_t captured = NULL;
     if (!cuda->is_capturing) return NULL;
     cuda->is_capturing = 0;
-    const cudaError_t e = cudaStreamEndCapture(cuda->stream, &captured); // also where an operation has failed
+    const cudaError_t e = cudaStreamEndCapture(cuda->stream, &captured); // also if an operation has failed
     if (gx_failed(g)) cudaGetLastError();
     else gx__cuda_error(g, e, "cudaStreamEndCapture");
     GxGraph *graph = (GxGraph *)calloc(1, sizeof *graph);
@@ -67,7 +68,7 @@ GxGraph *gx_cuda_graph_end(GxContext *g)
     return NULL;
 }
 
-// For the driver's queue it is as many launches as it has operations: more than are known is no harm.
+// In the driver's queue a graph counts as one launch per operation; assuming too many does no harm.
 void gx_cuda_graph_launch(GxContext *g, const GxGraph *graph)
 {
     GxCuda *cuda = gx_cuda(g);
@@ -77,7 +78,7 @@ void gx_cuda_graph_launch(GxContext *g, const GxGraph *graph)
     gx_cuda_check(g, "a CUDA graph");
 }
 
-void gx_cuda_graph_close(GxGraph *graph) // which may be under way: the driver lets it end
+void gx_cuda_graph_close(GxGraph *graph) // it may still be running: the driver lets it finish
 {
     if (graph && graph->exec) cudaGraphExecDestroy(graph->exec);
     free(graph);

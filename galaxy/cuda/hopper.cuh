@@ -1,11 +1,11 @@
-// hopper.cuh: what an H100 has beyond mma.cuh, as functions: barriers that count bytes (mbarrier), copies of boxes of a
-// tensor (TMA), products by a warpgroup of four warps (wgmma), and registers reallocated between warpgroups
-// (setmaxnreg). On the emulator they are those of dev/emu/mbarrier.h, tma.h and wgmma.h, whose tops say how to use them
-// and where elements lie.
+// hopper.cuh: functions for what an H100 has beyond mma.cuh: barriers that count bytes (mbarrier), copies of boxes of a
+// tensor (TMA), matrix multiply-accumulate by a warpgroup of four warps (wgmma), and registers reallocated between
+// warpgroups (setmaxnreg). On the emulator they are those of dev/emu/mbarrier.h, tma.h and wgmma.h, whose manuals say
+// how to use them and describe the layouts.
 //
-// They exist where GX_CUDA_SM_90A is defined, which under nvcc says that sm_90a is among the architectures, and that
-// sm_90 is not: an H100 runs the code of either. For other architectures a kernel that uses them has no body: it stands
-// under `#ifdef GX_CUDA_HOPPER`, and is launched only where the card has `runs_sm_90a` (kernel.cuh).
+// They exist if GX_CUDA_SM_90A is defined, which under nvcc says that sm_90a is among the architectures and sm_90 is
+// not: an H100 runs code for either. For other architectures a kernel that uses them has no body, since the body is
+// under `#ifdef GX_CUDA_HOPPER`, and it is launched only if the GPU has `runs_sm_90a` (kernel.cuh).
 //
 // Sources: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier", "cp.async.bulk.tensor",
 // "Asynchronous Warpgroup Level Matrix Instructions".
@@ -21,7 +21,7 @@
 #include <tma.h>
 #include <wgmma.h>
 
-// A compiler barrier for these registers: their uses are not moved across it.
+// A compiler barrier for these registers: their uses do not move across it.
 template <int N> static __device__ __forceinline__ void gx_wgmma_fence_operand(float (&)[N]) {}
 #else
 #include <cuda.h>
@@ -37,7 +37,7 @@ static __device__ __forceinline__ void gx_mbarrier_init(unsigned long long *barr
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(gx__shared(barrier)), "r"(count) : "memory");
 }
-// Makes the initialisation visible to the async proxy (TMA), too.
+// Makes the initialization visible to the async proxy (TMA) as well.
 static __device__ __forceinline__ void gx_mbarrier_fence_init()
 {
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
@@ -74,7 +74,7 @@ static __device__ __forceinline__ void gx_fence_proxy_async()
 
 // ---- TMA -----------------------------------------------------------------------------------------------------------
 
-// Copies the box whose first element is `at`, innermost coordinate first, to shared memory; completes on the barrier.
+// Copies the box that begins at `at`, innermost coordinate first, to shared memory; completes on the barrier.
 template <int RANK>
 static __device__ __forceinline__ void gx_tma_load(void *to, const CUtensorMap *map, unsigned long long *barrier,
                                                    const int (&at)[RANK])
@@ -127,8 +127,8 @@ template <int N> static __device__ __forceinline__ void gx_wgmma_wait()
 #define GX__NAMES_128                                                                                                  \
     GX__NAMES_96 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-// Operands are numbered after the accumulators: A names those of a, B is that of b; then `accumulate` (scale-d) and
-// N_MAJOR (imm-trans-b). A in shared memory is K-major: a 0 (imm-trans-a) before N_MAJOR.
+// Operands are numbered after the accumulators: A names those of a, B that of b; then come `accumulate` (scale-d) and
+// N_MAJOR (imm-trans-b). A in shared memory is K-major: its imm-trans-a is a 0 before N_MAJOR.
 #define GX__WGMMA(N, A, B, ACCUMULATE, MAJOR, ...)                                                                     \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ACCUMULATE ", 0;\n"                                               \
                  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" GX__NAMES_##N "}, " A ", " B             \
@@ -166,7 +166,7 @@ static __device__ __forceinline__ void gx_wgmma(float (&d)[N / 2], const unsigne
 #undef GX__NAMES_96
 #undef GX__NAMES_128
 
-// Sets the registers per thread of a warpgroup: 24 to 256, a multiple of 8; all its warps must execute it.
+// Sets the registers per thread of a warpgroup: 24 to 256, a multiple of 8. All its warps must execute it.
 template <int REGISTERS> static __device__ __forceinline__ void gx_setmaxnreg_increase()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(REGISTERS));
@@ -177,7 +177,7 @@ template <int REGISTERS> static __device__ __forceinline__ void gx_setmaxnreg_de
 }
 #endif
 
-// The driver's function that encodes tensor maps for TMA; NULL: it has none.
+// The driver's function that encodes tensor maps for TMA; NULL: the driver has none.
 static inline decltype(&cuTensorMapEncodeTiled) gx__cuda_tensor_map_encoder(void)
 {
 #ifdef GX_EMU

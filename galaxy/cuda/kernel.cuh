@@ -1,13 +1,13 @@
 // kernel.cuh: the building blocks of kernels: launches, types, 16-byte accesses, sums over warps and blocks.
 //
-// The same source is compiled by nvcc, and by a C++ compiler against dev/emu (GX_EMU), which runs it on the CPU. So
-// there is no <<<>>> and no bare __shared__ here, but
+// The same source is compiled by nvcc, and by a C++ compiler against dev/emu (GX_EMU), which runs it on the CPU.
+// Instead of <<<>>> and __shared__ it therefore uses
 //     GX_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...);     templates in parentheses: (f<T, 4>)
 //     GX_SHARED(float, tile, [32][33]);                                       __shared__ float tile[32][33]
-//     GX_DYNAMIC_SHARED(float, row);                                          extern __shared__, the launch's bytes
+//     GX_DYNAMIC_SHARED(float, row);                                          extern __shared__, of the launch's size
 //
 // Kernels are templates over the type of activations and weights, T (float, __nv_bfloat16); they compute in fp32. Sizes
-// and indices of elements are 64 bits wide. Nothing depends on the order in which blocks run, and no float is added
+// and indices of elements have 64 bits. Nothing depends on the order in which blocks run, and no floats are added
 // atomically: the same input gives the same bits.
 #ifndef GX_CUDA_KERNEL_CUH
 #define GX_CUDA_KERNEL_CUH
@@ -16,40 +16,40 @@
 #include <cuda_runtime.h>
 #include "../ops/device.h"
 
-// The type of a context's device_state: opened by gx_cuda_open (cuda/memory.cuh).
+// A context's device_state, opened by gx_cuda_open (cuda/memory.cuh).
 typedef struct {
     cudaStream_t stream; // all operations of the context, in order
     cublasLtHandle_t blas;
     void *blas_workspace;
     int64_t blas_workspace_bytes;
-    struct GxCudaProducts *products; // that were asked for, each with the algorithm chosen for it (cuda/linear.cuh)
-    struct GxCudaFault *fault;       // in device memory: what a kernel found wrong
+    struct GxCudaProducts *products; // all products so far, each with its chosen algorithm (cuda/linear.cuh)
+    struct GxCudaFault *fault;       // in device memory: the first error that a kernel found
     struct GxCudaFault *seen_fault;  // in pinned memory: copied here when the host waits
-    char *stage; // pinned memory that copies to the device pass through, filled from its beginning until the host waits
+    char *stage; // pinned memory through which small copies pass, filled from its beginning until the host waits
     int64_t stage_used;
     int is_capturing;    // the stream's operations are captured into a graph (graph.cuh)
     int launches;        // since `earlier` was recorded
-    cudaEvent_t earlier; // of a context whose host must not wait in the driver (memory.cuh)
-    int processors;      // of this card
+    cudaEvent_t earlier; // for a context whose host must not wait in the driver (memory.cuh)
+    int processors;      // multiprocessors of this GPU
     int shared_bytes;    // that one block can have
-    int runs_sm_90a;     // it is of compute capability 9.0, for which alone kernels of sm_90a are (hopper.cuh)
-    int fast_tf32;       // its tensor cores do TF32 at 7 times the rate of fp32 or more, not at the same one
+    int runs_sm_90a;     // 1: compute capability 9.0, the only one that kernels for sm_90a run on (hopper.cuh)
+    int fast_tf32;       // 1: tensor cores do TF32 at 7 or more times the rate of fp32, not at the same rate
 } GxCuda;
 
 static inline GxCuda *gx_cuda(const GxContext *g) { return (GxCuda *)g->device_state; }
 
-// A kernel cannot fail; it records the first fault that it finds, and the next wait turns that into the context's
+// A kernel cannot fail. It records the first fault that it finds, and the next wait turns that into the context's
 // error.
 typedef struct GxCudaFault {
     int kind; // 0: none
     int value;
     long long row, limit;
 } GxCudaFault;
-enum { GX_CUDA_FAULT_LABEL = 1 }; // `value` in `row` is no label below `limit`
+enum { GX_CUDA_FAULT_LABEL = 1 }; // `value` in `row` is not a label below `limit`
 
-// After a launch: an error of the launch itself becomes the context's.
+// Call it after a launch: an error of the launch itself becomes the context's.
 void gx_cuda_check(GxContext *g, const char *what);
-void gx_cuda_wait(GxContext *g); // for everything launched; reports errors since the last wait
+void gx_cuda_wait(GxContext *g); // waits for everything launched; reports errors since the last wait
 #endif
 
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_KERNEL_IMPLEMENTED)
@@ -65,8 +65,8 @@ void gx_cuda_wait(GxContext *g); // for everything launched; reports errors sinc
 
 enum { GX_WARP = 32, GX_CUDA_BLOCK = 256, GX_CUDA_MAX_WARPS = 32 };
 enum { GX_CUDA_MAX_GRID_Y = 65535 };
-// Blocks of a launch along x, for this many jobs of one block each; kernels loop where there are more jobs. The
-// emulator can be limited to few blocks, so that tests make them loop.
+// The number of blocks of a launch along x for this many jobs of one block each; kernels loop if there are more jobs.
+// The emulator can be limited to few blocks, so that tests make kernels loop.
 static inline unsigned gx_cuda_blocks(int64_t jobs)
 {
 #ifdef GX_EMU
@@ -76,8 +76,8 @@ static inline unsigned gx_cuda_blocks(int64_t jobs)
 #endif
     return (unsigned)gx_min(jobs, most);
 }
-// Dynamic shared memory that a launch may use on every card without opting in: 48 KiB less the kernel's static
-// variables, which take 1 KiB before it, by its alignment.
+// The dynamic shared memory that a launch may use on every GPU without opting in: 48 KiB minus the kernel's static
+// variables, which take 1 KiB before it because of its alignment.
 enum { GX_CUDA_SHARED = 47 << 10 };
 
 // Calls the template F<T>(...) for the type that `dtype` names: GX_CUDA_TYPES(dtype, launch_add, g, y, a, b, n);
@@ -101,7 +101,7 @@ template <class T> static __device__ __forceinline__ float gx_round(float x)
     return gx_to_float(gx_from_float<T>(x));
 }
 
-// GxPack<T>: 16 bytes of T, loaded and stored as one access. p is aligned to 16 bytes.
+// GxPack<T>: 16 bytes of T, loaded and stored in one access. p is aligned to 16 bytes.
 template <class T> struct alignas(16) GxPack {
     enum { N = 16 / sizeof(T) };
     T x[N];
@@ -119,8 +119,8 @@ static __host__ __device__ __forceinline__ bool gx_aligned(const void *p)
     return (reinterpret_cast<uintptr_t>(p) & 15) == 0;
 }
 
-// N neighbours at p as floats: by packs where N is a multiple of a pack's elements (p is aligned then), else one by
-// one.
+// Loads N adjacent elements at p as floats: in packs if N is a multiple of a pack's elements (p must then be aligned),
+// otherwise one by one.
 template <int N, class T> static __device__ __forceinline__ void gx_load(float (&x)[N], const T *p)
 {
     if constexpr (N % GxPack<T>::N == 0) {
@@ -145,7 +145,7 @@ template <int N, class T> static __device__ __forceinline__ void gx_store(T *p, 
     }
 }
 
-// May rows of C elements of T, that begin at these pointers (NULL: not wanted), be read by packs?
+// true: rows of C elements of T that begin at these pointers (NULL: not needed) can be read in packs.
 template <class T, class... P> static bool gx_wide(int64_t C, P... p)
 {
     return C % GxPack<T>::N == 0 && (gx_aligned(p) && ...);
@@ -163,7 +163,7 @@ static __device__ __forceinline__ float gx_warp_max(float x)
     return x;
 }
 
-// All threads of the block must call it; its size is a multiple of the warp's. May be called repeatedly.
+// All threads of the block must call it; the block must consist of whole warps. May be called repeatedly.
 template <class V, class Combine> static __device__ __forceinline__ V gx_block_combine(V x, V empty, Combine of_warp)
 {
     GX_SHARED(V, part, [GX_CUDA_MAX_WARPS]);
@@ -183,8 +183,8 @@ static __device__ __forceinline__ float gx_block_max(float x)
     return gx_block_combine(x, -INFINITY, [](float v) { return gx_warp_max(v); });
 }
 
-// The sum of the first `left` elements at x, or of their squares, of MOST at most: 256 threads, each with 4 neighbours
-// of every 1024. The order is the same where x is not aligned.
+// The sum of the first `left` elements at x, at most MOST, or of their squares: 256 threads, each with 4 adjacent
+// elements of every 1024. The order is the same if x is not aligned.
 template <int MOST, int SQUARES> static __device__ __forceinline__ double gx_block_sum_of(const float *x, int64_t left)
 {
     constexpr int N = GxPack<float>::N;
@@ -203,7 +203,7 @@ template <int MOST, int SQUARES> static __device__ __forceinline__ double gx_blo
 
 // ---- what is computed element by element ---------------------------------------------------------------------------
 // Such an operation is a struct of its arguments with `template <int N> __device__ void at(...)`, which computes N
-// neighbours. Both kernels below give a thread one pack at a time, so that neighbouring threads read neighbouring 16
+// adjacent elements. Both kernels below give a thread one pack at a time, so that adjacent threads read adjacent 16
 // bytes.
 
 static inline int gx_cuda_threads(int64_t wanted, int64_t most)
@@ -211,7 +211,7 @@ static inline int gx_cuda_threads(int64_t wanted, int64_t most)
     return (int)gx_min(most, gx_round_up(wanted, GX_WARP));
 }
 
-// op.at<N>(i) for all i < n. `begin` is called by all threads of a block before; false: nothing is to be done.
+// Calls op.at<N>(i) for all i < n. Before that, all threads of a block call `begin`; false: there is nothing to do.
 template <int N, class Op>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__cuda_each(const __grid_constant__ Op op, int64_t n)
 {
@@ -220,13 +220,13 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK) gx__cuda_each(const __gr
                   packs = n / N;
     for (int64_t i = thread; i < packs; i += threads) op.template at<N>(i * N);
     if (packs * N + thread < n)
-        op.template at<1>(packs * N + thread); // fewer than N are left, and there are more threads than that
+        op.template at<1>(packs * N + thread); // fewer than N are left, and there are at least as many threads
 }
 struct GxEachOp {
     __device__ bool begin() const { return true; }
 };
-// wide: all pointers are aligned. Blocks: as many as the card holds at once (2048 threads to a processor), four times
-// over.
+// wide: all pointers are aligned. Blocks: at most four times as many as are resident on the GPU at once (2048 threads
+// per multiprocessor).
 template <class T, class Op> static void gx_each(GxContext *g, const char *name, const Op &op, int64_t n, bool wide)
 {
     const int64_t packs = wide ? gx_ceil_div(n, GxPack<T>::N) : n;
@@ -237,8 +237,8 @@ template <class T, class Op> static void gx_each(GxContext *g, const char *name,
     gx_cuda_check(g, name);
 }
 
-// op.at<N>(r, c) for all rows r < R and columns c < C; blocks: (rows, parts of a row). At least two blocks per
-// multiprocessor are requested: without that bound the compiler spills registers to fit a sixth.
+// Calls op.at<N>(r, c) for all rows r < R and columns c < C; blocks: (rows, parts of a row). At least two blocks per
+// multiprocessor are requested: without that bound the compiler spills registers to fit a sixth block.
 template <int N, class Op>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2) gx__cuda_each_row(Op op, int64_t R, int64_t C)
 {
@@ -247,7 +247,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK, 2) gx__cuda_each_row(Op 
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x)
         for (int64_t c = first; c < C; c += step) op.template at<N>(r, c);
 }
-// wide: all rows can be read by packs, so C is a multiple of a pack
+// wide: all rows can be read in packs, so C is a multiple of a pack
 template <class T, class Op>
 static void gx_each_row(GxContext *g, const char *name, const Op &op, int64_t R, int64_t C, bool wide)
 {

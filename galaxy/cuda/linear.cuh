@@ -1,12 +1,13 @@
 // cuda/linear.cuh: ops/linear.h on the GPU: three matrix products by cuBLASLt and a column sum.
 //
-// cuBLASLt's heuristic is asked for a shape's algorithm once (that takes the host up to a millisecond), and the answer
-// is kept with its descriptors in a table of the context. So a shape is always computed by the algorithm that it first
-// got: the same bits in every step.
+// cuBLASLt's heuristic is asked once for a shape's algorithm (which takes the host up to a millisecond), and the answer
+// is kept with its descriptors in a table of the context. A shape is therefore always computed with the algorithm that
+// it got first, and has the same bits in every step.
 //
-// While products are tuned (gx_cuda_tune), those that occur are also timed: each shape by the best algorithms that
-// cuBLASLt proposes, on its own operands, once. Results meanwhile are those without tuning. The choices are a text,
-// which names its card and library; once it is loaded, its shapes are computed by them, others as without.
+// While products are tuned (gx_cuda_tune), those that occur are also timed: each shape once, on its own operands, with
+// the best algorithms that cuBLASLt proposes. Until the choices are loaded, results are those without tuning. The
+// choices are a text that names its GPU and library; once it is loaded, its shapes are computed with them, and others
+// as before.
 #ifndef GX_CUDA_LINEAR_CUH
 #define GX_CUDA_LINEAR_CUH
 #include "../ops/linear.h"
@@ -16,11 +17,11 @@
 GX_BEGIN
 
 GxStatus gx_cuda_linear_open(GxCuda *cuda); // GX_ERR_MEMORY: no room for the table
-void gx_cuda_tune(GxContext *g, int on);    // 0: no more, and what was chosen is forgotten
-// The choices so far, a line each after a first one that names card and library. The caller frees it; NULL: no memory.
+void gx_cuda_tune(GxContext *g, int on);    // 0: stops, and forgets the choices
+// The choices so far: a line that names GPU and library, then one line each. The caller frees it; NULL: no memory.
 char *gx_cuda_tuned_text(GxContext *g);
-// Adds the choices of such a text for shapes that have none yet. GX_ERR_UNSUPPORTED: of another card or library, and
-// nothing was loaded; GX_ERR_FORMAT: it is no such text.
+// Adds the choices of such a text for shapes that have none yet. GX_ERR_UNSUPPORTED: it is for another GPU or library,
+// and nothing was loaded; GX_ERR_FORMAT: it is not such a text.
 GxStatus gx_cuda_take_tuned(GxContext *g, const char *text, GxError *err);
 void gx_cuda_linear_close(GxCuda *cuda);
 
@@ -30,8 +31,7 @@ void gx_cuda_linear_backward_input(GxContext *g, void *dx, const void *dy, const
 void gx_cuda_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x,
                                     const GxLinearShape *s, float *scratch);
 
-// For other headers of the device, too: sums that are computed together, sum[k] of part[k] [blocks, C]; NULL: there is
-// none.
+// Also for other headers of the device: sums that are computed together, sum[k] of part[k] [blocks, C]; NULL: none.
 enum { GX_CUDA_COLUMN_SUMS = 3 };
 typedef struct {
     float *sum[GX_CUDA_COLUMN_SUMS];
@@ -51,13 +51,13 @@ GX_END
 #include <string.h>
 
 // ---- matrix products -----------------------------------------------------------------------------------------------
-// A layer has four weights with three products each, the head three more, and a last chunk of rows may be shorter: some
-// 20 shapes in a training. With LoRA each of a layer's seven matrices has six more.
+// A layer has four weights with three products each, the head has three more, and a last chunk of rows may be shorter:
+// training has about 20 shapes. With LoRA each of a layer's seven matrices has six more.
 enum { GX__CUDA_PRODUCTS = 256 };
 
-// C[M,N] = alpha * op(A) op(B) + bias + beta * C, row-major; op(A) is [M,K], op(B) [K,N]; trans: the matrix lies
-// transposed in memory. ld*: elements from one row in memory to the next. bias [N] or NULL, of C's type; beta is 0 or
-// 1. Sums are fp32; factors in fp32 are whole, or may be rounded to TF32 (the context's tf32).
+// C[M,N] = alpha * op(A) op(B) + bias + beta * C, row-major; op(A) is [M,K], op(B) [K,N]; trans: the matrix is stored
+// transposed. ld*: elements from one row in memory to the next. bias [N] or NULL, of C's type; beta is 0 or 1. Sums are
+// fp32; fp32 factors are exact, or may be rounded to TF32 (the context's tf32).
 typedef struct {
     int trans_a, trans_b;
     int64_t M, N, K;
@@ -70,7 +70,7 @@ typedef struct {
     float beta, alpha;
 } GxCudaProduct;
 
-// What cuBLASLt's choice depends on. Compared by its bytes: there is no padding in it.
+// What cuBLASLt's choice depends on. It is compared bytewise, since it has no padding.
 typedef struct {
     int64_t M, N, K, lda, ldb, ldc;
     int32_t trans_a, trans_b, type, type_c, has_bias, align_a, align_b, align_c, compute, none;
@@ -85,17 +85,17 @@ typedef struct {
 
 typedef struct {
     GxCudaProductKey key;
-    cublasLtMatmulAlgo_t algorithm; // valid for one card and one version of the library
-    int is_taken;                   // 0: it was timed, but is not used yet
+    cublasLtMatmulAlgo_t algorithm; // valid for one GPU and one version of the library
+    int is_taken;                   // 0: it was timed but is not used yet
 } GxCudaTuned;
 
 typedef struct GxCudaProducts {
     GxCudaProductPlan plan[GX__CUDA_PRODUCTS];
-    int next; // slot of the next new one: circular, so that it replaces the oldest
+    int next; // the slot of the next new plan; circular, so that it replaces the oldest
     GxCudaTuned *tuned;
     int n_tuned, tuned_room;
-    int times;     // 1: products that have no choice are timed
-    void *scratch; // while they are: for what a timed product would add to
+    int times;     // 1: products without a choice are timed
+    void *scratch; // meanwhile: stands in for a C that a timed product would add to
 } GxCudaProducts;
 
 static void gx__cuda_plan_free(GxCudaProductPlan *p)
@@ -124,7 +124,7 @@ void gx_cuda_linear_close(GxCuda *cuda)
     cuda->products = NULL;
 }
 
-// 16 bytes are the widest access of its kernels: more alignment is no better, and fewer kinds of it mean fewer plans.
+// Its kernels access at most 16 bytes at a time: more alignment is no better, and fewer alignments mean fewer plans.
 static int32_t gx__cuda_alignment(const void *p)
 {
     const uintptr_t lowest = (uintptr_t)p & (~(uintptr_t)p + 1);
@@ -160,8 +160,8 @@ static cudaDataType_t gx__cuda_blas_type(int dtype) { return dtype == GX_BF16 ? 
         if (gx__cuda_blas != CUBLAS_STATUS_SUCCESS) return gx__cuda_blas;                                              \
     } while (0)
 
-// cuBLASLt's matrices are column-major, where row-major C = op(A) op(B) is C^T = op(B)^T op(A)^T: its first operand is
-// B as it lies, its second A.
+// cuBLASLt's matrices are column-major. There, row-major C = op(A) op(B) is C^T = op(B)^T op(A)^T: the first operand is
+// B as it is stored, the second A.
 static cublasStatus_t gx__cuda_plan_describe(GxCudaProductPlan *plan, const void *bias)
 {
     const GxCudaProductKey *k = &plan->key;
@@ -189,7 +189,7 @@ static cublasStatus_t gx__cuda_plan_describe(GxCudaProductPlan *plan, const void
     return cublasLtMatrixLayoutCreate(&plan->c, type_c, k->N, k->M, k->ldc);
 }
 
-// Split-K sums may be reduced in fp32 only: other schemes round to C's type once per part.
+// Split-K sums may only be reduced in fp32: other schemes round to C's type once per part.
 static cublasStatus_t gx__cuda_preference(const GxCuda *cuda, const GxCudaProductKey *k,
                                           cublasLtMatmulPreference_t preference)
 {
@@ -209,7 +209,7 @@ static cublasStatus_t gx__cuda_preference(const GxCuda *cuda, const GxCudaProduc
     return cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c);
 }
 
-// Up to `most` algorithms, in the order of cuBLASLt's heuristic; it is an error if there is none.
+// Up to `most` algorithms, in the order of cuBLASLt's heuristic; an error if there is none.
 static cublasStatus_t gx__cuda_candidates(const GxCuda *cuda, const GxCudaProductPlan *plan, int most,
                                           cublasLtMatmulHeuristicResult_t *candidate, int *found)
 {
@@ -232,7 +232,7 @@ static GxCudaTuned *gx__cuda_tuned_find(const GxCudaProducts *all, const GxCudaP
     return NULL;
 }
 
-// The choice that was made for it, if this library knows it; else cuBLASLt's first.
+// Takes the tuned choice, if there is one and this library supports it; otherwise cuBLASLt's first.
 static cublasStatus_t gx__cuda_plan_choose(const GxCuda *cuda, GxCudaProductPlan *plan)
 {
     cublasLtMatmulHeuristicResult_t best;
@@ -249,7 +249,7 @@ static cublasStatus_t gx__cuda_plan_choose(const GxCuda *cuda, GxCudaProductPlan
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// The plan for this product, made when it is first requested.
+// The plan for this product; it is made at the first request.
 static cublasStatus_t gx__cuda_plan(const GxCuda *cuda, const GxCudaProduct *p, int tf32, GxCudaProductPlan **result)
 {
     GxCudaProducts *all = cuda->products;
@@ -279,8 +279,8 @@ static cublasStatus_t gx__cuda_enqueue_product(const GxCuda *cuda, const GxCudaP
 }
 
 // ---- algorithms by their time --------------------------------------------------------------------------------------
-// A product that only writes C (beta 0) is timed in place, and C is written again afterwards; one that adds to C is
-// timed in a scratch. If it does not fit there, it keeps cuBLASLt's first algorithm.
+// A product that only writes C (beta 0) is timed in place, and C is written again afterwards. One that adds to C is
+// timed in scratch; if it does not fit there, it keeps cuBLASLt's first algorithm.
 enum { GX__CUDA_CANDIDATES = 8, GX__CUDA_TIMINGS = 5 };
 #ifdef GX_EMU
 enum { GX__CUDA_TUNING_SCRATCH = 1 << 20 };
@@ -303,8 +303,8 @@ static void gx__cuda_tuned_add(GxContext *g, const GxCudaTuned *one)
     all->tuned[all->n_tuned++] = *one;
 }
 
-// Milliseconds: the median of some runs, after one that does not count. < 0: this algorithm cannot, or the context
-// failed.
+// Milliseconds: the median of several runs, after a warm-up run. < 0: this algorithm does not support the product, or
+// the context failed.
 static float gx__cuda_time_product(GxContext *g, const GxCudaProduct *p, const GxCudaProductPlan *plan,
                                    const cublasLtMatmulAlgo_t *algorithm, void *D, const cudaEvent_t event[2])
 {
@@ -348,7 +348,7 @@ static cublasStatus_t gx__cuda_tune_product(GxContext *g, const GxCudaProduct *p
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// Plans are remade from the current choices.
+// Forgets all plans; they are made again from the current choices.
 static void gx__cuda_forget_plans(GxCudaProducts *all)
 {
     for (int i = 0; i < GX__CUDA_PRODUCTS; i++) gx__cuda_plan_free(&all->plan[i]);
@@ -414,7 +414,7 @@ char *gx_cuda_tuned_text(GxContext *g)
     return NULL;
 }
 
-// One line; 0: it is none.
+// Reads one line. 0: it is not valid.
 static int gx__cuda_tuned_read(const char *line, GxCudaTuned *one)
 {
     long n[6];
@@ -428,7 +428,7 @@ static int gx__cuda_tuned_read(const char *line, GxCudaTuned *one)
     k->M = n[0], k->N = n[1], k->K = n[2], k->lda = n[3], k->ldb = n[4], k->ldc = n[5];
     gx__cuda_key_text(k, key);
     size_t at = strlen(key);
-    if (strncmp(line, key, at)) return 0; // such as a number that is too large
+    if (strncmp(line, key, at)) return 0; // for example a number that is too large
     for (size_t b = 0; b < sizeof bytes; b++, at += 2) {
         unsigned value;
         if (!isxdigit((unsigned char)line[at]) || !isxdigit((unsigned char)line[at + 1])) return 0;
@@ -504,8 +504,8 @@ static void gx__cuda_bias_rows(GxContext *g, void *y, const void *bias, int64_t 
     gx_each_row<T>(g, "bias_rows", op, R, C, gx_wide<T>(C, y, bias) && stride % GxPack<T>::N == 0);
 }
 
-// The epilogue may read the bias in accesses of 16 bytes. If the bias is not aligned, every row of y is initialised
-// with it, and the product is added before y is rounded; where y accumulates, the bias is copied to an aligned place.
+// The epilogue may read the bias 16 bytes at a time. If the bias is not aligned, every row of y is initialized with it,
+// and the product is added before y is rounded; if y accumulates, the bias is copied to an aligned place.
 void gx_cuda_linear_forward(GxContext *g, void *y, const void *x, const void *w, const void *bias,
                             const GxLinearShape *s, void *scratch)
 {
@@ -535,7 +535,7 @@ void gx_cuda_linear_backward_input(GxContext *g, void *dx, const void *dy, const
 // ---- column sums: sum[c] = (accumulate ? sum[c] : 0) + sum_r x[r,c] ------------------------------------------------
 
 // part[b,c] = the sum over the GX_LINEAR_BLOCK rows of block b. Grid: chunks of GX_CUDA_BLOCK*N columns times blocks of
-// rows; a thread sums N columns, N = 1 or the elements of 16 bytes. x is read once, R*C*size bytes.
+// rows. A thread sums N columns, where N is 1 or the number of elements in 16 bytes. x is read once, R*C*size bytes.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_column_sum_blocks(float *part, const T *x, int64_t R, int64_t C, int64_t stride)
@@ -556,8 +556,8 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     }
 }
 
-// One block for 32 columns of a sum: warp w sums the blocks w, w + 32, ... of rows, then the first warp the 32 sums, in
-// order.
+// One block for 32 columns of a sum: warp w sums the blocks of rows w, w + 32, ..., then the first warp adds the 32
+// sums, in order.
 static __global__ void __launch_bounds__(GX_CUDA_MAX_WARPS *GX_WARP)
     gx__cuda_column_sum_finish(const __grid_constant__ GxCudaColumnSums s, int64_t blocks, int64_t C, int accumulate)
 {

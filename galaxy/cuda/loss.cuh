@@ -29,22 +29,22 @@ GX_END
 #include "kernel.cuh"
 #include <cfloat>
 
-// A block per row, with a thread per pack up to 512: a row has up to some 100,000 columns, 256 KB, and is read once
-// from memory; the pass that writes the gradient finds it in the L2 cache.
+// A block per row, with one thread per pack, at most 512. A row has up to about 100,000 columns (256 KB) and is read
+// from memory once; the pass that writes the gradient finds it in the L2 cache.
 enum { GX_LOSS_THREADS = 512 };
 
-// exp(x) for x <= 0. The product's rounding costs a relative |x|*2^-24, so that no term of a softmax is off by more
+// exp(x) for x <= 0. Rounding the product causes a relative error of |x|*2^-24, so no term of a softmax is off by more
 // than 2^-24 of the largest.
 static __device__ __forceinline__ float gx__cuda_exp(float x) { return exp2f(x * 1.44269504f); }
 
-// A thread's running softmax: row_max so far, and the sum of exp(x - maximum) (Milakov & Gimelshein 2018,
+// A thread's running softmax: the maximum so far, and the sum of exp(x - maximum) (Milakov & Gimelshein 2018,
 // arXiv:1805.02867, algorithm 3).
 struct GxSoftmaxSum {
     float maximum, sum;
 };
 template <class T, int N> static __device__ GxSoftmaxSum gx__cuda_softmax_sum(const T *x, int64_t V)
 {
-    GxSoftmaxSum s = {-FLT_MAX, 0}; // finite: -inf - -inf would be NaN
+    GxSoftmaxSum s = {-FLT_MAX, 0}; // finite, because -inf - -inf would be NaN
     float v[N];
     for (int64_t c = (int64_t)threadIdx.x * N; c < V; c += (int64_t)blockDim.x * N) {
         gx_load(v, x + c);
@@ -57,14 +57,14 @@ template <class T, int N> static __device__ GxSoftmaxSum gx__cuda_softmax_sum(co
     return s;
 }
 
-// 1/count, of no labels 0; a count that is not given is 1.
+// 1/count, or 0 if there are no labels; count NULL: 1.
 static __device__ __forceinline__ float gx__cuda_loss_scale(const int64_t *count)
 {
     if (!count) return 1;
     return *count ? 1.0f / (float)*count : 0;
 }
 
-// 1: it counts; 0: it is ignored, or invalid; the first invalid one is recorded as a fault.
+// 1: the label counts; 0: it is ignored or invalid. The first invalid one is recorded as a fault.
 static __device__ int gx__cuda_label_counts(GxCudaFault *fault, int label, int64_t row, int64_t vocab_size)
 {
     if (label >= 0 && label < vocab_size) return 1;
@@ -76,14 +76,15 @@ static __device__ int gx__cuda_label_counts(GxCudaFault *fault, int label, int64
     return 0;
 }
 
-// scale * (e/sum - [hit]) with k = scale/sum. e is an exponential as its type keeps it, so that in steps and at once
-// the gradient has the same bits; the label's comes from its logit less the maximum, unrounded: p - 1 may cancel.
+// scale * (e/sum - [hit]) with k = scale/sum. e is an exponential rounded to its type, so that the gradient has the
+// same bits whether it is computed in steps or at once. The label's is computed from its logit minus the maximum,
+// unrounded, because p - 1 may cancel.
 static __device__ __forceinline__ float gx__cuda_softmax_gradient(float e, float k, bool hit, float target, float scale)
 {
     return hit ? gx__cuda_exp(target) * k - scale : e * k;
 }
 
-// losses[r] = log(sum_v exp(x[v] - m)) - (x[label] - m),  m = max_v x[v]; dlogits by gx__cuda_softmax_gradient
+// losses[r] = log(sum_v exp(x[v] - m)) - (x[label] - m),  m = max_v x[v]; dlogits: gx__cuda_softmax_gradient
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     gx__cuda_cross_entropy_rows(float *losses, T *dlogits, const T *logits, const int32_t *labels, int64_t R, int64_t V,
@@ -96,7 +97,7 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
         const int label = labels[r], counts = gx__cuda_label_counts(fault, label, r, V);
         float loss = 0, maximum = 0, target = 0, k = 0, by = 0, v[N];
         if (counts) {
-            target = gx_to_float(x[label]); // read before dx, which may be x, is written: the sums below wait for all
+            target = gx_to_float(x[label]); // read before dx, which may be x, is written: the sums below synchronize
             const GxSoftmaxSum mine = gx__cuda_softmax_sum<T, N>(x, V);
             maximum = gx_block_max(mine.maximum);
             const float sum = gx_block_sum(mine.sum * gx__cuda_exp(mine.maximum - maximum));
@@ -135,8 +136,8 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
 }
 
 // exps[r,v] = exp(logits[r,v] - maximum[r]), sums[r] = sum_v exps[r,v], sums[R + r] = logits[r, label] - maximum[r]
-// The sum goes by threads' own maxima as in gx__cuda_cross_entropy_rows, although the row's is known: so one rank with
-// all columns gets the same bits.
+// The sum uses each thread's own maximum, as in gx__cuda_cross_entropy_rows, although the row's is known: this way one
+// rank with all columns gets the same bits.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     gx__cuda_cross_entropy_sums_rows(float *sums, T *exps, const T *logits, const float *maximum, const int32_t *labels,
@@ -146,7 +147,7 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
         const T *x = logits + r * V;
         const float top = maximum[r];
         const int64_t label = gx__cuda_label_counts(fault, labels[r], r, vocab_size) ? labels[r] - v_begin : -1;
-        // Read before exps, which may be x, are written.
+        // read before exps, which may be x, is written
         const float target = label >= 0 && label < V ? gx_to_float(x[label]) - top : 0;
         const GxSoftmaxSum mine = gx__cuda_softmax_sum<T, N>(x, V);
         const float sum = gx_block_sum(mine.sum * gx__cuda_exp(mine.maximum - top));
@@ -283,8 +284,8 @@ void gx_cuda_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, co
 #undef GX__CUDA_LAUNCH_ROWS
 
 // ---- losses with targets -------------------------------------------------------------------------------------------
-// Such a loss is a struct with `at`: an element's loss and its gradient. A block per row, which is short: a thread per
-// element up to 256.
+// Such a loss is a struct with `at`, which returns an element's loss and its gradient. Rows are short: a block per row,
+// with one thread per element, at most 256.
 struct GxLossOfElement {
     float loss, gradient;
 };

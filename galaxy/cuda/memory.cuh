@@ -1,16 +1,17 @@
 // cuda/memory.cuh: ops/memory.h on the GPU: the context's stream and handles, its memory, and copies between host and
 // device.
 //
-// One stream per context runs all its operations in order; the host runs ahead. Copies to the device pass through a
-// staging buffer of pinned memory, so that the host may change its own at once; copies from the device pass through it,
-// too, and are waited for. A wait reports errors since the last one: a kernel's fault, an error of the driver.
+// One stream per context runs all its operations in order; the host runs ahead. Small copies to the device pass through
+// a staging buffer of pinned memory, so that the host may change its own copy at once. Small copies from the device
+// also pass through it, and the host waits for them. A wait reports errors since the last one: a kernel's fault or an
+// error of the driver.
 #ifndef GX_CUDA_MEMORY_CUH
 #define GX_CUDA_MEMORY_CUH
 #include "../ops/memory.h"
 #include "kernel.cuh"
 GX_BEGIN
 
-GxStatus gx_cuda_open(GxContext *g); // on the rank's card: its number on this machine, modulo the cards that are there
+GxStatus gx_cuda_open(GxContext *g); // on GPU (rank on this machine) % (number of GPUs)
 void gx_cuda_close(GxContext *g);
 GxStatus gx_cuda_arena_open(GxContext *g, GxArena *a, int64_t bytes);
 void gx_cuda_arena_close(GxContext *g, GxArena *a);
@@ -18,14 +19,14 @@ GxStatus gx_cuda_host_arena_open(GxContext *g, GxArena *a, int64_t bytes); // pi
 void gx_cuda_host_arena_close(GxContext *g, GxArena *a);
 void gx_cuda_to_device(GxContext *g, void *buffer, const void *host_copy, int64_t bytes);
 void gx_cuda_to_host(GxContext *g, void *host_copy, const void *buffer, int64_t bytes);
-uint64_t gx_cuda_card(const GxContext *g); // of its UUID, which no other card of any machine has
+uint64_t gx_cuda_card(const GxContext *g); // a hash of the GPU's UUID, which is unique among all machines
 void gx_cuda_memory(const GxContext *g, int64_t *free_bytes, int64_t *all_bytes);
 
-// For other headers of the device, too.
+// Also for other headers of the device.
 GxStatus gx__cuda_error(GxContext *g, cudaError_t e, const char *what); // an error becomes the context's
-int gx__cuda_cards(char *why, size_t size);                             // how many there are; where none, why
-int gx__cuda_is_captured(GxContext *g, const char *what);               // into a graph; then the context has an error
-enum { GX__CUDA_LAUNCHES = 256 }; // never more than twice as many are in the driver's queue
+int gx__cuda_cards(char *why, size_t size);                             // how many GPUs there are; if none, why
+int gx__cuda_is_captured(GxContext *g, const char *what);               // 1: a graph is being captured; sets an error
+enum { GX__CUDA_LAUNCHES = 256 }; // at most twice as many are in the driver's queue
 
 GX_END
 #endif
@@ -49,12 +50,12 @@ enum { GX__CUDA_BLAS_WORKSPACE = 32 << 20, GX__CUDA_STAGE = 4 << 20 }; // bytes;
 GxStatus gx__cuda_error(GxContext *g, cudaError_t e, const char *what)
 {
     if (e == cudaSuccess) return GX_OK;
-    cudaGetLastError(); // reported here; it must not be found again after a launch
+    cudaGetLastError(); // clears the error, which a later launch must not report again
     return GX_FAIL(&g->error, GX_ERR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
-// Where collectives run on the card, the wait for a rank that died would never end: their engine checks for that
-// (g->while_waiting). event NULL: for everything launched.
+// If collectives run on the GPU, the wait for a rank that died would never end, so their engine checks for dead ranks
+// (g->while_waiting). event NULL: waits for everything launched.
 static cudaError_t gx__cuda_finish(GxContext *g, cudaEvent_t event)
 {
     const cudaStream_t stream = gx_cuda(g)->stream;
@@ -63,12 +64,12 @@ static cudaError_t gx__cuda_finish(GxContext *g, cudaEvent_t event)
     cudaError_t e = cudaErrorNotReady;
     while (!gx_failed(g) && (e = event ? cudaEventQuery(event) : cudaStreamQuery(stream)) == cudaErrorNotReady)
         g->while_waiting(g, since);
-    if (!gx_failed(g)) g->while_waiting(g, -1); // a rank that left in the middle may have ended it
+    if (!gx_failed(g)) g->while_waiting(g, -1); // the wait may have ended because a rank left in the middle
     return e;
 }
 
-// The driver's queue holds about 1,024 launches, and one more blocks the host inside the driver, where nothing checks
-// for dead ranks. So there are never more than twice GX__CUDA_LAUNCHES of them.
+// The driver's queue holds about 1,024 launches. One more blocks the host inside the driver, where nothing checks for
+// dead ranks, so there are never more than twice GX__CUDA_LAUNCHES.
 static void gx__cuda_leave_room(GxContext *g)
 {
     GxCuda *cuda = gx_cuda(g);
@@ -93,7 +94,7 @@ int gx__cuda_cards(char *why, size_t size)
     const cudaError_t e = cudaGetDeviceCount(&cards);
     if (e == cudaSuccess && cards > 0) return cards;
     cudaGetLastError();
-    cudaDriverGetVersion(&driver); // of CUDA that the driver can run, 1000*major + 10*minor; 0: there is no driver
+    cudaDriverGetVersion(&driver); // the CUDA version that the driver supports, 1000*major + 10*minor; 0: no driver
     cudaRuntimeGetVersion(&runtime);
     if (driver == 0) snprintf(why, size, "there is no NVIDIA driver on this machine");
     else if (driver < runtime)
@@ -118,7 +119,7 @@ static GxStatus gx__cuda_open_card(GxContext *g, int card)
     for (const auto &a : asked)
         GX_TRY(gx__cuda_error(g, cudaDeviceGetAttribute(a.value, a.attribute, card), "cudaDeviceGetAttribute"));
     cuda->runs_sm_90a = major == 9 && minor == 0;
-    cuda->fast_tf32 = minor == 0 && major >= 8 && major <= 10; // A100, H100, B200; others of 8, and 12, are not
+    cuda->fast_tf32 = minor == 0 && major >= 8 && major <= 10; // A100, H100, B200; other 8.x and 12.x are not
     return GX_OK;
 }
 
@@ -153,7 +154,7 @@ GxStatus gx_cuda_open(GxContext *g)
     return GX_OK;
 }
 
-void gx_cuda_close(GxContext *g) // of what was opened, whole or in part
+void gx_cuda_close(GxContext *g) // it may be only partly open
 {
     GxCuda *cuda = gx_cuda(g);
     if (!cuda) return;
@@ -178,8 +179,8 @@ uint64_t gx_cuda_card(const GxContext *g)
     if (!gx_cuda(g)) return 0;
     memset(&p, 0, sizeof p);
     if (cudaGetDevice(&card) != cudaSuccess || cudaGetDeviceProperties(&p, card) != cudaSuccess) cudaGetLastError();
-    // A card that is a part of its machine's processor (Jetson) is identified by its machine, too. Of others the
-    // machine says nothing: containers that share a card have names of their own.
+    // A GPU that is integrated into its machine's processor (Jetson) is also identified by its machine's name. Other
+    // GPUs are not: containers that share a GPU have different names.
     if (p.integrated) gethostname(machine, sizeof machine - 1);
     const uint64_t hash = gx_hash(GX_HASH_START, &p.uuid, sizeof p.uuid);
     return gx_hash(hash, machine, (int64_t)strlen(machine)) | 1;
@@ -235,14 +236,14 @@ GxStatus gx_cuda_host_arena_open(GxContext *g, GxArena *a, int64_t bytes)
 
 void gx_cuda_host_arena_close(GxContext *g, GxArena *a)
 {
-    cudaStreamSynchronize(gx_cuda(g)->stream); // it may still be copied from
+    cudaStreamSynchronize(gx_cuda(g)->stream); // copies from it may still be running
     cudaFreeHost(a->base);
     memset(a, 0, sizeof *a);
 }
 
 // ---- between host and device ---------------------------------------------------------------------------------------
 
-// A graph would copy the same bytes at every launch, and a capture cannot wait for what has not run.
+// A graph would copy the same bytes at every launch, and a capture cannot wait for what has not run yet.
 int gx__cuda_is_captured(GxContext *g, const char *what)
 {
     if (!gx_cuda(g)->is_capturing) return 0;
@@ -253,7 +254,7 @@ int gx__cuda_is_captured(GxContext *g, const char *what)
     return 1;
 }
 
-// Room in the staging buffer; when it is full the host waits until all its contents have been copied.
+// Allocates from the staging buffer. If it is full, the host waits until all its contents have been copied.
 static char *gx__cuda_stage(GxContext *g, int64_t bytes)
 {
     GxCuda *cuda = gx_cuda(g);
@@ -265,7 +266,7 @@ static char *gx__cuda_stage(GxContext *g, int64_t bytes)
 }
 
 // The driver reads pinned memory asynchronously, and the host copy is pinned: small copies (tokens, the step's numbers)
-// go through the staging buffer; for large ones (weights) the host waits.
+// pass through the staging buffer; for large ones (weights) the host waits.
 void gx_cuda_to_device(GxContext *g, void *buffer, const void *host_copy, int64_t bytes)
 {
     const int staged = bytes <= GX__CUDA_STAGE;
@@ -277,9 +278,9 @@ void gx_cuda_to_device(GxContext *g, void *buffer, const void *host_copy, int64_
     if (!staged) gx_cuda_wait(g);
 }
 
-// The host copy may be any memory of the host's (a variable). A copy into pageable memory blocks the host inside the
-// driver until everything before it is done, and nothing would check for dead ranks (g->while_waiting): so small copies
-// go through the staging buffer, and before large ones the host waits.
+// The host copy may be any host memory (a variable). A copy into pageable memory blocks the host inside the driver
+// until everything before it is done, and nothing would check for dead ranks (g->while_waiting). Small copies therefore
+// pass through the staging buffer, and before large ones the host waits.
 void gx_cuda_to_host(GxContext *g, void *host_copy, const void *buffer, int64_t bytes)
 {
     const int staged = bytes <= GX__CUDA_STAGE;

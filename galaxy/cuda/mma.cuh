@@ -1,6 +1,7 @@
-// mma.cuh: the instructions that feed tensor cores, from sm_80 on, as functions: products by a warp (mma.sync), loads
-// of their fragments from shared memory (ldmatrix), and asynchronous copies to shared memory (cp.async). On the
-// emulator they are those of dev/emu/mma_sync.h, ldmatrix.h and cp_async.h, whose tops say where elements lie.
+// mma.cuh: functions for the instructions that use and feed tensor cores, from sm_80 on: matrix multiply-accumulate by
+// a warp (mma.sync), loads of its fragments from shared memory (ldmatrix), and asynchronous copies to shared memory
+// (cp.async). On the emulator they are those of dev/emu/mma_sync.h, ldmatrix.h and cp_async.h, whose manuals describe
+// the layouts of fragments.
 //
 // All lanes of a warp call the first two together. Source: PTX ISA, "Warp-level matrix instructions" and "cp.async".
 #ifndef GX_CUDA_MMA_CUH
@@ -39,7 +40,7 @@ static __device__ __forceinline__ void gx_mma_tf32(float (&d)[4], const unsigned
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Four matrices of 8 x 8 elements of 16 bits; lane i gives the address of row i%8 of matrix i/8.
+// Loads four matrices of 8 x 8 16-bit elements; lane i gives the address of row i%8 of matrix i/8.
 template <int N, bool TRANS> static __device__ __forceinline__ void gx_ldmatrix(unsigned (&r)[N], const void *row)
 {
     static_assert(N == 4, "one or two matrices at a time: to be written");
@@ -54,7 +55,7 @@ template <int N, bool TRANS> static __device__ __forceinline__ void gx_ldmatrix(
                      : "r"(at));
 }
 
-// OF bytes to shared memory: `bytes` of them from `from`, the others 0. Copies of 16 bypass L1.
+// Writes OF bytes to shared memory: `bytes` of them from `from`, the rest 0. Copies of 16 bytes bypass L1.
 template <int OF> static __device__ __forceinline__ void gx_cp_async(void *to, const void *from, int bytes)
 {
     static_assert(OF == 4 || OF == 16, "of 4 or 16 bytes");
@@ -69,7 +70,7 @@ template <int N> static __device__ __forceinline__ void gx_cp_async_wait()
     asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory");
 }
 
-// 2^x by the hardware's ex2.approx.ftz: relative error up to 2^-22; results below 2^-126 are 0.
+// 2^x by the hardware's ex2.approx.ftz: relative error at most 2^-22; results below 2^-126 are 0.
 static __device__ __forceinline__ float gx_exp2(float x)
 {
     float y;
@@ -78,7 +79,7 @@ static __device__ __forceinline__ float gx_exp2(float x)
 }
 #endif
 
-// Two neighbours in a register, the first in the lower half.
+// Two adjacent elements in one register, the first in the lower half.
 static __device__ __forceinline__ unsigned gx_pair(float x, float y)
 {
     const __nv_bfloat162 two = __floats2bfloat162_rn(x, y);

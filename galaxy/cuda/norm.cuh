@@ -29,11 +29,11 @@ GX_END
 #include "kernel.cuh"
 #include "linear.cuh" // gx__cuda_column_sums_finish
 
-enum { GX_NORM_THREADS = 512 }; // at most; a row of 4096 bf16 is one pack for each
+enum { GX_NORM_THREADS = 512 }; // at most; one pack each for a row of 4096 bf16
 
-// y[r,c] = x[r,c] * rstd[r] * w[c],  rstd[r] = 1/sqrt(mean_c x[r,c]^2 + eps); of sum = x + a where there is a residual
-// A block per row, with a thread per pack up to 512. The row is read once: it waits in shared memory (C*size bytes) for
-// its rstd. A row that is longer than that is read again. a, sum NULL: no residual.
+// y[r,c] = x[r,c] * rstd[r] * w[c],  rstd[r] = 1/sqrt(mean_c x[r,c]^2 + eps); with a residual, of sum = x + a
+// A block per row, with one thread per pack, at most 512. The row is read once and kept in shared memory (C*size bytes)
+// until its rstd is known; a row that does not fit is read again. a, sum NULL: no residual.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_NORM_THREADS)
     gx__cuda_rms_norm_rows(T *sum, T *y, float *rstd, const T *x, const T *a, const T *w, int64_t R, int64_t C,
@@ -42,14 +42,14 @@ static __global__ void __launch_bounds__(GX_NORM_THREADS)
     GX_DYNAMIC_SHARED(T, row);
     const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N;
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
-        const T *kept = keep ? row : (a ? sum : x) + r * C; // a thread reads back only what it wrote or read itself
+        const T *kept = keep ? row : (a ? sum : x) + r * C; // a thread reads only what it wrote or read itself
         float squares = 0, v[N], u[N];
         for (int64_t c = first; c < C; c += step) {
             gx_load(v, x + r * C + c);
             if (a) {
                 gx_load(u, a + r * C + c);
                 for (int i = 0; i < N; i++)
-                    v[i] = gx_round<T>(v[i] + u[i]); // the norm is that of the sum as it is kept
+                    v[i] = gx_round<T>(v[i] + u[i]); // the norm is of the rounded sum
                 gx_store(sum + r * C + c, v);
             }
             if (keep) gx_store(row + c, v);
@@ -101,7 +101,7 @@ void gx_cuda_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd,
 
 // ---- RMSNorm of heads ----------------------------------------------------------------------------------------------
 // kept = x, x[r,k,c] = kept[r,k,c] * rstd[r,k] * w[c],  rstd[r,k] = 1/sqrt(mean_c kept[r,k,c]^2 + eps)
-// A block per row, a warp per head: a head is a pack or a few for each lane, and no warp waits for another.
+// A block per row, a warp per head: a head has one or a few packs for each lane, and no warp waits for another.
 
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
@@ -120,7 +120,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
             }
             const float scale = 1.0f / sqrtf(gx_warp_sum(squares) / (float)h + s.eps);
             if (first == 0) rstd[r * s.heads + k] = scale;
-            for (int64_t c = first; c < h; c += step) { // a thread reads back only what it read itself
+            for (int64_t c = first; c < h; c += step) { // a thread reads only what it read itself
                 gx_load(v, head + c);
                 gx_load(u, w + c);
                 for (int i = 0; i < N; i++) v[i] = v[i] * scale * u[i];
@@ -149,12 +149,12 @@ void gx_cuda_head_norm_forward(GxContext *g, void *x, void *kept, float *rstd, c
     GX_CUDA_TYPES(s->dtype, gx__cuda_head_norm, g, x, kept, rstd, w, s);
 }
 
-// dx[r,k,c] = dy[r,k,c]*w[c]*rstd[r,k] - x[r,k,c]*a,  dy in dx, x kept,
+// dx[r,k,c] = dy[r,k,c]*w[c]*rstd[r,k] - x[r,k,c]*a,  dy is in dx, x in kept,
 //             a = rstd[r,k]^3/h * sum_j dy[r,k,j]*w[j]*x[r,k,j]
 // dw[c]     = (accumulate ? dw[c] : 0) + sum_r sum_k dy[r,k,c]*x[r,k,c]*rstd[r,k]
 // A block takes the heads of GX_NORM_BLOCK rows. Each of its warps has a share of dw in shared memory (head_dim*4
-// bytes); their sum is the block's. Where not even one fits, the block is one warp, and its share grows where it is
-// wanted: part[b, head_dim]. part NULL: dw is not wanted.
+// bytes); their sum is the block's share. If not even one fits, the block is one warp, which accumulates its share in
+// part[b, head_dim] directly. part NULL: dw is not needed.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_head_norm_backward_heads(T *dx, float *part, const T *kept, const float *rstd, const T *w, GxHeadNorm s,
@@ -167,7 +167,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     const int heads = (int)s.heads, rows = s.R - begin < GX_NORM_BLOCK ? (int)(s.R - begin) : (int)GX_NORM_BLOCK;
     float *share = !part || shared_shares ? shared + warp * h : part + blockIdx.x * h, d[N], v[N], u[N];
     for (int64_t c = first; part && c < h; c += step)
-        for (int j = 0; j < N; j++) share[c + j] = 0; // of a warp without a head, too
+        for (int j = 0; j < N; j++) share[c + j] = 0; // also for a warp without a head
     for (int i = warp; i < rows * heads; i += warps) {
         const int64_t r = begin + i / heads, column = i % heads * h;
         T *head = dx + r * s.stride + column;
@@ -233,7 +233,7 @@ void gx_cuda_head_norm_backward(GxContext *g, void *dx, float *dw, const void *k
 }
 
 // ---- layer norm ----------------------------------------------------------------------------------------------------
-// Its kernels also serve ops/residual.h. The input comes from a Source: an x, or a sum that is computed on the fly; dx
+// These kernels also serve ops/residual.h. The input comes from a Source: x, or a sum that is computed on the fly. dx
 // goes to a Sink: it is stored, or stored and, after dropout, stored once more.
 
 // Rows of x.
@@ -245,12 +245,12 @@ template <class T> struct GxNormSource {
     {
         gx_load(v, x + r * C + c);
     }
-    __device__ const T *again(int64_t r) const { return x + r * C; } // where a row can be read once more
+    __device__ const T *again(int64_t r) const { return x + r * C; } // where a row can be read again
 };
 
-// y[r,c] = (v[r,c] - mean[r]) * rstd[r] * w[c] + b[c], v from the source, as it is stored
-// A block per row, with a thread per pack up to 512. The row waits in shared memory (C*size bytes) for its mean and
-// then for its rstd, or is read again where it is longer than that. mean, rstd NULL: not wanted.
+// y[r,c] = (v[r,c] - mean[r]) * rstd[r] * w[c] + b[c], v from the source, rounded as it is stored
+// A block per row, with one thread per pack, at most 512. The row is kept in shared memory (C*size bytes) until its
+// mean and then its rstd are known; a row that does not fit is read again. mean, rstd NULL: not needed.
 template <class T, int N, class Source>
 static __global__ void __launch_bounds__(GX_NORM_THREADS)
     gx__cuda_layer_norm_rows(Source source, T *y, float *mean, float *rstd, const T *w, const T *b, int64_t R,
@@ -259,7 +259,7 @@ static __global__ void __launch_bounds__(GX_NORM_THREADS)
     GX_DYNAMIC_SHARED(T, row);
     const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N;
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
-        const T *kept = keep ? row : source.again(r); // a thread reads back only what it wrote or read itself
+        const T *kept = keep ? row : source.again(r); // a thread reads only what it wrote or read itself
         const uint64_t begin = source.begin(r);
         float sum = 0, squares = 0, v[N], u[N], o[N];
         for (int64_t c = first; c < C; c += step) {
@@ -317,18 +317,18 @@ void gx_cuda_layer_norm_forward(GxContext *g, void *y, float *mean, float *rstd,
 
 // ---- backward, of RMSNorm and layer norm ---------------------------------------------------------------------------
 // With n = (x - mean)*rstd and d = dy*w: dx[r,c] = rstd[r] * (d[r,c] - mean_j d[r,j] - n[r,c] * mean_j d[r,j]*n[r,j])
-// dw[c] = (accumulate ? dw[c] : 0) + sum_r dy[r,c]*n[r,c], db[c] likewise sum_r dy[r,c]
+// dw[c] = (accumulate ? dw[c] : 0) + sum_r dy[r,c]*n[r,c], db[c] likewise with sum_r dy[r,c]
 // RMSNorm has no mean: n = x*rstd, and the mean of d is not subtracted.
-// A block takes its rows, some at a time, and gives its shares of what is summed over rows; then the shares are summed.
+// A block takes its rows, some at a time, and writes its shares of the sums over rows; then the shares are summed.
 
 enum { GX_SHARE_DW, GX_SHARE_DB, GX_SHARE_SINK, GX_SHARES }; // dw, db, the sink's (a bias's gradient)
 struct GxCudaShares {
-    float *part[GX_SHARES]; // [blocks, C] each; NULL: not wanted
+    float *part[GX_SHARES]; // [blocks, C] each; NULL: not needed
 };
 
 enum { GX_NORM_NARROW = 1024 };    // columns at most
-enum { GX_NORM_MAX_SHARES = 256 }; // for any number of rows; it does not depend on the card
-static inline int64_t gx__cuda_norm_rows(int64_t R) // of a block
+enum { GX_NORM_MAX_SHARES = 256 }; // for any number of rows, on every GPU
+static inline int64_t gx__cuda_norm_rows(int64_t R) // rows of a block
 {
     return gx_max(GX_NORM_BLOCK, gx_ceil_div(R, GX_NORM_MAX_SHARES));
 }
@@ -343,7 +343,7 @@ static __device__ __forceinline__ GxCudaPair gx_block_sums(GxCudaPair x)
     return gx_block_combine(x, none, [](GxCudaPair v) { return gx_warp_sums(v); });
 }
 
-// N elements as they are stored: one access. They stay words until they are used, since unpacking bf16 would
+// N elements as they are stored, loaded in one access. They stay words until they are used, since unpacking bf16 would
 // wait for the load; bf16 is the upper half of fp32.
 template <class T, int N> struct alignas(N * sizeof(T)) [[gnu::may_alias]] GxCudaSome {
     unsigned word[N * sizeof(T) / sizeof(unsigned)];
@@ -354,10 +354,10 @@ template <class T, int N> struct alignas(N * sizeof(T)) [[gnu::may_alias]] GxCud
     }
 };
 
-// A sink adds to dx, and stores it, where it is wanted. SUMS over rows: dw; with a mean db, too; and the sink's own.
-// MOST: elements of a row that a thread takes at most, so that they and their sums over rows stay in its registers;
-// FEW: those of a row that is not narrow, where they are enough; then there are registers to read a row, and what is
-// added, Ahead. 0: there is no such form. docs/visits.md says what was measured.
+// A sink adds to dx, and stores it if it is needed. SUMS: the number of sums over rows: dw; with a mean also db; and
+// the sink's own. MOST: the most elements of a row that a thread takes, so that they and their sums over rows stay in
+// its registers. FEW: the same for rows that are not narrow but for which this is enough; then there are registers to
+// read the next row, and what is added (Ahead), early. 0: there is no such form. docs/visits.md has measurements.
 template <class T> struct GxRmsSink {
     enum { HAS_MEAN = 0, SUMS = 1, MOST = 24, FEW = 8 };
     T *dx;
@@ -403,15 +403,15 @@ template <class T> struct GxNormSink : GxStoreSink {
     }
 };
 
-// Rows whose gradient is computed; w NULL: no norm, what goes to the sink is dy itself.
+// The rows whose gradient is computed; w NULL: no norm, dy itself goes to the sink.
 template <class T> struct GxCudaNormed {
     const T *dy, *x, *w;
     const float *mean, *rstd;
-    int64_t R, C, rows; // of a block
+    int64_t R, C, rows; // rows: of a block
 };
 
-// The sums of a row over the `warps` neighbouring warps that have it. Two buffers alternate, so that none is written
-// while it is still read.
+// The sums of a row over the `warps` adjacent warps that have it. Two buffers alternate, so that neither is written
+// while it is still being read.
 static __device__ __forceinline__ GxCudaPair gx__cuda_row_sums(GxCudaPair x, GxCudaPair *of_warp, int warps)
 {
     const int lane = (int)threadIdx.x % GX_WARP, warp = (int)threadIdx.x / GX_WARP;
@@ -423,7 +423,7 @@ static __device__ __forceinline__ GxCudaPair gx__cuda_row_sums(GxCudaPair x, GxC
     return gx_warp_sums(lane < warps ? of_warp[warp / warps * warps + lane] : none);
 }
 
-// part[c] = the sum over the rows that are taken at a time, in order; shared: at_once*C floats where these are several.
+// part[c] = the sum, in order, over the rows that are taken at a time; shared: at_once*C floats if there are several.
 template <int PACKS, int N>
 static __device__ __forceinline__ void gx__cuda_give_share(float *part, float *shared, const float (&sum)[PACKS][N],
                                                            int64_t C, int lanes)
@@ -453,7 +453,7 @@ template <class T, int N, int PACKS, class Sink> struct GxCudaNormRow {
     int64_t columns; // 0: this round has no such row
 };
 
-// f(k, c) for each of a thread's packs: number k, at column c.
+// Calls f(k, c) for each of a thread's packs: pack k, at column c.
 template <int PACKS, int N, class F>
 static __device__ __forceinline__ void gx__cuda_each_pack(int64_t columns, int lanes, F f)
 {
@@ -465,7 +465,8 @@ static __device__ __forceinline__ void gx__cuda_each_pack(int64_t columns, int l
     }
 }
 
-// One row: its sums over columns, dx, and what it adds to the sums over rows. All threads of the block must call it.
+// Computes one row: its sums over columns, dx, and what it adds to the sums over rows. All threads of the block must
+// call it.
 template <class T, int N, int PACKS, class Sink>
 static __device__ __forceinline__ void
 gx__cuda_norm_backward_row(const Sink &sink, const GxCudaNormed<T> &f, const GxCudaNormRow<T, N, PACKS, Sink> &row,
@@ -500,7 +501,7 @@ gx__cuda_norm_backward_row(const Sink &sink, const GxCudaNormed<T> &f, const GxC
     });
 }
 
-// This thread's part of row r < end.
+// Reads this thread's part of row r < end.
 template <class T, int N, int PACKS, class Sink>
 static __device__ __forceinline__ void gx__cuda_norm_backward_read(GxCudaNormRow<T, N, PACKS, Sink> *row,
                                                                    const Sink &sink, const GxCudaNormed<T> &f,
@@ -517,9 +518,9 @@ static __device__ __forceinline__ void gx__cuda_norm_backward_read(GxCudaNormRow
     });
 }
 
-// A row is `lanes` threads wide, of whole warps; each reads its elements once, and keeps them and their sums in
-// registers: C <= lanes*ELEMENTS. Blocks of several such rows take as many at a time. Where there are few elements, the
-// next row is read before this one is computed with.
+// A row has `lanes` threads, in whole warps; each reads its elements once and keeps them and their sums in registers: C
+// <= lanes*ELEMENTS. A block with threads for several rows takes as many at a time. If there are few elements, the next
+// row is read before the current one is computed.
 template <class T, int N, int ELEMENTS, class Sink>
 static __global__ void __launch_bounds__(GX_NORM_THREADS)
     gx__cuda_norm_backward_rows(Sink sink, GxCudaShares shares, GxCudaNormed<T> f, int lanes)
@@ -552,9 +553,9 @@ template <int N> static __device__ __forceinline__ void gx__cuda_share(float *sh
     gx_store(share, s);
 }
 
-// Rows longer than GX_NORM_THREADS*MOST, which are more than a block's registers hold, and those that are no whole
-// packs, of which the sums would be spilled. One after the other, with shares that grow where they are wanted; the
-// second reading of dy and x comes from a cache.
+// For rows longer than GX_NORM_THREADS*MOST, which a block's registers cannot hold, and for rows that do not consist of
+// whole packs, whose sums would be spilled. Rows are processed one after the other, and shares accumulate in memory; dy
+// and x are read a second time from a cache.
 template <class T, int N, class Sink>
 static __global__ void __launch_bounds__(GX_NORM_THREADS)
     gx__cuda_norm_backward_long_rows(Sink sink, GxCudaShares shares, GxCudaNormed<T> f)
@@ -595,7 +596,7 @@ static __global__ void __launch_bounds__(GX_NORM_THREADS)
     }
 }
 
-// false: a row is longer than what so many threads of so many elements hold.
+// false: a row is longer than GX_NORM_THREADS threads with ELEMENTS each can hold.
 template <class T, int N, int ELEMENTS, class Sink>
 static bool gx__cuda_launch_norm_rows(GxContext *g, const Sink &sink, const GxCudaShares &shares,
                                       const GxCudaNormed<T> &f)
@@ -631,7 +632,7 @@ static void gx__cuda_norm_backward(GxContext *g, const Sink &sink, const GxCudaS
     else gx__cuda_launch_norm_backward<T, 1>(g, sink, shares, f);
 }
 
-// The shares' places in the scratch, for the sums that are wanted; afterwards the sums of the shares.
+// The places of the shares in the scratch, for the sums that are needed.
 static inline GxCudaShares gx__cuda_shares(float *scratch, float *const sums[GX_SHARES], int64_t R, int64_t C)
 {
     GxCudaShares s = GX_ZERO;

@@ -1,4 +1,4 @@
-// cuda/optimizer.cuh: ops/optimizer.h on the GPU. What changes from step to step is read by the kernels, in g->step.
+// cuda/optimizer.cuh: ops/optimizer.h on the GPU. Kernels read what changes from step to step from g->step.
 #ifndef GX_CUDA_OPTIMIZER_CUH
 #define GX_CUDA_OPTIMIZER_CUH
 #include "../ops/optimizer.h"
@@ -18,7 +18,7 @@ GX_END
 #define GX_CUDA_OPTIMIZER_IMPLEMENTED
 #include "elementwise.cuh"
 
-// The part that has block b of all of them.
+// The part that contains block b of all parts' blocks.
 static __device__ const GxSumPart *gx__cuda_part_of(const GxSumPart *part, int64_t parts, int64_t b)
 {
     int64_t first = 0, last = parts - 1;
@@ -30,7 +30,7 @@ static __device__ const GxSumPart *gx__cuda_part_of(const GxSumPart *part, int64
     return part + first;
 }
 
-// sum[b]: of the squares of block b of the parts, as gx__cuda_sum_blocks
+// sum[b]: the sum of the squares of block b of the parts, like gx__cuda_sum_blocks
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_squares_of_parts(double *sum, const float *x, const GxSumPart *part, int64_t parts, int64_t blocks)
 {
@@ -60,7 +60,7 @@ void gx_cuda_add_blocks(GxContext *g, double *total, const double *blocks, int64
 static __global__ void gx__cuda_clip_one(GxStep *s, double max_norm)
 {
     const double norm = sqrt(s->sum_squares), factor = max_norm / (norm + 1e-6);
-    s->skip = !(norm < INFINITY); // NaN too
+    s->skip = !(norm < INFINITY); // also true for NaN
     s->clip = max_norm > 0 && factor < 1 ? (float)factor : 1.0f;
     if (!s->skip) s->applied++;
 }
@@ -71,7 +71,7 @@ void gx_cuda_clip(GxContext *g, double max_norm)
     gx_cuda_check(g, "clip");
 }
 
-// Bit j: element i + j, of fewer than 32, decays.
+// Bit j: 1 if weight decay applies to element i + j; j < 32.
 static __device__ __forceinline__ unsigned gx__cuda_decaying(const GxUndecayed &u, int64_t i)
 {
     unsigned all = ~0u;
@@ -85,8 +85,8 @@ static __device__ __forceinline__ unsigned gx__cuda_decaying(const GxUndecayed &
 
 // x = clip*grad; m = b1*m + (1-b1)*x; v = b2*v + (1-b2)*x^2
 // w = w*(1 - lr*weight_decay) - lr/(1-b1^t) * m / (sqrt(v/(1-b2^t)) + eps)
-// 28 bytes and a copy per element, 16 at a time; what depends on the step alone is computed once per block (fp64 powers
-// are slow). Which products are fused into an FMA is written out, so that no compiler chooses.
+// 28 bytes and a copy per element, in accesses of 16 bytes. What depends only on the step is computed once per block
+// (fp64 powers are slow). FMAs are written explicitly, so that the compiler does not choose which products to fuse.
 template <class T> struct GxAdamWOp : GxEachOp {
     GxUpdate u;
     GxAdamW o;

@@ -14,18 +14,18 @@ GX_END
 #if defined(GALAXY_CUDA_IMPLEMENTATION) && !defined(GX_CUDA_QUANTIZE_IMPLEMENTED)
 #define GX_CUDA_QUANTIZE_IMPLEMENTED
 
-// Lanes of a warp ask these for different entries: memory with a cache serves that, constant memory one at a time.
+// Lanes of a warp read different entries: cached memory serves that well, constant memory only one entry at a time.
 static __device__ const float gx__cuda_nf4_values[16] = {GX_NF4_VALUES};
 static __device__ const float gx__cuda_scale_values[256] = {GX_SCALE_VALUES};
 
-// The word at p, where p is aligned for it.
+// Loads the word at p if p is aligned for it.
 template <class T> static __device__ __forceinline__ bool gx__cuda_load_word(uint64_t &word, const uint8_t *p)
 {
     const bool aligned = reinterpret_cast<uintptr_t>(p) % sizeof(T) == 0;
     if (aligned) word = *reinterpret_cast<const T *>(p);
     return aligned;
 }
-// BYTES neighbours at p, the first lowest; by one access where p is aligned to them.
+// Loads BYTES adjacent bytes at p, the first one lowest; in one access if p is aligned to them.
 template <int BYTES> static __device__ __forceinline__ uint64_t gx__cuda_load_bytes(const uint8_t *p)
 {
     uint64_t word = 0;
@@ -40,7 +40,7 @@ template <int BYTES> static __device__ __forceinline__ uint64_t gx__cuda_load_by
     return word;
 }
 
-// a of a block; no multiply-add: the product is rounded
+// The scale a of a block; no multiply-add: the product is rounded.
 static __device__ __forceinline__ float gx__cuda_nf4_scale(const GxQuantized &w, int64_t block)
 {
     if (w.kind == GX_NF4) return w.scales[block];
@@ -48,8 +48,8 @@ static __device__ __forceinline__ float gx__cuda_nf4_scale(const GxQuantized &w,
     return __fadd_rn(product, *w.offset);
 }
 
-// y[r,c] = w[row + r, col + c]. N neighbours that begin at a multiple of N, as codes and as elements of blocks, lie in
-// N/2 bytes and in one block.
+// y[r,c] = w[row + r, col + c]. N adjacent elements that begin at a multiple of N, both as codes and within a block,
+// are in N/2 bytes and in one block.
 template <class T> struct GxNf4Op {
     T *y;
     GxQuantized w;

@@ -19,7 +19,7 @@ GX_END
 #include "dropout.cuh"
 #include "norm.cuh"
 
-// v = x + dropout(out + bias), rounded as it is stored: in `sum`, and in `also`; NULL: not there
+// v = x + dropout(out + bias), rounded as it is stored in `sum` and in `also`; NULL: not stored there.
 template <class T> struct GxResidualSource {
     T *sum, *also;
     const T *x, *out, *bias;
@@ -42,7 +42,7 @@ template <class T> struct GxResidualSource {
     }
     __device__ const T *again(int64_t r) const { return sum + r * C; }
 };
-// Without a norm that is all.
+// Without a norm, this is all that is computed.
 template <class T> struct GxResidualSumOp {
     GxResidualSource<T> source;
     template <int N> __device__ void at(int64_t r, int64_t c) const
@@ -65,7 +65,7 @@ static void gx__cuda_residual_forward(GxContext *g, void *y, void *sum, float *m
         gx_each_row<T>(g, "residual_forward", GxResidualSumOp<T>{source}, r->R, r->C, wide);
         return;
     }
-    if (!sum && !gx__cuda_keeps_row(r->C, sizeof(T))) source.sum = (T *)y; // until the norm overwrites it
+    if (!sum && !gx__cuda_keeps_row(r->C, sizeof(T))) source.sum = (T *)y; // which the norm then overwrites
     if (wide) gx__cuda_launch_layer_norm<T, GxPack<T>::N>(g, source, (T *)y, mean, rstd, w, b, r->R, r->C, r->eps);
     else gx__cuda_launch_layer_norm<T, 1>(g, source, (T *)y, mean, rstd, w, b, r->R, r->C, r->eps);
     gx_cuda_check(g, "residual_forward");
@@ -78,8 +78,8 @@ void gx_cuda_residual_forward(GxContext *g, void *y, void *sum, float *mean, flo
 }
 
 // ---- backward ------------------------------------------------------------------------------------------------------
-// dx is stored, dropped, and stored as dout; what is left in v is dbias's share. dx, dout NULL: not wanted. Where dout
-// is dx nothing is dropped, and the second store is of the same.
+// dx is stored; after dropout it is stored as dout, and v then has what is added to dbias's share. dx, dout NULL: not
+// needed. If dout is dx there is no dropout, and the second store writes the same values.
 template <class T> struct GxResidualSink : GxStoreSink {
     enum { HAS_MEAN = 1, SUMS = 3 };
     T *dx, *dout;

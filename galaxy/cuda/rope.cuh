@@ -17,8 +17,8 @@ GX_END
 #include "kernel.cuh"
 
 // (x[i], x[half+i]) = (x[i]*cos - x[half+i]*sin, x[i]*sin + x[half+i]*cos); sign -1: the inverse
-// Column c of a row is pair c % half of head c / half: elements i and i + half. Neighbours share a head: N divides
-// half, or is 1.
+// Column c of a row is pair c % half of head c / half: elements i and i + half. Adjacent columns share a head: N
+// divides half or is 1.
 template <class T> struct GxRopeOp {
     T *x;
     const float *cosine, *sine; // [positions, half]

@@ -54,7 +54,7 @@ void gx_cuda_pick_rows(GxContext *g, void *y, const void *x, const int32_t *rows
     GX_CUDA_TYPES(dtype, gx__cuda_pick_rows, g, y, x, rows, first, n, C);
 }
 
-// y[rows[i] - first, c] += x[i,c]; rows differ from each other, so each element has one writer
+// y[rows[i] - first, c] += x[i,c]; rows are distinct, so each element has one writer
 template <class T> struct GxAddRowsOp {
     T *y;
     const T *x;
@@ -84,7 +84,7 @@ void gx_cuda_add_rows(GxContext *g, void *y, const void *x, const int32_t *rows,
     GX_CUDA_TYPES(dtype, gx__cuda_add_rows, g, y, x, rows, first, n, C);
 }
 
-// y[row,c] = x[t*B + b, c], where there is a page
+// y[row,c] = x[t*B + b, c], if there is a page
 template <class T> struct GxPutPagesOp {
     T *y;
     const T *x;
@@ -118,7 +118,7 @@ void gx_cuda_put_pages(GxContext *g, void *y, const void *x, const int32_t *page
 // A part's column of the batch, and those of its positions that this rank has.
 struct GxCudaPart {
     int64_t b, begin, end;
-    float share; // 1/(end - begin) of the whole part; 0 where it is empty
+    float share; // 1/(end - begin) of the whole part; 0 if it is empty
 };
 static __device__ GxCudaPart gx__cuda_part(const int32_t *part, int64_t T, int64_t t_first)
 {
@@ -159,7 +159,7 @@ void gx_cuda_mean_rows_forward(GxContext *g, void *y, const void *x, const int32
     GX_CUDA_TYPES(dtype, gx__cuda_mean_rows_forward, g, y, x, parts, n, T, B, t_first, C);
 }
 
-// dx[(t - t_first)*B + b, c] += dy[i,c] * share. `rows` are all (part, position) pairs; no two parts have a row in
+// dx[(t - t_first)*B + b, c] += dy[i,c] * share. `rows` are all (part, position) pairs. No two parts have a row in
 // common, so each element has one writer.
 template <class T> struct GxMeanRowsBackwardOp {
     T *dx;
@@ -194,10 +194,10 @@ void gx_cuda_mean_rows_backward(GxContext *g, void *dx, const void *dy, const in
 }
 
 // ---- rows of length one --------------------------------------------------------------------------------------------
-// A block per row, with a thread per pack up to 256; the second reading comes from the cache. A thread reads a second
-// time before it writes there: y may be x, dx may be dy.
+// A block per row, with one thread per pack, at most 256; the row is read a second time from the cache. A thread reads
+// an element for the second time before it writes there, so y may be x and dx may be dy.
 
-// y[r,c] = x[r,c]/norm[r], norm[r] = max(|x[r,:]|, eps). norm NULL: not wanted.
+// y[r,c] = x[r,c]/norm[r], norm[r] = max(|x[r,:]|, eps). norm NULL: not needed.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
     gx__cuda_normalize_rows(T *y, float *norm, const T *x, int64_t R, int64_t C, float eps)

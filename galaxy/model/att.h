@@ -13,14 +13,14 @@
 // With a KV cache the keys and values of the new rows are written into its pages. The queries attend to all positions
 // in the cache, or to those in their window. Pages that no window will reach again are not freed.
 //
-// The head norms have one weight [h] shared by all heads of q, and one by those of k. A rank computes the gradient from
-// its own heads (TP) or its own rows (SP), so it is summed over tp. This also holds for a K head that several ranks
-// use: each rank has the part of its gradient that comes from its own query heads, and a norm's backward is linear in
-// that. The inputs of the norms are kept, (H+K)h elements a row: they cannot be recomputed from the outputs, since a
-// weight may be 0, and in bf16 not exactly.
+// The head norms have one weight [h] shared by all heads of q, and another shared by those of k. A rank computes the
+// gradient from its own heads (TP) or its own rows (SP), so it is summed over tp. This also holds for a K head that
+// several ranks use: each rank has the part of the head's gradient that comes from its own query heads, and a norm's
+// backward is linear in that gradient. The norms' inputs are kept, (H+K)h elements a row. They cannot be recomputed
+// from the outputs: a weight may be 0, and in bf16 the result would not be exact.
 //
-// Keys and values lie beside the queries, are gathered from all ranks, or are in a cache: each is a place with
-// functions of its own (GxAttKeys), and attention itself knows of none of them.
+// Keys and values lie beside the queries, are gathered from all ranks, or are in a cache. Each of these places has its
+// own functions (GxAttKeys); attention itself does not know which one it reads.
 //
 // With prompts (prompt.h) the attention to them is added to `result` before the out projection.
 #ifndef GX_ATT_H
@@ -81,7 +81,7 @@ static void gx__att_open(GxContext *g, GxModel *m, int unit, int k, int number)
     m->unit[unit].pair[k].linear[GX__ATT_O] = gx_model_linear(m, out, 1, gx_no_tensor());
 }
 
-// 1: the keys and values of other ranks' rows are gathered.
+// 1: keys and values of other ranks' rows are gathered.
 static int gx__att_gathers(const GxModel *m) { return m->mode->methods.att == GX_METHOD_SP && m->members > 1; }
 
 static void gx__att_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
@@ -101,7 +101,7 @@ static void gx__att_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t 
     if (gathers) s->dcore[GX__ATT_DKV] = gx_slot_rows(l, l->all, 2 * KV);
 }
 
-// ---- an attention at work ------------------------------------------------------------------------------------------
+// ---- one call of attention -----------------------------------------------------------------------------------------
 
 typedef struct GxAttKeys GxAttKeys;
 typedef struct {
@@ -109,7 +109,7 @@ typedef struct {
     GxAttention a;
     GxRuns own;                 // positions of this rank's rows
     GxLinear q, kv;             // parts of the packed linear
-    GxRows pool;                // of a cache: its pages
+    GxRows pool;                // the pages, if K and V are in a cache
     int64_t k_column, v_column; // the columns where K and V begin
 } GxAttCall;
 
@@ -117,7 +117,7 @@ typedef struct {
 struct GxAttKeys {
     void (*describe)(const GxPairView *v, GxAttCall *c);   // the positions, strides and columns of c
     GxRows (*at)(const GxAttCall *c, GxRows q, GxRows kv); // the rows that have K and V, or their gradients
-    void (*project)(const GxPairView *v, const GxAttCall *c, GxRows in); // q, k, v = in W^T + b, normed, rotated, there
+    void (*project)(const GxPairView *v, const GxAttCall *c, GxRows in); // q, k, v = in W^T + b, normed and rotated
     void (*project_backward)(const GxPairView *v, const GxAttCall *c, GxRows din); // NULL: not in training
     void (*backward_weight)(const GxPairView *v, const GxAttCall *c, GxRows in);
 };
@@ -158,7 +158,7 @@ static int gx__att_backward_rotates(const GxPairView *v)
     return v->spec->core.rope.theta > 0 && !gx__att_gathers(v->m) && !gx_view_has_prompt(v);
 }
 
-// The linear of q, and that of k and v.
+// Takes the packed linear apart: that of q, and that of k and v.
 static void gx__att_parts(const GxPairView *v, GxAttCall *c)
 {
     const GxLinear *qkv = &v->pair->linear[GX__ATT_QKV];
@@ -258,7 +258,7 @@ static void gx__att_apart(GxAttCall *c)
     c->a.q_stride = c->a.H * c->a.head_dim, c->a.kv_stride = 2 * c->a.K * c->a.head_dim;
 }
 
-// This rank's K and V, of the batch's rows, in `own`.
+// Writes this rank's K and V of the batch's rows to `own`.
 static void gx__att_apart_project(const GxPairView *v, const GxAttCall *c, GxRows q, GxRows own, GxRows in)
 {
     gx_linear_apply(v->p, &c->q, q, in, 0);
@@ -315,7 +315,7 @@ static void gx__att_cached(const GxPairView *v, GxAttCall *c)
 
 static GxRows gx__att_cached_at(const GxAttCall *c, GxRows q, GxRows kv) { return (void)q, (void)kv, c->pool; }
 
-// The slot has room for q, k and v of the batch's rows: here all queries, then K and V before they go into the pages.
+// The slot's rows for q, k and v hold all queries, followed by K and V until these are copied into the pages.
 static void gx__att_cached_project(const GxPairView *v, const GxAttCall *c, GxRows in)
 {
     const GxRows all = v->slot->core[GX__ATT_Q], q = gx_rows(all.data, all.dtype, all.rows, c->a.q_stride),
@@ -360,7 +360,7 @@ static GxRows gx__att_inner(const GxPairView *v, int which, GxRows like)
     return v->p->defers_weights ? v->slot->dcore[which] : gx_pass_rows(v->p, like.rows, like.cols);
 }
 
-// 1: a tensor below attention's result is trained: one of q, k, v or below the core, so that dq is needed.
+// 1: dq is needed, because a tensor of q, k or v, or one below the core, is trained.
 static int gx__att_trains_below(const GxPairView *v, GxRows din)
 {
     const GxPair *pair = v->pair;

@@ -5,7 +5,7 @@
 //     layer   x1 = norm(x + dropout(ATT(x))),  y = norm(x1 + dropout(MLP(x1)))
 //     head    masked tokens: loss = cross-entropy(norm(gelu(x W^T + b)) E^T + b), E the embedding; with pairs of texts,
 //             whether the second follows the first: cross-entropy(tanh(x0 W^T + b) V^T + b), x0 the row of [CLS]
-//             labels: their loss of dropout(tanh(x0 W^T + b)) V^T + b
+//             labels: the loss of the outputs dropout(tanh(x0 W^T + b)) V^T + b
 //             vectors: the mean of a text's rows (vectors.h)
 //
 // Attention is bidirectional within a text; it does not reach other texts in the same column of the batch, or padding.
@@ -21,7 +21,7 @@ typedef struct { // names as in Hugging Face's config.json
     int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads;
     int64_t max_position_embeddings, type_vocab_size, pad_token_id;
     char hidden_act[GX_FIELD_TEXT];                                               // "gelu", "gelu_new"
-    double hidden_dropout_prob, attention_probs_dropout_prob, classifier_dropout; // the last -1: hidden_dropout_prob
+    double hidden_dropout_prob, attention_probs_dropout_prob, classifier_dropout; // last: -1 = hidden_dropout_prob
     double layer_norm_eps, initializer_range;
     int tie_word_embeddings;
 } GxBertConfig;
@@ -46,7 +46,7 @@ GX_END
 
 static GxStatus gx__bert_check_sizes(const GxBertConfig *c, GxError *err)
 {
-    // sizes in bytes stay far from 64 bits
+    // keeps sizes in bytes far below 2^63
     GX_TRY(gx_check_size("vocab_size", c->vocab_size, 1 << 24, err));
     GX_TRY(gx_check_size("hidden_size", c->hidden_size, 1 << 20, err));
     GX_TRY(gx_check_size("intermediate_size", c->intermediate_size, 1 << 22, err));

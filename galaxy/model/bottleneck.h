@@ -5,13 +5,13 @@
 //     a(z) = z + gelu(z Down^T + b) Up^T + c       Down [C/k, C], Up [C, C/k]; gelu with erf
 //
 // z is the core's result with its bias, summed over ranks: adapters are part of CON (con.h) and work on rows of CON's
-// layout. So every rank has them whole, and if each rank has rows of its own, their gradients are summed over the tp
-// group, like those of CON's norm.
+// layout. Every rank therefore has them whole, and if each rank has its own rows, their gradients are summed over the
+// tp group, like those of CON's norm.
 //
-// Initially a(z) is nearly z: Down is uniform in [-1/sqrt(C), 1/sqrt(C)], as linears usually are, Up is normal with a
-// standard deviation of 1e-3, and the biases are 0. If the elements of z are about 1, those of z Down^T are about 0.6,
-// after gelu about 0.35, and what is added is about 0.35e-3 sqrt(C/k): less than 0.01 for C/k up to 800. Up is not 0,
-// because Down would then have no gradient.
+// Initially a(z) is nearly z: Down is uniform in [-1/sqrt(C), 1/sqrt(C)], the usual choice for linears, Up is normal
+// with a standard deviation of 1e-3, and the biases are 0. If the elements of z are about 1, those of z Down^T are
+// about 0.6, after gelu about 0.35, and what is added is about 0.35e-3 sqrt(C/k): less than 0.01 for C/k up to 800. Up
+// is not 0, because then Down would have no gradient.
 //
 // Names: the module of the core's last matrix, with its last component replaced by adapter_down or adapter_up:
 // model.layers.0.self_attn.adapter_down.weight, bert.encoder.layer.0.output.adapter_up.bias.
@@ -26,7 +26,7 @@ GX_BEGIN
 GxTuner gx_bottleneck_tuner(void);
 
 void gx_bottleneck_forward(const GxPairView *v, GxRows z); // z = a(z); keeps what the backward reads
-// In: d is the gradient of a(z). Out: with wants_input, that of z. Also adds the gradients of the adapter's tensors.
+// On entry d is the gradient of a(z); on return, with wants_input, that of z. Also adds the adapter tensors' gradients.
 void gx_bottleneck_backward(const GxPairView *v, GxRows d, int wants_input);
 
 GX_END
@@ -58,7 +58,7 @@ static GxTensorId gx__bottleneck_tensor(GxContext *g, GxModel *m, int unit, int 
     return id;
 }
 
-// [out, in], and a bias.
+// A linear [out, in] with a bias.
 static GxLinear gx__bottleneck_linear(GxContext *g, GxModel *m, int unit, int k, int number, const char *what,
                                       int64_t out, int64_t in)
 {
@@ -153,7 +153,7 @@ static int gx__bottleneck_through(const GxModel *m, int row)
     return row == l[GX__BOTTLENECK_UP].first.index ? l[GX__BOTTLENECK_DOWN].first.index : -1;
 }
 
-// Up begins near 0.
+// Up is initialized near 0.
 static double gx__bottleneck_smallest(const GxModel *m, int row) { return 6 * (double)m->table.row[row].init_std; }
 
 GxTuner gx_bottleneck_tuner(void)

@@ -1,10 +1,10 @@
-// model/build.h: makes a model: its units and their tensors from a family's description, a mode, and a tuning method;
-// its constants; its first weights.
+// model/build.h: makes a model: its units and their tensors, from a family's description, a mode and a tuning method;
+// its constants; and its initial weights.
 //
 //     GX_TRY(gx_model_open(&g, &m, &gx_llama, &config, &gx_tp, NULL));    // table and places; no memory
 //     gx_model_allocate(&g, &m, T, B, 512);                               // constants, from the arena
 //
-// Descriptions for which there is no operation yet are refused by name when the model is opened.
+// Opening a model fails with an error that names what its description asks for and no operation supports.
 #ifndef GX_BUILD_H
 #define GX_BUILD_H
 #include "model.h"
@@ -14,40 +14,43 @@ typedef struct {               // zero: defaults
     const GxSplitLists *lists; // NULL: even
     const char *freeze;        // patterns of names; NULL: everything is trained
     GxDtype dtype;             // of weights and activations; masters, moments and gradients are fp32
-    GxUnits units;             // this rank's
+    GxUnits units;             // those of this rank
     const GxHeadRequest *head; // NULL: a causal language model
-    // What is trained instead of the model: then all else is frozen, except heads of labels. Strings are borrowed
+    // What is trained instead of the model: everything else is then frozen, except heads for labels. Its strings are
+    // borrowed
     GxAdapter adapter;
-    // 1 + GxQuantKind: quantises the frozen matrices of attention and MLP, packed ones (q, k, v; gate, up) only if all
-    // of them are frozen; an error if none is. 0: no quantisation
+    // 1 + GxQuantKind: quantizes the frozen matrices of attention and MLP; packed ones (q, k, v; gate, up) only if all
+    // parts are frozen. An error if no matrix qualifies. 0: no quantization
     int quantize;
-    // 1: a tied head gets a matrix of its own if it or the embedding has LoRA, which is to be merged; the
-    // configuration then says that it is not tied
+    // 1: LoRA is to be merged, so a tied head gets its own matrix if it or the embedding has LoRA; the configuration
+    // then says that it is not tied
     int unties_lora;
     GxSharded sharded;            // what the ranks of dp_shard share; the context then has its mesh
     const GxPartList *shard_list; // their shares; NULL: even
 } GxModelOptions;
 
 // config and mode are borrowed until gx_model_close, which must also be called after an error. A head that is tied to
-// the token embedding is not, here, if an adapter has one of the two whole (tuned.h).
+// the token embedding is untied if an adapter contains one of the two whole (tuned.h).
 GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
                        const GxModelOptions *options);
 void gx_model_close(GxModel *m);
 
-// For describe: adds a kind of unit; adds the next unit of a kind, with `number` in its names.
+// For a family's `describe`. gx_model_kind adds a kind of unit; gx_model_unit adds the next unit of a kind, with
+// `number` in its tensors' names.
 int gx_model_kind(GxContext *g, GxModel *m, const GxUnitSpec *spec);
 void gx_model_unit(GxContext *g, GxModel *m, int kind, int number);
-// An embedding, layers and a head, which is most families: with a side network, its units between them.
+// Adds an embedding, layers and a head, as most families have them; with a side network also its units between them.
 void gx_model_chain(GxContext *g, GxModel *m, const GxUnitSpec *embed, const GxUnitSpec *layer, int64_t layers,
                     const GxUnitSpec *head);
 
-// Takes constants for batches of up to T x B from the arena (twice: on a dry one, then on the real one).
+// Allocates the constants for batches of up to T x B. Call it twice: with a dry arena, then with the real one.
 void gx_model_allocate(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk);
 
-// Initialises the weights, from each tensor's name and global index: the same values in every topology. Quantised
-// matrices are not initialised: they come from a file.
+// Initializes the weights. Each value depends on its tensor's name and its global index, so all topologies get the
+// same. Quantized matrices are not initialized: they come from a file.
 void gx_model_init(GxContext *g, GxModel *m, uint64_t seed);
-// The same for one tensor, which is not quantised; this rank's part, if it has the tensor or a copy.
+// The same for this rank's part of one tensor that is not quantized. Does nothing if the rank has neither it nor a
+// copy.
 void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed);
 
 GX_END
@@ -114,7 +117,7 @@ static GxStatus gx__model_split_heads(GxContext *g, const GxModel *m, GxUnitKind
     return gx_shares_kv(&u->kv, &u->q_first, &s, c->kv_heads, m->member, c->head_dim, &g->error);
 }
 
-// Splits a side layer's MLP in the proportions of the list for the model's columns.
+// Splits a side layer's MLP in the proportions of the list of the model's columns.
 static GxStatus gx__model_split_side_columns(GxContext *g, const GxModel *m, GxUnitKind *u, int64_t columns)
 {
     const GxPartList *list = &m->lists.columns;
@@ -135,7 +138,7 @@ static GxStatus gx__model_split_side_columns(GxContext *g, const GxModel *m, GxU
     return GX_OK;
 }
 
-// Splits one count: by TP as the list says or evenly; otherwise all ranks have everything.
+// Splits a count: with TP as the list says, or evenly without a list; otherwise every rank has all of it.
 static GxStatus gx__model_split_count(GxContext *g, const GxModel *m, GxShares *shares, GxMethod method,
                                       const char *list_name, const GxPartList *list, int64_t count)
 {
@@ -200,7 +203,7 @@ static GxPair gx__model_no_tensors(void)
     return p;
 }
 
-// Norms come first: the optimizer treats them all alike, and adjacent tensors go in one call.
+// Norms come first: the optimizer treats them all alike and updates adjacent tensors in one call.
 void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
 {
     if (gx_failed(g) || !gx__model_grow(g, m)) return;
@@ -252,7 +255,7 @@ static int gx__model_quantize_linear(GxModel *m, const GxLinear *l, int kind)
 {
     GxTensor *t = &m->table.row[l->first.index];
     for (int i = 0; i < l->parts; i++)
-        if (!t[i].frozen || t[i].is_adapter) return 0; // what an adapter has whole is in numbers, in its file, too
+        if (!t[i].frozen || t[i].is_adapter) return 0; // an adapter's file has them unquantized
     for (int i = 0; i < l->parts; i++) t[i].quantized = kind;
     return l->parts;
 }
@@ -296,19 +299,19 @@ static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family,
     if (o->freeze && o->freeze[0]) gx_table_freeze(&m->table, o->freeze, &g->error);
     GX_TRY(gx_status(g));
     GX_TRY(gx__model_quantize(m, o->quantize, &g->error));
-    m->table.units = m->units; // a head of vectors has no tensor
+    m->table.units = m->units; // a head for vectors has no tensor to count it by
     GX_TRY(gx_store_open(&m->store, &m->table, o->units, o->dtype, &g->error));
     return gx_shards_open(g, &m->store, o->sharded, o->shard_list);
 }
 
-// Where the configuration says whether the head is tied; NULL: nowhere.
+// The configuration's flag that says whether the head is tied; NULL: it has none.
 static int *gx__model_tie(const GxFamily *family, void *config)
 {
     const GxField *f = gx_field_find(family->fields, family->n_fields, "tie_word_embeddings");
     return f ? (int *)gx_field_at(f, config) : NULL;
 }
 
-// Both tables have the same rows.
+// If the head has to be untied, the model is opened a second time. Both tables have the same rows.
 GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
                        const GxModelOptions *options)
 {
@@ -321,7 +324,7 @@ GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *c
     const int was = *tie;
     *tie = 0;
     const GxStatus status = gx__model_open(g, m, family, config, mode, options);
-    if (is_tuned) *tie = was; // what is said of the model stays true of its folder
+    if (is_tuned) *tie = was; // the configuration still describes the model's folder
     if (status == GX_OK) m->table.row[tied].copies = 1 + embedding;
     return status;
 }
@@ -338,8 +341,8 @@ void gx_model_close(GxModel *m)
 
 // ---- constants -----------------------------------------------------------------------------------------------------
 
-// The rotary positions of the first attention, or NULL. All attentions of the backbone have the same ones; so have all
-// of a side network.
+// The first attention with RoPE, or NULL. All attentions of the backbone use the same RoPE, and so do all of a side
+// network.
 static const GxCoreSpec *gx__model_rotary(const GxModel *m, int is_side)
 {
     for (int i = 0; i < m->kinds; i++)
@@ -388,7 +391,7 @@ void gx_model_allocate(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t c
         gx__model_allocate_rope(g, &m->rope[is_side], gx__model_rotary(m, is_side), positions);
 }
 
-// ---- first weights -------------------------------------------------------------------------------------------------
+// ---- initial weights -----------------------------------------------------------------------------------------------
 
 void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed)
 {
@@ -407,7 +410,7 @@ void gx_model_init_tensor(GxContext *g, const GxModel *m, int row, uint64_t seed
         gx_values_written(g, &m->store, GX_VALUES_WEIGHTS, here, first, n, values);
         gx_arena_release(host, host_mark);
         gx_arena_release(g->arena, mark);
-        if (!g->device->computes) return; // for a plan one piece is enough: no later one takes more memory
+        if (!g->device->computes) return; // a plan needs one piece only: no later one takes more memory
     }
 }
 

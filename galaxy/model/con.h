@@ -6,17 +6,17 @@
 //
 // With adapters (bottleneck.h) a(out + bias) takes the place of out + bias.
 //
-// `bias` is that of the core's last matrix. This matrix is row-parallel: its result is a sum over ranks, so the bias is
-// added after the sum. The addition and the norm of the next pair are one fused operation within a unit, and two at a
-// unit's end, where only the stream is passed on. A norm's input is kept for its backward.
+// `bias` is that of the core's last matrix. This matrix is row-parallel: its result is a sum over ranks, and the bias
+// is added after the sum. Within a unit the addition and the norm of the next pair are one fused operation; at a unit's
+// end they are two, because only the stream is passed on. A norm's input is kept for its backward.
 #ifndef GX_CON_H
 #define GX_CON_H
 #include "bottleneck.h"
 GX_BEGIN
 
 void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number); // the tensors of pair k's
-void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out); // y = x + out; and the norm of pair k+1, if any
-void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy); // dx: around the core; dout: into it
+void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out); // y = x + out; also the norm of pair k+1, if any
+void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy); // dx: of the bypass; dout: of the core
 
 GX_END
 #endif
@@ -53,7 +53,7 @@ void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number)
 
 // ---- layers --------------------------------------------------------------------------------------------------------
 
-// y = x + out; if pair k+1 begins with a norm, also in = norm(y) of that pair.
+// y = x + out; if pair k+1 begins with a norm, also that pair's in = norm(y).
 static void gx__con_add(const GxPairView *v, GxRows y, GxRows x, GxRows out)
 {
     const int has_next = v->k + 1 < v->kind->spec.n_pairs;
@@ -69,8 +69,8 @@ static void gx__con_add(const GxPairView *v, GxRows y, GxRows x, GxRows out)
     next.slot->is_entered = 1;
 }
 
-// out = a(out + bias). The residual operation that adds the bias needs a summand x: the rows that the adapter keeps
-// anyway serve as zeros for it, before they are written.
+// out = a(out + bias). The residual operation that adds the bias needs a summand x. The rows that the adapter will keep
+// serve as zeros for it until they are written.
 static void gx__con_adapt(const GxPairView *v, GxRows out)
 {
     const GxRows zeros = v->slot->adapter[0];
@@ -146,7 +146,7 @@ static void gx__con_norm_backward(const GxPairView *v, GxRows dx, GxRows dout, G
 
 // ---- embedding -----------------------------------------------------------------------------------------------------
 
-// This rank's part of the batch's indices into a table of positions or types.
+// This rank's part of the batch's positions or types, which index a table.
 static const int32_t *gx__con_ids(const GxPairView *v, const int32_t *ids, const char *what)
 {
     if (!ids && v->g->device->computes)
@@ -216,7 +216,7 @@ void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
     else if (c->kind == GX_CON_ADD) gx__con_add(v, y, x, out);
 }
 
-// Without a norm: dx = dy, and dout = dx, or with an adapter the gradient of its input. dout without rows: not needed.
+// Without a norm dx = dy, and dout = dx or, with an adapter, the gradient of its input. dout without rows: not needed.
 void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy)
 {
     const GxPairView view = gx_view(p, k), *v = &view;

@@ -1,5 +1,5 @@
-// model/cores.h: the list of all kinds of cores, and what modes call of a pair's core. To add a kind, write its header
-// (like mlp.h) and add it to the list here and to GxCoreKind (parallel/layout.h).
+// model/cores.h: the list of all kinds of cores, and the functions of a pair's core that modes call. To add a kind,
+// write its header (like mlp.h) and add it to the list here and to GxCoreKind (parallel/layout.h).
 #ifndef GX_CORES_H
 #define GX_CORES_H
 #include "pass.h"
@@ -8,7 +8,7 @@ GX_BEGIN
 const GxCore *gx_core(GxCoreKind kind);
 
 void gx_core_open(GxContext *g, GxModel *m, int unit, int k, int number); // the tensors of pair k's
-// Compute this rank's heads, columns, rows of the vocabulary, or slice of T. `in` is never written.
+// These compute this rank's heads, columns, rows of the vocabulary, or slice of T. `in` is never written.
 void gx_core_forward(GxPass *p, int k, GxRows out, GxRows in);
 void gx_core_backward_input(GxPass *p, int k, GxRows din, GxRows dout, GxRows in); // never writes dout
 void gx_core_backward_weight(GxPass *p, int k, GxRows dout, GxRows in);            // never communicates
@@ -36,7 +36,7 @@ const GxCore *gx_core(GxCoreKind kind)
     case GX_CORE_VECTORS: return &gx_vectors;
     case GX_CORE_KINDS: break;
     }
-    return NULL; // there are no others: the compiler warns of a kind that is missing above
+    return NULL; // never reached: the compiler warns if a kind is missing above
 }
 
 void gx_core_open(GxContext *g, GxModel *m, int unit, int k, int number)

@@ -1,6 +1,6 @@
-// model/doors.h: the collectives that modes and cores are written with, each given the door of the core where it
-// stands (GxDoor of parallel/layout.h: entry, exit, inside). They do nothing in a group of one rank, nor for rows
-// without data, which then no rank has.
+// model/doors.h: the collectives that modes and cores are written with. Each is given the door of the core at which it
+// stands (GxDoor of parallel/layout.h: entry, exit, inside). They do nothing in a group of one rank, or for rows
+// without data, which then no rank of the group has.
 //
 //     GxRows in = gx_core_in(p, k, x), out = gx_core_out(p, k);
 //     gx_enter_forward(p, k, gx_own(p, k, in), x);
@@ -15,8 +15,8 @@ void gx_tp_all_reduce(GxPass *p, int k, GxDoor door, GxRows x);                 
 void gx_tp_all_gather(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own);       // SEQ -> FULL
 void gx_tp_reduce_scatter(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial); // PARTIAL -> SEQ
 
-// For gradients: started before the weight half, so that both overlap, and finished by gx_wait after it. Until then
-// neither buffer may be read or written.
+// For gradients: start them before the weight half, so that both overlap, and call gx_wait after it. Until then neither
+// buffer may be read or written.
 GxTicket gx_tp_all_reduce_start(GxPass *p, int k, GxDoor door, GxRows x);
 GxTicket gx_tp_all_gather_start(GxPass *p, int k, GxDoor door, GxRows whole, GxRows own);
 GxTicket gx_tp_reduce_scatter_start(GxPass *p, int k, GxDoor door, GxRows own, GxRows partial);

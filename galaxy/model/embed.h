@@ -1,5 +1,5 @@
 // model/embed.h: the token embedding as a core: out = E[token]; its pair has no incoming stream.
-// TP: a rank has some rows of E [V,C]; `out` is its summand, 0 for tokens whose row another rank has.
+// TP: a rank has some rows of E [V,C]; `out` is its summand, which is 0 for tokens whose row another rank has.
 // SP: a rank looks up the tokens of its slice of T.
 #ifndef GX_EMBED_H
 #define GX_EMBED_H

@@ -1,11 +1,11 @@
-// model/enter.h: enter, what is computed before a core: nothing, a norm, or, before a head, more than that.
+// model/enter.h: enter is what is computed before a core: nothing, a norm, or, before a head, more than that.
 //
 //     NOTHING     in = x
 //     NORM        in = norm(x)
 //     TRANSFORM   in = layer_norm(gelu(x W^T + b))      before the vocabulary of a masked language model
 //     POOL        in = dropout(tanh(x W^T + b))         before labels of a whole text
 //
-// It works on rows of CON's layout. A head's are the rows of its target: they are picked out of the stream first, and
+// It works on rows of CON's layout. Before a head, the rows of the head's target are first picked out of the stream;
 // their gradients are added to the stream's. The backward picks them again, so they are not kept.
 #ifndef GX_ENTER_H
 #define GX_ENTER_H
@@ -51,7 +51,7 @@ void gx_enter_open(GxContext *g, GxModel *m, int unit, int k, int number)
 
 // ---- rows ----------------------------------------------------------------------------------------------------------
 
-// The index, in the whole batch, of the stream's first row on this rank.
+// The index in the whole batch of this rank's first row of the stream.
 static int64_t gx__enter_first(const GxPass *p)
 {
     return p->m->mode->methods.con == GX_METHOD_SP ? gx_slice_begin(p) : 0;
@@ -66,7 +66,7 @@ static GxRows gx__enter_picked(const GxPairView *v, int64_t n, GxRows x)
     return picked;
 }
 
-// Adds the gradients of the picked rows to dx. A head that alone reads all rows writes them: dx = dpicked.
+// Adds the gradients of the picked rows to dx. A head of one pair that reads all rows writes them: dx = dpicked.
 static void gx__enter_put(const GxPairView *v, GxRows dx, GxRows dpicked)
 {
     const int32_t *rows = gx_entered_rows(v);
@@ -105,7 +105,7 @@ static void gx__enter_pool(const GxPairView *v, GxRows in, GxRows x)
     gx_dropout(v->g, in.data, pooled.data, in.rows, in.cols, &d, in.dtype);
 }
 
-// d: the gradient of x W^T + b, from that of `in`.
+// d: the gradient of x W^T + b, computed from din.
 static void gx__enter_transform_backward(const GxPairView *v, GxRows d, GxRows din)
 {
     const GxPairSlot *s = v->slot;
@@ -149,7 +149,7 @@ void gx_enter_forward(GxPass *p, int k, GxRows in, GxRows x)
     }
 }
 
-// Adds the norm's backward of din to dx: in one operation if no rows are picked. A head that alone reads all rows
+// Adds the norm's backward of din to dx, in one operation if no rows are picked. A head of one pair that reads all rows
 // writes dx instead.
 static void gx__enter_norm_backward(const GxPairView *v, GxRows dx, GxRows din, GxRows x, GxRows picked)
 {

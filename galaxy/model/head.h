@@ -1,14 +1,15 @@
 // model/head.h: the head over a vocabulary as a core: logits = in W^T + b and their cross-entropy; its pair has no
-// outgoing stream. Only a chunk of rows has its logits in memory at a time. So in training the backward computes
-// everything, chunk by chunk: the loss, din and the matrix's gradient.
+// outgoing stream. Only the logits of one chunk of rows are in memory at a time. In training, therefore, the backward
+// computes everything, chunk by chunk: the loss, din and the matrix's gradient.
 //
-// TP: a rank has some rows of the vocabulary (Shoeybi et al. 2019, section 3). For each chunk two all-reduces yield
-// each row's largest logit, then its sum of exponentials and its label's logit. All ranks have the same loss, which the
-// first of them counts; din is a summand.
+// TP: a rank has some rows of the vocabulary (Shoeybi et al. 2019, section 3). For each chunk one all-reduce yields
+// each row's largest logit, and a second one its sum of exponentials and its label's logit. All ranks have the same
+// loss, which the first of them counts; din is a summand.
 // SP: a rank computes the losses of its slice of T, over the whole vocabulary.
 //
-// A task that weighs rows (target.weighing) needs the losses of all rows before any gradient. The logits are then
-// computed twice, unless all rows fit into one chunk, and two numbers a row are copied to the host and back.
+// A task that weighs rows (target.weighing) needs the losses of all rows before it can compute a gradient. Unless all
+// rows fit into one chunk, the logits are then computed twice. Each row's loss is copied to the host, and its loss and
+// weight back.
 //
 // A validation also counts the labels whose logit is the largest of their row (target.right). A tie with another logit
 // counts as right (bf16 has only 8 significant bits); a row whose logits are all equal does not.
@@ -34,8 +35,9 @@ static void gx__head_open(GxContext *g, GxModel *m, int unit, int k, int number)
     GxUnitKind *u = &m->kind[m->unit[unit].kind];
     const GxCoreSpec *c = &u->spec.pair[k].core;
     const GxLayout layout = gx_block_takes(m->mode->methods.ends);
-    // In files of tied matrices the bias has a name of its own, and may have the matrix's. Without a tie, what is
-    // added is the matrix's; a vector of the other name is there as well, which nothing reads (transformers 5).
+    // In files with tied matrices the bias has its own name, and may be there under the matrix's name as well. If
+    // untied, the matrix's bias is added; files then also have a vector of the other name, which nothing reads
+    // (transformers 5).
     const char *bias_name = c->bias && c->is_tied ? c->bias : c->matrix[0];
 
     GxTensorUse use = gx_tensor_use(c->matrix[0], number, GX_ROLE_HEAD, c->vocab, u->spec.width, layout),
@@ -59,9 +61,9 @@ static void gx__head_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t
 
 typedef struct {           // scratch of the cross-entropy
     GxRows logits;         // [chunk, this rank's V]
-    float *losses;         // [rows]; if the task weighs rows: of all ranks' rows
-    float *weights;        // of all ranks' rows; NULL: the task does not weigh rows
-    float *maximum, *sums; // [chunk], [2, chunk]: of the loss in steps
+    float *losses;         // [rows], those of all ranks if the task weighs rows
+    float *weights;        // [rows of all ranks]; NULL: the task does not weigh rows
+    float *maximum, *sums; // [chunk], [2, chunk], if the loss is computed in steps
 } GxHeadScratch;
 
 static int gx__head_is_weighed(const GxPairView *v) { return v->target->weighing != NULL; }
@@ -86,7 +88,7 @@ static void gx__head_count_right(const GxPairView *v, const float *less_maximum,
 {
     enum { BLOCK = 256 };
     float less[BLOCK], loss[BLOCK];
-    const double chance = 1 / (double)v->spec->core.vocab; // of logits that are all the same
+    const double chance = 1 / (double)v->spec->core.vocab; // the label's probability if all logits are equal
     for (int64_t r = 0; r < R; r += BLOCK) {
         const int64_t n = gx_min(BLOCK, R - r);
         gx_to_host(v->g, less, less_maximum + r, 4 * n);
@@ -108,8 +110,8 @@ static int gx__head_asks_behind(const GxPairView *v, int has_gradient)
     return gx__head_is_weighed(v) && v->target->weighing->behind && !has_gradient;
 }
 
-// losses[r] = log(sum_v exp(logits[r,v])) - logits[r,label]; dlogits = weights[r]/count * (softmax - one-hot), in the
-// logits' place
+// losses[r] = log(sum_v exp(logits[r,v])) - logits[r,label]; dlogits = weights[r]/count * (softmax - one-hot), which
+// overwrites the logits
 static void gx__head_cross_entropy(const GxPairView *v, const GxHeadScratch *s, float *losses, const float *weights,
                                    GxRows logits, const int32_t *labels, int has_gradient)
 {
@@ -133,7 +135,7 @@ static void gx__head_cross_entropy(const GxPairView *v, const GxHeadScratch *s, 
                             logits.dtype);
 }
 
-// The head's linear for a chunk that begins at row `picked` of the target.
+// The head's linear, for a chunk that begins at row `picked` of the target.
 static GxLinear gx__head_linear(const GxPairView *v, int64_t picked)
 {
     GxLinear l = v->pair->linear[0];
@@ -147,7 +149,7 @@ static void gx__head_chunk_backward(GxPass *p, const GxLinear *l, GxRows din, Gx
     gx_linear_apply_backward_weight(p, l, dlogits, in);
 }
 
-// Hands the losses of all rows (by SP: of all ranks) to the task, and copies its losses and weights back.
+// Passes the losses of all rows (with SP those of all ranks) to the task, and copies its losses and weights back.
 static void gx__head_weigh(const GxPairView *v, const GxHeadScratch *s, int64_t begin)
 {
     const GxWeighing *w = v->target->weighing;
@@ -165,8 +167,8 @@ static void gx__head_weigh(const GxPairView *v, const GxHeadScratch *s, int64_t 
     gx_to_device(v->g, s->weights, w->weights, 4 * all);
 }
 
-// The loss of rows that the task weighs; with gradients: din and the matrix's. A rank without rows takes part in the
-// collectives.
+// The loss of rows that the task weighs; with has_gradient also din and the matrix's gradient. A rank without rows
+// takes part in the collectives.
 static void gx__head_loss_weighed(const GxPairView *v, GxRows din, GxRows in, int has_gradient)
 {
     const int64_t begin = gx_picked_begin(v, gx_view_method(v));
@@ -193,14 +195,14 @@ static void gx__head_loss_weighed(const GxPairView *v, GxRows din, GxRows in, in
     }
 }
 
-// The loss of all rows of `in`; with gradients: din, and the matrix's.
+// The loss of all rows of `in`; with has_gradient also din and the matrix's gradient.
 static void gx__head_loss(const GxPairView *v, GxRows din, GxRows in, int has_gradient)
 {
     if (gx__head_is_weighed(v)) {
         gx__head_loss_weighed(v, din, in, has_gradient);
         return;
     }
-    if (!in.rows) return; // by SP a rank may have no rows; there are no collectives here then
+    if (!in.rows) return; // with SP a rank may have no rows; in that case no collective follows
     const int64_t begin = gx_picked_begin(v, gx_view_method(v));
     const int32_t *labels = v->target->labels + begin, *host_copy = gx_target_labels(v->target) + begin;
     const GxHeadScratch s = gx__head_scratch(v, in.rows);
@@ -218,7 +220,7 @@ static void gx__head_loss(const GxPairView *v, GxRows din, GxRows in, int has_gr
     if (gx_adds_loss(v)) gx_view_add_losses(v, s.losses, in.rows);
 }
 
-// Where the vocabulary is split, a row's logits are gathered from all ranks.
+// If the vocabulary is split, each row's logits are gathered from all ranks.
 static void gx__head_gather_columns(GxPass *p, GxRows logits, GxRows in, const GxLinear *l)
 {
     const GxShares *vocab = &gx_pass_kind(p)->vocab;
@@ -233,7 +235,7 @@ static void gx__head_gather_columns(GxPass *p, GxRows logits, GxRows in, const G
     }
 }
 
-// The target's rows' logits over the whole vocabulary, on every rank.
+// Computes, on every rank, the logits of the target's rows over the whole vocabulary.
 static void gx__head_logits(const GxPairView *v, GxRows in)
 {
     const GxLinear *l = &v->pair->linear[0];
@@ -267,7 +269,7 @@ static void gx__head_backward_input(const GxPairView *v, GxRows din, GxRows dout
 
 static void gx__head_backward_weight(const GxPairView *v, GxRows dout, GxRows in)
 {
-    (void)v, (void)dout, (void)in; // done with each chunk
+    (void)v, (void)dout, (void)in; // done in backward_input, chunk by chunk
 }
 
 const GxCore gx_head = {gx__head_open, gx__head_layout, gx__head_forward, gx__head_backward_input,

@@ -4,23 +4,23 @@
 // A layer's cache is a pool of pages in the arena (paged attention: Kwon et al. 2023, arXiv:2309.06180). A page has
 // GX_PAGE positions of one column of the batch; a position has this rank's K heads of keys, after RoPE, followed by as
 // many heads of values. One page table serves all layers. Pages are taken as the text grows, and none for the padding
-// before a text, so the memory is that of the texts' total length, not of the longest text times their number.
+// before a text, so memory grows with the texts' total length, not with the longest text times their number.
 //
 // The rows of a batch that names a cache (GxBatch.cache) are one run of positions. Their keys and values are written
 // into the pages, and the queries attend to all positions up to their own; earlier positions must already be in the
-// cache. Later positions are not read, so to go back to an earlier position, feed a batch that begins there.
+// cache. Later positions are not read: to go back to an earlier position, feed a batch that begins there.
 //
 //     gx_kv_cache_allocate(g, &cache, &model, T, B, first); // before the model's own memory; twice: dry, then for real
 //     gx_runner_allocate(g, &runner, most, B, chunk);       // batches of up to `most` positions
-//     gx_kv_cache_begin(g, &cache, first);              // new texts
+//     gx_kv_cache_begin(g, &cache, first);              // for new texts
 //     gx_kv_cache_reach(g, &cache, n);                  // before each batch: pages up to its end
 //     batch.T = n, batch.runs = gx_runs_one(n, 0), batch.cache = &cache;       // a prompt of n tokens, all at once
 //     batch.T = 1, batch.runs = gx_runs_one(1, n);                             // then one token per column
 //
 // Columns advance together. If texts differ in length, the shorter ones begin at a later position, first[b]. The
-// batch's `documents`, of all T positions, tell attention so; what precedes a text is padding, which is masked. RoPE
-// depends only on differences of positions, so a text that begins at position 3 has the results that it has at 0, up to
-// rounding.
+// batch's `documents`, for all T positions, say so to attention; what precedes a text is padding, which is masked. RoPE
+// depends only on differences of positions, so a text that begins at position 3 has the same results, up to rounding,
+// as if it began at 0.
 //
 // Not supported: pages shared by several texts, modes that split the sequence, training.
 #ifndef GX_KV_CACHE_H
@@ -30,23 +30,24 @@ GX_BEGIN
 
 struct GxKvCache {
     int64_t T, B;
-    int64_t pages, taken;        // of the pool; those in use
+    int64_t pages, taken;        // in the pool; those in use
     int64_t reached;             // positions that have pages, in whole pages
-    int64_t *first;              // [B], in the host's memory: where each column's text begins
+    int64_t *first;              // [B], in host memory: where each column's text begins
     int32_t *table, *table_host; // [T/GX_PAGE, rounded up][B]: numbers of pages; -1: none (ops/rows.h)
     GxRows unit[GX_MAX_UNITS];   // [pages*GX_PAGE, 2Kh]; no rows: a unit without attention
 };
 
 int gx_kv_cache_is_possible(const GxModel *m); // 0: the mode splits the sequence
-// first [B]: where each column's text begins at the earliest, which says how many pages the pool has; NULL: at 0.
+// first [B]: the earliest position at which each column's text may begin, from which the size of the pool follows;
+// NULL: 0.
 void gx_kv_cache_allocate(GxContext *g, GxKvCache *c, GxModel *m, int64_t T, int64_t B, const int64_t *first);
 int64_t gx_kv_cache_bytes(const GxKvCache *c);
 
-void gx_kv_cache_begin(GxContext *g, GxKvCache *c, const int64_t *first); // all pages are free; NULL: all begin at 0
-void gx_kv_cache_reach(GxContext *g, GxKvCache *c, int64_t end);          // pages of positions before `end`, up to T
-void gx_kv_cache_end(GxKvCache *c, int64_t b); // column b's text is over: it takes no more pages
+void gx_kv_cache_begin(GxContext *g, GxKvCache *c, const int64_t *first); // frees all pages; NULL: all begin at 0
+void gx_kv_cache_reach(GxContext *g, GxKvCache *c, int64_t end); // takes pages for positions before `end`, at most T
+void gx_kv_cache_end(GxKvCache *c, int64_t b);                   // column b's text has ended: it takes no more pages
 
-// For attention: the pool of its unit. An error and no rows if the batch does not fit the cache.
+// For attention: the pool of the pass's unit. Sets an error and returns no rows if the batch does not fit the cache.
 GxRows gx_kv_cache_rows(const GxPass *p);
 
 GX_END
@@ -58,14 +59,14 @@ GX_END
 #include "../ops/memory.h"
 #include "../ops/rows.h"
 
-static int gx__kv_cache_has(const GxUnitSpec *u) // attention
+static int gx__kv_cache_has(const GxUnitSpec *u) // 1: the unit has attention
 {
     int some = 0;
     for (int k = 0; k < u->n_pairs; k++) some |= u->pair[k].core.kind == GX_CORE_ATT;
     return some;
 }
 
-static int64_t gx__kv_cache_pages(int64_t T, int64_t first) // of a column
+static int64_t gx__kv_cache_pages(int64_t T, int64_t first) // the pages of one column
 {
     return gx_max(0, gx_ceil_div(T, GX_PAGE) - first / GX_PAGE);
 }
@@ -127,7 +128,7 @@ void gx_kv_cache_reach(GxContext *g, GxKvCache *c, int64_t end)
                         (long)c->pages, (long)b, (long)c->B, (long)p * GX_PAGE);
                 return;
             }
-            c->table_host[p * c->B + b] = (int32_t)c->taken++; // a column's follow each other where that can be
+            c->table_host[p * c->B + b] = (int32_t)c->taken++; // a column's pages are adjacent where possible
         }
     c->reached = gx_round_up(end, GX_PAGE);
     gx_to_device(g, c->table, c->table_host, 4 * gx_ceil_div(c->T, GX_PAGE) * c->B);

@@ -5,8 +5,10 @@
 //     SQUARED_ERROR         numbers: regression                            sum over the row's outputs
 //     BINARY_CROSS_ENTROPY  each output by itself: several labels at once  sum over the row's outputs
 //
-// The matrix is too small to be split. By TP the ranks of a group have the same rows, and each computes its share of
-// them: losses and gradients are summands, as with any core by TP. By SP a rank has the rows of its slice.
+// The matrix is too small to be split.
+// TP: the ranks of a group have the same rows, and each computes its share of them; losses and gradients are summands,
+// as in any core split by TP.
+// SP: a rank has the rows of its slice.
 #ifndef GX_LABELS_CORE_H
 #define GX_LABELS_CORE_H
 #include "linear.h"
@@ -42,10 +44,10 @@ static void gx__labels_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64
     (void)l, (void)u, (void)k, (void)rows, (void)s; // labels are in the batch
 }
 
-// The target's rows [first, first + n) that this rank computes; they begin at row in_first of `in`.
+// This rank computes the target's rows [first, first + n), which begin at row in_first of `in`.
 typedef struct {
     int64_t first, n, in_first;
-    GxSplit split; // over the tp group; n 1: not shared out
+    GxSplit split; // over the tp group; split.n = 1: each rank computes all of its rows
 } GxLabelsShare;
 
 static GxLabelsShare gx__labels_share(const GxPairView *v, GxRows in)
@@ -79,7 +81,8 @@ static void gx__labels_loss_of(const GxPairView *v, float *losses, GxRows output
     }
 }
 
-// The loss of this rank's share of the rows; with gradients: din (0 for the rows of others), and the matrix's.
+// The loss of this rank's share of the rows; with has_gradient also din (0 for other ranks' rows) and the matrix's
+// gradient.
 static void gx__labels_loss(const GxPairView *v, GxRows din, GxRows in, int has_gradient)
 {
     GxLinear l = v->pair->linear[0];
@@ -99,7 +102,7 @@ static void gx__labels_loss(const GxPairView *v, GxRows din, GxRows in, int has_
     gx_linear_apply_backward_weight(v->p, &l, outputs, mine);
 }
 
-// All rows' outputs, on every rank.
+// Computes the outputs of all rows, on every rank.
 static void gx__labels_outputs(const GxPairView *v, GxRows in)
 {
     const GxLinear *l = &v->pair->linear[0];
@@ -128,7 +131,7 @@ static void gx__labels_backward_input(const GxPairView *v, GxRows din, GxRows do
 
 static void gx__labels_backward_weight(const GxPairView *v, GxRows dout, GxRows in)
 {
-    (void)v, (void)dout, (void)in; // done with the loss
+    (void)v, (void)dout, (void)in; // done in backward_input, with the loss
 }
 
 const GxCore gx_labels = {gx__labels_open, gx__labels_layout, gx__labels_forward, gx__labels_backward_input,

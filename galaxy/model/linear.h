@@ -1,12 +1,12 @@
-// model/linear.h: a linear layer of a model. Cores never mention what may be in it: LoRA (lora.h), a scale (scale.h), a
-// quantised matrix.
+// model/linear.h: a linear layer of a model. It may have LoRA (lora.h), a scale (scale.h) or a quantized matrix, of
+// which cores know nothing.
 //
-// Tensors that are separate in files (q, k, v; gate, up) may be packed one after another: the linear is then one matrix
-// with the rows of all of them, and consecutive parts of it can be used as a linear, too. Some parts may be frozen
+// Tensors that are separate in files (q, k, v; gate, up) may be packed one after another. The linear is then one matrix
+// with the rows of all of them, and consecutive parts of it can also be used as a linear. Some parts may be frozen
 // while others are trained.
 //
-// With a scale and an added bias y = s * (x W^T + b0 + b). The product before s is kept, and the backward multiplies dy
-// by s first. In bf16 b0 + b is rounded once, and the product before s once.
+// With a scale and an added bias y = s * (x W^T + b0 + b). What s multiplies is kept, and the backward first multiplies
+// dy by s. In bf16, b0 + b is rounded, and so is what s multiplies.
 #ifndef GX_MODEL_LINEAR_H
 #define GX_MODEL_LINEAR_H
 #include "../ops/quantized_linear.h"
@@ -14,10 +14,10 @@
 #include "scale.h"
 GX_BEGIN
 
-// y = x W^T + bias; with `accumulate` y += that, which only a linear without a scale can. Likewise dx = dy W.
+// y = x W^T + bias, or y += with `accumulate`, which a linear with a scale does not support. Likewise dx = dy W.
 void gx_linear_apply(GxPass *p, const GxLinear *l, GxRows y, GxRows x, int accumulate);
 void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy, int accumulate);
-void gx_linear_apply_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x); // of its trained tensors
+void gx_linear_apply_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x); // for its trained tensors
 
 GX_END
 #endif
@@ -34,7 +34,7 @@ static GxLinearShape gx__linear_shape_of(const GxLinear *l, GxRows rows, int acc
     return s;
 }
 
-// Either all parts are quantised, or none is.
+// Either all parts are quantized or none is.
 static int gx__linear_is_quantized(const GxPass *p, const GxLinear *l)
 {
     return p->m->table.row[l->first.index].quantized != 0;
@@ -85,8 +85,8 @@ void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxR
     gx_arena_release(p->g->arena, mark);
 }
 
-// The gradients of the weights, or of the biases, of all parts; `first` is the first of them. One call computes those
-// of consecutive trained parts; the columns of dy that belong to frozen parts are skipped.
+// Computes the gradients of the weights or of the biases of all parts; `first` is the first part's. Consecutive trained
+// parts share one call; the columns of dy that belong to frozen parts are skipped.
 static void gx__linear_backward_parts(GxPass *p, const GxLinear *l, GxTensorId first, int is_bias, GxRows dy, GxRows x)
 {
     const GxTensor *t = &p->m->table.row[first.index];
@@ -125,7 +125,7 @@ static int gx__linear_trains(const GxPass *p, const GxLinear *l)
 void gx_linear_apply_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x)
 {
     const GxArenaMark mark = gx_arena_mark(p->g->arena);
-    gx_progress(p->g); // an input gradient may be in transfer meanwhile
+    gx_progress(p->g); // an input gradient may still be in transfer
     gx_scale_backward_weight(p, l, dy);
     if (gx__linear_trains(p, l)) dy = gx_scale_backward(p, l, dy);
     gx__linear_backward_parts(p, l, l->first, 0, dy, x);

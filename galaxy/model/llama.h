@@ -1,9 +1,9 @@
 // llama.h: LLaMA (Touvron et al. 2023, arXiv:2302.13971; grouped heads as in LLaMA 2, RoPE's scaling as in 3.1) as a
-// family: its configuration, the names of its tensors, and the description of its units. With it come models that are
-// built alike: Mistral (Jiang et al. 2023, arXiv:2310.06825), Qwen2 (Yang et al. 2024, arXiv:2407.10671), whose q, k
-// and v have biases, and Qwen3 (Yang et al. 2025, arXiv:2505.09388), which has none, and norms of q's and k's heads. In
-// all of Mistral's layers, and in some of Qwen2's and Qwen3's where the configuration says so, attention has a sliding
-// window: a token attends only to itself and the nearest tokens before it.
+// family: its configuration, the names of its tensors, and the description of its units. The family includes models of
+// the same structure: Mistral (Jiang et al. 2023, arXiv:2310.06825), Qwen2 (Yang et al. 2024, arXiv:2407.10671), whose
+// q, k and v have biases, and Qwen3 (Yang et al. 2025, arXiv:2505.09388), which has none, and norms of q's and k's
+// heads. In all of Mistral's layers, and in some of Qwen2's and Qwen3's where the configuration says so, attention has
+// a sliding window: a token attends only to itself and the nearest tokens before it.
 //
 //     embed   x = tokens' rows
 //     layer   h = rms_norm(x)                                                      input_layernorm        enter.h
@@ -12,10 +12,10 @@
 //             x = x + down(silu(gate(h)) * up(h))                                  mlp                    mlp.h, con.h
 //     head    loss = cross-entropy(rms_norm(x) W^T), or labels of a whole text from its last token
 //
-// That is a layer, forward, on one rank: unit.h runs its two pairs, and a mode (train_tp.cu, ...) has the collectives
-// between enter, core and CON.
+// This is the forward of a layer on one rank: unit.h runs its two pairs, and a mode (train_tp.cu, ...) adds the
+// collectives between enter, core and CON.
 //
-// What it does not do (yet): other biases, dropout.
+// Not supported (yet): other biases, dropout.
 #ifndef GX_LLAMA_H
 #define GX_LLAMA_H
 #include "cores.h"
@@ -27,19 +27,19 @@ typedef struct { // names as in Hugging Face's config.json
     int64_t head_dim, max_position_embeddings;
     double rms_norm_eps, rope_theta, initializer_range;
     int tie_word_embeddings;
-    int64_t pad_token_id; // its row gets no gradient from its lookups, as in transformers; below 0: there is none
+    int64_t pad_token_id;           // its row gets no gradient from lookups, as in transformers; below 0: none
     char model_type[GX_FIELD_TEXT]; // llama, mistral, qwen2, qwen3; "": llama
-    int64_t sliding_window;         // tokens that a token attends to, itself included; 0: all. Not of llama
+    int64_t sliding_window;         // tokens that a token attends to, itself included; 0: all. Not for llama
     char rope_type[GX_FIELD_TEXT];  // default, llama3; "": default
     double rope_factor, rope_low_freq_factor, rope_high_freq_factor; // llama3; 0: the defaults 8, 1, 4
     int64_t rope_original_max_position_embeddings;                   // llama3; 0: 8192
-    // qwen2, qwen3 with a sliding_window: "s" for each layer in which the window slides and "f" for each other; "":
-    // layers before max_window_layers attend to all
+    // qwen2 and qwen3 with a sliding_window: "s" for each layer with the sliding window, "f" for each other layer. "":
+    // the first max_window_layers layers attend to all tokens, the others have the window
     int64_t max_window_layers;
     char layer_types[GX_FIELD_TEXT];
 } GxLlamaConfig;
 
-// Replaces 0 by defaults (num_key_value_heads: num_attention_heads; head_dim: hidden_size / num_attention_heads); an
+// Replaces 0 by defaults (num_key_value_heads: num_attention_heads; head_dim: hidden_size / num_attention_heads). An
 // error if a value is invalid.
 GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err);
 
@@ -61,7 +61,7 @@ int gx_llama_slides(const GxLlamaConfig *c, int64_t l)
     return c->layer_types[0] ? c->layer_types[l] == 's' : l >= c->max_window_layers;
 }
 
-// Writes max_window_layers as layer_types, if they are empty and have room for all layers.
+// Converts max_window_layers to layer_types, if that is empty and has room for all layers.
 static void gx__llama_resolve_layer_types(GxLlamaConfig *c)
 {
     if (c->layer_types[0] || c->num_hidden_layers >= GX_FIELD_TEXT) return;
@@ -137,7 +137,7 @@ static GxRope gx__llama_rope(const GxLlamaConfig *c)
 
 GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
 {
-    // sizes in bytes stay far from 64 bits
+    // keeps sizes in bytes far below 2^63
     GX_TRY(gx_check_size("vocab_size", c->vocab_size, 1 << 24, err));
     GX_TRY(gx_check_size("hidden_size", c->hidden_size, 1 << 20, err));
     GX_TRY(gx_check_size("intermediate_size", c->intermediate_size, 1 << 22, err));
@@ -224,7 +224,7 @@ static GxUnitSpec gx__llama_layer(const GxLlamaConfig *c)
     return u;
 }
 
-// The next token, or labels of the whole text from its last token.
+// For the next token, or for labels of the whole text, which are read from its last token.
 static GxUnitSpec gx__llama_head(const GxLlamaConfig *c, const GxHeadRequest *request)
 {
     GxUnitSpec u = gx__llama_unit(c, "head", 1);
@@ -239,7 +239,7 @@ static GxUnitSpec gx__llama_head(const GxLlamaConfig *c, const GxHeadRequest *re
     return u;
 }
 
-// A side network's layer has the window of the layer that it stands beside.
+// A side network's layer has the window of the layer beside it.
 static void gx__llama_set_windows(const GxLlamaConfig *c, GxModel *m)
 {
     int64_t l = -1;

@@ -1,17 +1,17 @@
-// model/lora.h: LoRA's tensors, and what it computes. lora_targets.h says which linears have it, lora_merge.h merges.
+// model/lora.h: LoRA's tensors and computation. lora_targets.h says which linears have it, lora_merge.h merges it.
 //
-// Of a linear y += s * (dropout(x) A^T) B^T, part by part where several matrices are packed. x A^T and dy B, r numbers
-// a row each, are recomputed in the backward; neither is kept.
+// For a linear y += s * (dropout(x) A^T) B^T, part by part if several matrices are packed. x A^T and dy B, r numbers a
+// row each, are recomputed in the backward and not kept.
 //
 // A [r,in] has the columns of the base matrix W [out,in] and B [out,r] its rows, and each is split as W is. If W is
 // split by rows, B is split with it and every rank has all of A; if W is split by columns, it is the other way round.
 // The factor that every rank has whole is applied to rows that all ranks have, but together with the rank's own share
-// of the other factor: so its gradient is a summand (layout.h, GX_USE_OWN_SHARE). The gradient of the split factor is
-// the rank's own. If W is not split, neither is A or B.
+// of the other factor, so its gradient is a summand (layout.h, GX_USE_OWN_SHARE). The gradient of the split factor
+// belongs to its rank only. If W is not split, neither A nor B is.
 //
-// The token embedding has LoRA only if the targets name it: y = W[id] + s * B A[:,id], with A [r,V] zero and
-// B [C,r] initialised at random, as in PEFT. A head also has it only if named; B is split with W's rows of the
-// vocabulary. If the head is tied to the embedding, each has factors of its own, or none and then uses W alone.
+// The token embedding has LoRA only if the targets name it: y = W[id] + s * B A[:,id]. A [r,V] is initially zero and B
+// [C,r] random, as in PEFT. A head, too, has LoRA only if it is named; B is split with W's rows of the vocabulary. If
+// the head is tied to the embedding, each of them has its own factors, or has none and uses only W.
 //
 // The rest of the model is frozen (tuned.h).
 //
@@ -29,17 +29,17 @@ static inline int64_t gx_lora_rank(const GxModel *m, const GxTensor *w) // r of 
 {
     return m->table.row[w->lora.index].global_shape[0]; // A is [r,in], or [r,V]
 }
-// The table's row of the head that is tied to the token embedding, if one of the two has LoRA; -1: none.
+// The table row of a head that is tied to the token embedding, if one of the two has LoRA; -1: none.
 int gx_lora_tied_head(const GxModel *m);
 
-// For linear.h, of the parts of l that have LoRA: y += s * (dropout(x) A^T) B^T; dx += its gradient; those of A and B.
+// For linear.h, for the parts of l with LoRA: y += s * (dropout(x) A^T) B^T; dx += its gradient; those of A and B.
 void gx_lora_forward(GxPass *p, const GxLinear *l, GxRows y, GxRows x);
 void gx_lora_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy);
 void gx_lora_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x);
 
-// For embed.h, of a token embedding that has LoRA: out += s * h B^T, where row i of h is column `token i` of A [r,V]. h
-// is looked up again in the backward. By TP a rank has the columns of A of its own tokens, and h is 0 for the others.
-// The padding token, whose row of the embedding gets no gradient, gets none in A either. e: the embedding's lookup.
+// For embed.h, for a token embedding with LoRA: out += s * h B^T, where row i of h is column `token i` of A [r,V]. The
+// backward looks h up again. With TP a rank has A's columns for its own tokens, and h is 0 for other tokens. The
+// padding token, whose row of the embedding gets no gradient, gets none in A either. e: the embedding's lookup.
 void gx_lora_embed_forward(const GxPairView *v, const GxEmbedding *e, const int32_t *tokens, GxRows out);
 void gx_lora_embed_backward_weight(const GxPairView *v, const GxEmbedding *e, const int32_t *tokens, GxRows dout);
 
@@ -143,7 +143,7 @@ static void gx__lora_of_linear(GxContext *g, GxModel *m, const GxLinear *l, int 
     }
 }
 
-// Of W [V,C]: A [r,V], B [C,r]
+// For W [V,C]: A [r,V], B [C,r]
 static void gx__lora_of_embedding(GxContext *g, GxModel *m, int base)
 {
     const gx__LoraFactor a = {".lora_embedding_A", 0, 1, GX_INIT_ZEROS, 0},
@@ -171,17 +171,17 @@ static GxLinearShape gx__lora_added(GxLinearShape s, int accumulate)
     return s;
 }
 
-// ---- at work: of a linear ------------------------------------------------------------------------------------------
+// ---- forward and backward of a linear's LoRA -----------------------------------------------------------------------
 
-typedef struct { // of one part of a linear, for some rows
+typedef struct { // the LoRA of one part of a linear, for some rows
     GxTensorId a, b;
-    int64_t column;         // the first of the part's columns of y
+    int64_t column;         // the part's first column of y
     GxDropout dropout;      // of x
-    GxLinearShape down, up; // from x to r columns; from these to the part's columns of y, times s
+    GxLinearShape down, up; // from x to r columns; from those to the part's columns of y, times s
 } GxLoraPart;
 
-// The dropout of A's input x. Which global rows and columns x has depends on where the linear stands: before a core, in
-// a head, which takes a chunk of its target's rows at a time, or in a core; TP may leave this rank some of the columns.
+// The dropout of A's input x. Which global rows and columns x has depends on whether the linear is before a core, in a
+// head, which takes a chunk of its target's rows at a time, or in another core; with TP it may be only some columns.
 static GxDropout gx__lora_dropout(const GxPass *p, const GxLinear *l, const GxTensor *w)
 {
     const GxPairView v = gx_view(p, w->pair);
@@ -214,7 +214,7 @@ static int gx__lora_part(GxPass *p, const GxLinear *l, int i, GxRows rows, GxLor
     return 1;
 }
 
-// dropout(x), which A is applied to.
+// A's input, dropout(x).
 static GxRows gx__lora_dropped(GxPass *p, const GxLoraPart *part, GxRows x)
 {
     if (part->dropout.p == 0) return x;
@@ -254,7 +254,7 @@ void gx_lora_forward(GxPass *p, const GxLinear *l, GxRows y, GxRows x)
     }
 }
 
-// dx += dh A, dropped as x was
+// dx += dh A, with the dropout mask of x
 void gx_lora_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy)
 {
     GxLoraPart part;
@@ -335,7 +335,7 @@ void gx_lora_embed_forward(const GxPairView *v, const GxEmbedding *e, const int3
     gx_arena_release(v->g->arena, mark);
 }
 
-// dA[:,v] = sum of dh over the tokens v, dh = s * dout B; dB = s * dout^T h
+// dA[:,v] = sum of dh over the rows whose token is v, dh = s * dout B; dB = s * dout^T h
 void gx_lora_embed_backward_weight(const GxPairView *v, const GxEmbedding *e, const int32_t *tokens, GxRows dout)
 {
     const GxArenaMark mark = gx_arena_mark(v->g->arena);

@@ -1,18 +1,18 @@
-// model/lora_merge.h: LoRA's factors (lora.h) into the matrices that they change, and out of them again.
+// model/lora_merge.h: merges LoRA's factors (lora.h) into the matrices that they change, and takes them out again.
 #ifndef GX_LORA_MERGE_H
 #define GX_LORA_MERGE_H
 #include "lora.h"
 GX_BEGIN
 
 // sign 1: W += s * B A; sign -1: W -= s * B A; for the matrices, or parts of them, that this rank has. In bf16 the
-// result is rounded, so subtracting does not restore the exact bits of W. A quantised W stays as it is: its values are
-// read (parallel/values.h), and gx_lora_add adds to them.
+// result is rounded, so subtracting does not restore the exact bits of W. A quantized W stays as it is: its values are
+// read as fp32 (parallel/values.h), and gx_lora_add adds to those.
 void gx_lora_merge(GxContext *g, GxModel *m, int sign);
-// w [rows,in] += s * B A, of the matrix's rows [first, first + rows); w: fp32, in the device's memory. Of a matrix
-// without factors: nothing. The matrix is that of a linear, and whole on this rank.
+// w [rows,in] += s * B A, for the matrix's rows [first, first + rows); w: fp32, in device memory. Does nothing for a
+// matrix without factors. The matrix must be a linear's, and whole on this rank.
 void gx_lora_add(GxContext *g, const GxModel *m, int row, int64_t first, int64_t rows, float *w);
-// For a plan: takes the scratch of gx_lora_merge and of a quantised matrix's rows, at most GX_STAGE elements or one row
-// of it in fp32 and in a narrower type, and releases it.
+// For a plan: takes and releases the scratch of gx_lora_merge and that of a quantized matrix's rows: at most GX_STAGE
+// elements or one row, in fp32 and in a narrower type.
 void gx_lora_merge_plan(GxContext *g, const GxModel *m);
 
 GX_END
@@ -25,7 +25,7 @@ GX_END
 #include "../ops/memory.h"
 #include "../parallel/values.h"
 
-// B^T [r,C], of B [C,r]: its columns as rows.
+// B^T [r,C], from B [C,r].
 static float *gx__lora_transposed(GxContext *g, const GxTensor *b, const float *values)
 {
     const int64_t r = b->global_shape[1], C = b->global_shape[0];
@@ -62,8 +62,8 @@ void gx_lora_merge_plan(GxContext *g, const GxModel *m)
     gx__lora_plan_embedding(g, m);
 }
 
-// dx = s * dy w of a linear is s * B A, for dy = B [out,r] and w = A [r,in]; dw = s * dy^T x is s * A^T B^T, for dy = A
-// [r,V] and x = B^T [r,C].
+// Uses the backward of a linear: dx = s * dy w is s * B A, for dy = B [out,r] and w = A [r,in]; dw = s * dy^T x is s *
+// A^T B^T, for dy = A [r,V] and x = B^T [r,C].
 static void gx__lora_merge_row(GxContext *g, GxModel *m, int row, int sign)
 {
     const GxTensor *t = &m->table.row[row], *a = &m->table.row[t->lora.index];

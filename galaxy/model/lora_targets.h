@@ -1,17 +1,16 @@
-// model/lora_targets.h: which linears have LoRA (lora.h): by lists of names, or patterns, as peft has them
-// (tuning_spec.h, GxLora).
+// model/lora_targets.h: which linears have LoRA (lora.h), by lists of names or by patterns, as in peft (tuning_spec.h,
+// GxLora).
 #ifndef GX_LORA_TARGETS_H
 #define GX_LORA_TARGETS_H
 #include "model.h"
 GX_BEGIN
 
-// 1: the matrix has LoRA. by_default: what is said of it if no target is named.
+// 1: the matrix has LoRA. by_default: the result if no target is named.
 int gx_lora_is_target(const GxModel *m, const GxTensor *t, int by_default);
 int gx_lora_is_excluded(const GxModel *m, const GxTensor *t); // by GxLora.excluded
-// The module of a matrix, by the name that peft knows it by: for GX_HEAD_VECTORS that in transformers' model without a
-// head.
+// The name that peft has for a matrix's module: for GX_HEAD_VECTORS the one in transformers' model without a head.
 void gx_lora_module(const GxModel *m, const GxTensor *t, char module[GX_NAME]);
-// Each target matches something, now that all tensors are there.
+// An error if a target matches nothing. Called when all tensors are there.
 GxStatus gx_lora_check_targets(const GxModel *m, GxError *err);
 
 GX_END
@@ -25,7 +24,7 @@ GX_END
 #include <strings.h>
 #include "../base/text.h"
 
-// 1: `name` is the module's whole name, or its last components after a dot.
+// 1: `name` is the module's whole name, or the last components of it.
 static int gx__lora_is_called(const char *module, int64_t n, const char *name, int64_t name_n)
 {
     if (name_n > n || strncmp(module + n - name_n, name, (size_t)name_n)) return 0;
@@ -70,7 +69,8 @@ int gx_lora_is_excluded(const GxModel *m, const GxTensor *t)
     return lora->excludes(lora->excluded, module);
 }
 
-// The number in a module's name that follows another component: "lists" says which, if it is not empty. -1: none
+// The layer number in a module's name: the number after one of the components in `lists`, or if that is empty, the
+// first number. -1: none.
 static int64_t gx__lora_layer(const char *module, const char *lists)
 {
     for (const char *dot = strchr(module, '.'); dot; dot = strchr(dot + 1, '.')) {
@@ -99,7 +99,7 @@ static int gx__lora_is_in_layers(const GxModel *m, const GxTensor *t)
     return is_in;
 }
 
-// 1: excluded and layers leave it.
+// 1: neither `excluded` nor `layers` removes it from the targets.
 static int gx__lora_stays(const GxModel *m, const GxTensor *t)
 {
     return !gx_lora_is_excluded(m, t) && (m->adapter.lora.finds || gx__lora_is_in_layers(m, t));
@@ -145,7 +145,7 @@ static GxStatus gx__lora_check_pattern(const GxModel *m, GxError *err)
                    m->adapter.lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
 }
 
-// 1: the name means this matrix, which has LoRA, or would have it if it were not excluded or in another layer.
+// 1: the name matches this matrix, which has LoRA, or would have it if it were not excluded or in another layer.
 static int gx__lora_names(const GxModel *m, const GxTensor *t, GxTextItem name)
 {
     const int could = t->role == GX_ROLE_WEIGHT || t->role == GX_ROLE_HEAD || t == &m->table.row[m->embedding.index];
@@ -153,7 +153,7 @@ static int gx__lora_names(const GxModel *m, const GxTensor *t, GxTextItem name)
            gx__lora_is_called(t->name, gx__lora_module(t), name.at, name.n);
 }
 
-// All layers are there, and something has LoRA.
+// An error if a listed layer does not exist, or if nothing has LoRA.
 static GxStatus gx__lora_check_narrowed(const GxModel *m, GxError *err)
 {
     const GxIntList *layers = m->adapter.lora.layers;

@@ -1,5 +1,5 @@
-// model/mlp.h: the MLP as a core. By TP a rank has its columns of gate, up and down, and `out` is its summand; by SP it
-// has all columns and its slice of T.
+// model/mlp.h: the MLP as a core. TP: a rank has its columns of gate, up and down, and `out` is its summand. SP: it has
+// all columns and its slice of T.
 //
 //     SwiGLU (Shazeer 2020, arXiv:2002.05202)       out = down(silu(gate(in)) * up(in))
 //     GELU (Hendrycks & Gimpel 2016), erf or tanh   out = down(gelu(up(in)))                 the bias of down is CON's
@@ -17,7 +17,7 @@ GX_END
 #include "../ops/activation.h"
 
 enum { GX__MLP_UP = 0, GX__MLP_DOWN }; // of a pair's linears
-// in a slot: gate and up [rows, 2F], or up [rows, F]; among inner gradients: [rows, F]
+// A slot's buffer KEPT: gate and up [rows, 2F], or up [rows, F]; the inner gradients' buffer ACTIVE: [rows, F]
 enum { GX__MLP_KEPT = 0, GX__MLP_ACTIVE = 0 };
 
 static int gx__mlp_has_gate(const GxCoreSpec *c) { return c->activation == GX_SWIGLU; }
@@ -75,7 +75,7 @@ static void gx__mlp_forward(const GxPairView *v, GxRows out, GxRows in)
     gx_linear_apply(v->p, &pair->linear[GX__MLP_DOWN], out, s, 0);
 }
 
-// ds = dout down. The gradient of the kept rows overwrites them, and s is recomputed over ds, for the weight half.
+// ds = dout down. The kept rows are overwritten with their gradient, and ds with the recomputed s, for the weight half.
 static void gx__mlp_backward_input(const GxPairView *v, GxRows din, GxRows dout, GxRows in)
 {
     const GxPair *pair = v->pair;

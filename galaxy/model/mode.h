@@ -1,11 +1,11 @@
 // model/mode.h: the list of all modes, and the composed mode, which derives its collectives from the layouts.
 //
-// A mode is two functions for one (core, CON) pair, forward and backward, and a row {name, methods, functions}: that is
-// all of a source like train_tp.cu, which is written with the collectives of doors.h, the rows of pass.h, and enter,
-// core and CON (enter.h, cores.h, con.h).
+// A mode is two functions for one (core, CON) pair, forward and backward, and a row {name, methods, functions}. A
+// source like train_tp.cu contains no more than that, and is written with the collectives of doors.h, the rows of
+// pass.h, and enter, core and CON (enter.h, cores.h, con.h).
 //
 // The programs train_llama and train_bert run the composed mode, whatever --mode is; train_llama_tp and its siblings
-// run the sources. Tests hold the two equal, bit for bit.
+// run the sources. Tests check that both give the same results, bit for bit.
 #ifndef GX_MODE_H
 #define GX_MODE_H
 #include "model.h"
@@ -13,7 +13,7 @@ GX_BEGIN
 
 // ---- the modes -----------------------------------------------------------------------------------------------------
 
-// All modes: name, and the methods of ATT, CON and MLP (from which that of the ends follows). The source of each is
+// All modes: name, and the methods of ATT, CON and MLP, from which that of the ends follows. The source of each is
 // train_<name>.cu, which defines gx_<name>. Programs, tests, pictures and benchmarks read this list.
 #define GX_MODES(X)                                                                                                    \
     X(tp, TP, NONE, TP)                                                                                                \
@@ -24,11 +24,11 @@ GX_BEGIN
 #define GX__MODE_DECLARE(name, att, con, mlp) extern const GxMode gx_##name;
 GX_MODES(GX__MODE_DECLARE)
 
-// The mode that executes what the layouts derive from any valid methods, serial among them.
+// A mode for any valid methods, serial included: its collectives are derived from the layouts.
 GxMode gx_composed(const char *name, GxMethods methods);
-int gx_mode_is_composed(const GxMode *mode); // 0: a source of its own has its functions
+int gx_mode_is_composed(const GxMode *mode); // 0: its functions are in its own source
 
-// The methods of the mode with this name: "serial", or one of the list. Returns 0 if there is none.
+// Sets the methods of the mode with this name: "serial" or one of the list. Returns 0 if there is no such mode.
 int gx_mode_methods(const char *name, GxMethods *methods);
 #define GX__MODE_NAME(name, att, con, mlp) "|" #name
 #define GX_MODE_NAMES                      "serial" GX_MODES(GX__MODE_NAME) // "serial|tp|sp|galaxy|galaxy2"
@@ -59,13 +59,13 @@ static GxModeMoves gx__mode_moves(const GxPass *p, int k)
     return m;
 }
 
-// The rows of `whole` that this rank has in a block split by this method: its slice (SP), or all.
+// The rows of `whole` that this rank has in a block split by this method: its slice with SP, otherwise all.
 static GxRows gx__mode_rows(const GxPass *p, int k, GxMethod by, GxRows whole)
 {
     return by == GX_METHOD_SP ? gx_own(p, k, whole) : whole;
 }
 
-// Starts the collective that brings rows into the layout on the other side of a door. FULL to SEQ needs none: a rank
+// Starts the collective that brings rows into the layout on the other side of a door. FULL to SEQ needs none: each rank
 // takes its slice.
 static GxTicket gx__mode_move(GxPass *p, int k, GxDoor door, GxMoveKind move, GxRows whole)
 {
@@ -98,7 +98,7 @@ static void gx__mode_pair_backward(GxPass *p, int k, GxRows dx, GxRows dy, GxRow
     gx_wait(p->g, gx__mode_move(p, k, GX_EXIT, m.exit.move.backward, dout));
     gx_core_backward_input(p, k, gx__mode_rows(p, k, m.core, din), my_dout, my_in);
     const GxTicket moved = gx__mode_move(p, k, GX_ENTRY, m.entry.move.backward, din);
-    gx_core_backward_weight(p, k, my_dout, my_in); // overlaps with din's collective
+    gx_core_backward_weight(p, k, my_dout, my_in); // overlaps din's collective
     gx_wait(p->g, moved);
     gx_enter_backward(p, k, dx, gx__mode_rows(p, k, m.con, din), x);
 }

@@ -1,12 +1,14 @@
 // model/model.h: a model as data: a list of units, each described as a list of (core, CON) pairs (spec.h); the mode,
 // which says how pairs are split over the ranks of a tp group; and the table of tensors that follows from both, with
-// every rank's box in each tensor.
+// each rank's box in every tensor.
 //
 // A layer is two pairs, (ATT, CON) and (MLP, CON); the embedding is a pair without an incoming stream, a head a pair
 // without an outgoing one. A pair computes y = CON(x, core(enter(x))): enter is the norm before a core, or nothing; CON
-// joins the core's result to the residual stream. A family (llama.h) is a configuration, names and such descriptions.
+// joins the core's result to the residual stream. A family (llama.h) has a configuration, names, and descriptions of
+// units.
 //
-// Here is only what a model consists of. build.h makes one, pass.h is what its units use at run time, unit.h runs them.
+// This file only has what a model consists of. build.h makes one, pass.h has what units use at run time, unit.h runs
+// them.
 #ifndef GX_MODEL_H
 #define GX_MODEL_H
 #include "../base/fields.h"
@@ -25,30 +27,30 @@ typedef struct GxTuner GxTuner; // tuner.h
 struct GxTask;   // task/task.h
 typedef struct { // a family
     const char *name;
-    // of its configuration: they define flags and members of config.json, and ranks agree on them
+    // the fields of its configuration: they define flags and members of config.json; all ranks have the same values
     const GxField *fields;
     int n_fields;
     size_t config_size;
-    GxStatus (*resolve)(void *config, GxError *err); // fills in defaults, refuses invalid values
-    // Describes the units by gx_model_kind and gx_model_unit, with the head that m->head asks for. Errors are set in g.
+    GxStatus (*resolve)(void *config, GxError *err); // fills in defaults; an error if a value is invalid
+    // Describes the units with gx_model_kind and gx_model_unit, with the head that m->head asks for. Sets errors in g.
     void (*describe)(GxContext *g, GxModel *m);
     int64_t *(*vocab_size)(void *config);
-    // From config.json of a Hugging Face folder. What it has and is not read is said to `log` (io/json_keys.h).
+    // Reads config.json of a Hugging Face folder. Members that are not read are reported to `log` (io/json_keys.h).
     GxStatus (*read_config)(void *config, const char *path, const GxLogger *log, GxError *err);
     GxStatus (*write_config)(const void *config, const GxHeadRequest *request, const char *path, GxError *err);
     const char *(*architecture)(const void *config,
                                 const GxHeadRequest *request); // transformers' class name for a model with this head
-    // Warns, before training, if other libraries would not load a model of this resolved configuration. NULL: they
+    // Warns, before training, if other libraries would not load a model with this resolved configuration. NULL: they
     // always do.
     void (*warn)(const void *config, const GxLogger *log);
-    // Patterns (shell style, separated by commas) of the tensor names of heads: a file may lack a head of the model or
-    // have another one, but only as a whole. NULL: a file has exactly the model's tensors.
+    // Patterns (shell style, separated by commas) for the names of heads' tensors: a file may lack a head of the model,
+    // or have another one, but only as a whole. NULL: a file has exactly the model's tensors.
     const char *heads;
-    // Translates a file's tensor name into the family's. 1: `name` is set; 0: the tensor is not needed. NULL: names are
-    // the same.
+    // Translates a tensor name of a file into the family's. 1: `name` is set; 0: the tensor is not needed. NULL: the
+    // names are the same.
     int (*tensor_name)(const char *in_file, char name[GX_NAME]);
-    const struct GxTask *const *tasks; // the tasks that it can be trained for, the default first; NULL at the end
-    int frames_texts;                  // a text stands between [CLS] and [SEP]
+    const struct GxTask *const *tasks; // the tasks that it can be trained for, the default first; ends with NULL
+    int frames_texts;                  // 1: a text is placed between [CLS] and [SEP]
 } GxFamily;
 
 // A mode: how the blocks are split, and the forward and backward of ONE pair. Implemented in train_tp.cu and its
@@ -68,14 +70,14 @@ typedef struct { // adjacent matrices that are multiplied as one: q, k, v; gate,
     int64_t in, out; // sizes of this rank's part
     GxTensorId bias; // of the first matrix; the others' biases follow it; index -1: none
     void *product;   // where the product before a scale is kept; NULL: in the slot
-    int64_t picked;  // of a head: the first of its target's rows that it is applied to
+    int64_t picked;  // of a head: the first row of its target that it is applied to
 } GxLinear;
 typedef struct { // of a norm; an RMS norm has no bias
     GxTensorId weight, bias;
 } GxNormIds;
 typedef struct { // ids of a pair's tensors; index -1: none
     GxNormIds norm, con_norm;
-    GxTensorId qk_norm[2]; // of q's heads, of k's
+    GxTensorId qk_norm[2]; // of the heads of q, of k
     GxTensorId matrix, con_bias, positions, types;
     GxLinear enter, linear[2];
     GxLinear adapter[2];     // CON's: down, up
@@ -84,13 +86,13 @@ typedef struct { // ids of a pair's tensors; index -1: none
 typedef struct {
     int kind;
     int first_row, rows;    // its rows of the table
-    int has_side;           // 1: the side network's stream enters beside the backbone's
+    int has_side;           // 1: both the backbone's and the side network's streams enter
     int64_t sliding_window; // how many of the nearest keys a query attends to; 0: all
     GxPair pair[GX_MAX_PAIRS];
-    GxLinear down, up; // of a side network's unit, and its gate [1]
+    GxLinear down, up; // of a side network's unit, which may also have a gate [1]
     GxTensorId gate;
 } GxUnit;
-typedef struct { // tables for positions: [max_T or cached, head_dim/2] each; NULL: no rotary positions
+typedef struct { // tables for positions: [max_T or cached, head_dim/2] each; NULL: no RoPE
     float *cosine, *sine;
 } GxRopeTable;
 typedef struct { // units of one description, and each rank's share of heads, columns and vocabulary rows
@@ -105,7 +107,7 @@ struct GxModel {
     const GxMode *mode;
     GxHeadRequest head;
     GxAdapter adapter;
-    GxTuner *tuner; // [tuners]: the methods by which it is tuned
+    GxTuner *tuner; // [tuners]: the methods that tune it
     int tuners;
     GxSplitLists lists; // as the user gave them
     GxTable table;
@@ -115,8 +117,8 @@ struct GxModel {
     GxUnit *unit; // [units]
     int units, units_capacity;
     int members, member;         // ranks of the tp group; this one's place in it
-    GxSplit sequence;            // split of [T] of the largest batch, if any block is by SP
-    int64_t max_T, max_B, chunk; // largest batch; number of the head's rows whose logits exist at once
+    GxSplit sequence;            // the split of T of the largest batch, if any block is split by SP
+    int64_t max_T, max_B, chunk; // largest batch; how many rows of a head have their logits in memory at once
     int64_t cached;              // positions of a KV cache (kv_cache.h), possibly more than a batch's; 0: none
     int64_t max_positions;       // 0: any
     GxRopeTable rope[2];         // of the backbone, of a side network

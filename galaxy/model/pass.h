@@ -2,25 +2,25 @@
 // and the rows that its pairs work on.
 //
 // A unit is pure: it uses only its pass and the rows that it is given (unit.h). Inside a unit a mode says, for one
-// pair, how enter, core and CON follow each other and what is communicated between them. The rows that it passes
-// around, of pair k:
+// pair, in which order enter, core and CON run and what is communicated between them. The rows of pair k that it passes
+// around:
 //     x, y, dx, dy   the stream before and after the pair, and their gradients: in CON's layout
-//     in, out        the core's input and output; din, dout their gradients: all rows, unless CON and core are both SP
+//     in, out        the core's input and output; din, dout: their gradients; all rows, unless CON and core are both SP
 //
-// Which of these may be the same rows
+// Which of these may be the same rows:
 //     dx and dy      may be the same; din and dx never are
 //     dout and dx    are the same unless CON has dropout or an adapter, a collective gives dout other rows, or the
-//                    weight half is deferred. enter_backward, which writes dx, has to follow the weight half, which
+//                    weight half is deferred. enter_backward writes dx, so it has to follow the weight half, which
 //                    reads dout
 //     in and x       are the same if enter is nothing and no rows are communicated
 //     out and y      are the same if CON has nothing to compute
 //
 // A head works only on the rows of its target: enter picks them out of x, and from there on only these are
-// communicated. A rank may have none of them. If the whole batch has none, a head's pair does nothing, collectives
-// included.
+// communicated. A rank may have none of them. If the whole batch has none, a head's pair does nothing at all, not even
+// collectives.
 //
-// Modes name a pair by (pass, k). What computes the parts of a pair gets a view of it (GxPairView), with its
-// description, tensors and slot:
+// Modes name a pair by (pass, k). The functions that compute the parts of a pair get a view of it (GxPairView), with
+// its description, tensors and slot:
 //
 //     static void forward(const GxPairView *v, GxRows out, GxRows in)
 //     {
@@ -39,28 +39,28 @@ GX_BEGIN
 typedef struct {        // of one pair
     GxRows stream;      // x of pair k > 0
     GxRows in;          // the core's input; no rows if it is x
-    float *mean, *rstd; // of the norm before the core, of CON's rows
+    float *mean, *rstd; // of the norm before the core; for CON's rows
     GxRows enter[2];    // TRANSFORM: before and after the activation; POOL: after tanh
-    GxRows sum;         // of CON, before its norm; of CON's rows
+    GxRows sum;         // the input of CON's norm; CON's rows
     float *con_mean, *con_rstd;
-    GxRows adapter[2];    // of CON: its input, and its hidden rows (bottleneck.h)
+    GxRows adapter[2];    // CON's: its input and its hidden rows (bottleneck.h)
     GxRows core[4];       // the core's own
-    float *lse, *qk_rstd; // of attention; of norms of its heads
-    GxRows product[2];    // of linears with a scale: what is before it (scale.h)
-    GxRows prompt[7];     // of attention: what prompts keep (prompt.h)
+    float *lse, *qk_rstd; // of attention; of the norms of its heads
+    GxRows product[2];    // of linears with a scale: what the scale multiplies (scale.h)
+    GxRows prompt[7];     // attention's: what prompts keep (prompt.h)
     float *prompt_lse, *prompt_rstd;
-    GxRows dout, dcore[2]; // kept for deferred weight halves, which read them
+    GxRows dout, dcore[2]; // read by deferred weight halves
     int is_entered;        // 1: the CON of the previous pair has already written `in`
 } GxPairSlot;
 
-typedef struct {  // of a side network's unit: of CON's rows
+typedef struct {  // of a side network's unit, for CON's rows
     GxRows down;  // Down(h), if the network is gated
     GxRows mixed; // what its first pair reads
     GxRows top;   // in the last unit: the input of Up
 } GxSideSlot;
 
 typedef struct {
-    GxSplit rows;                 // [T*B] of the batch over the tp group, where anything is by SP
+    GxSplit rows;                 // the T*B rows of the batch over the tp group, if any block is split by SP
     GxSplit picked[GX_MAX_PAIRS]; // of a head: how its target's rows are split
     GxPairSlot pair[GX_MAX_PAIRS];
     GxSideSlot side;
@@ -70,7 +70,7 @@ typedef struct { // places a slot's buffers one after another
     GxArena arena;
     const GxModel *m;
     int unit;
-    int64_t all, own, con; // the pair's rows: all, those of this rank's slice, those of CON's layout
+    int64_t all, own, con; // how many rows: all, in this rank's slice, in CON's layout
     int64_t own_begin;     // the slice's first row
     int defers_weights;
 } GxSlotLayout;
@@ -87,19 +87,19 @@ struct GxPass {
     int unit;
     int is_training; // 0: only losses and outputs are computed, without dropout
     GxLossSums losses;
-    int defers_weights; // the slot owns what weight halves read; gx_unit_backward leaves them out, gx_unit_weight does
-                        // them
-    // from here on the unit's own, pair by pair
+    int defers_weights; // 1: gx_unit_backward leaves the weight halves to gx_unit_weight; the slot owns what they
+                        // read
+    // set by the unit itself, for each pair
     GxRows y;        // where the pair's result is written; no rows: it is not needed
     int wants_din;   // 1: something below is trained, or the norm before the core
     int wants_core;  // 1: wants_din, or something in the core is trained; 0: the backward ends in CON
-    GxRows dcore[2]; // inner gradients, from the input half to the weight half
+    GxRows dcore[2]; // inner gradients, passed from the input half to the weight half
 };
 
 static inline const GxUnitKind *gx_pass_kind(const GxPass *p) { return &p->m->kind[p->m->unit[p->unit].kind]; }
 static inline int gx_pass_is_side(const GxPass *p) { return gx_pass_kind(p)->spec.side != GX_SIDE_NONE; }
 
-// Pair k of the pass's unit: what enter, core and CON of it work with.
+// What enter, core and CON of pair k of the pass's unit work with.
 typedef struct {
     GxPass *p;
     int k;
@@ -133,8 +133,8 @@ GxRows gx_core_in(const GxPass *p, int k, GxRows x);
 GxRows gx_core_out(GxPass *p, int k);
 GxRows gx_core_din(GxPass *p, int k);                // without rows if nothing below is trained
 GxRows gx_core_dout(GxPass *p, int k, GxRows dx);    // without rows if neither the core nor anything below is trained
-GxRows gx_own(const GxPass *p, int k, GxRows whole); // this rank's slice of T; `whole` itself if it is only that
-const GxSplit *gx_pair_rows(const GxPass *p, int k); // the split of the core's rows (a head's: its target's) over ranks
+GxRows gx_own(const GxPass *p, int k, GxRows whole); // this rank's slice of T; `whole` itself if it is that slice
+const GxSplit *gx_pair_rows(const GxPass *p, int k); // how the core's rows (a head's: its target's) are split
 
 // ---- rows of a pair, for enter, CON and cores ----------------------------------------------------------------------
 
@@ -143,27 +143,26 @@ GxRows gx_con_rows(const GxPairView *v, GxRows whole); // the rows of CON's layo
 GxRows gx_slice(const GxPass *p, GxRows all);          // this rank's slice of all rows
 int64_t gx_slice_begin(const GxPass *p);               // its first row
 int64_t gx_batch_rows(const GxPairView *v);            // all rows of the batch; of a head: of its target
-// Of a head: which of its target's rows is this rank's first, if rows are split by this method (that of CON or of the
-// core).
+// For a head: which row of its target is this rank's first, if rows are split by this method (CON's or the core's).
 int64_t gx_picked_begin(const GxPairView *v, GxMethod by);
 const int32_t *gx_entered_rows(const GxPairView *v); // which rows of the stream enter the pair on this rank; NULL: all
-// 1 on the ranks whose losses are summed: of the ranks that compute the same rows, only the first.
+// 1 on ranks whose losses are summed: of ranks that compute the same rows, only on the first.
 int gx_adds_loss(const GxPairView *v);
 const int64_t *gx_view_count(const GxPairView *v);                            // the divisor of a head's loss. NULL: 1
 void gx_view_add_losses(const GxPairView *v, const float *losses, int64_t n); // [n], to the sum of the head's loss
-// A head has nothing to do if its target has no row on any rank of the tp group, or asks for neither a loss nor logits.
+// 0: a head has nothing to do: its target has no rows on any rank of the tp group, or needs neither loss nor logits.
 int gx_view_has_work(const GxPairView *v);
 int gx_head_writes_dx(const GxPass *p); // 1: a head writes the gradient of its input; 0: it adds to it
-// Dropout number `which` of the pair, for the rows of CON's layout; in a validation its probability is 0.
+// Dropout number `which` of the pair, for rows of CON's layout; in a validation its probability is 0.
 enum { GX_DROPOUT_CON = 0, GX_DROPOUT_ATT };
 GxDropout gx_view_dropout(const GxPairView *v, int which, float probability);
 
 GxRows gx_pass_rows(GxPass *p, int64_t rows, int64_t cols); // scratch until the pair is done
-// The same for a head's target's rows, split by this method. The memory is for the most rows that a batch may have.
+// The same for rows of a head's target, split by this method. Memory is taken for the most rows that a batch may have.
 GxRows gx_picked_rows(const GxPairView *v, GxMethod by, int64_t rows, int64_t cols);
 int64_t gx_picked_most(const GxPairView *v, GxMethod by, int64_t rows);
 
-// How the T*B rows of a batch are split over the ranks of SP: slices of T, with all B columns. And this rank's part.
+// How the T*B rows of a batch are split over ranks with SP, into slices of T with all B columns; and this rank's part.
 GxSplit gx_batch_slices(const GxModel *m, int64_t T, int64_t B);
 int64_t gx_own_rows(const GxModel *m, const GxSplit *rows);
 static inline int gx_is_sp(const GxModel *m, GxMethod method) { return method == GX_METHOD_SP && m->members > 1; }
@@ -239,12 +238,12 @@ int64_t gx_own_rows(const GxModel *m, const GxSplit *rows)
 
 GxMethod gx_view_method(const GxPairView *v) { return gx_methods_of(v->m->mode->methods, v->spec->core.kind); }
 
-// CON and core are both split by SP: each rank has only its slice.
+// 1: CON and core are both split by SP, so each rank has only its slice.
 static int gx__pass_stays(const GxPairView *v)
 {
     return gx_is_sp(v->m, v->m->mode->methods.con) && gx_view_method(v) == GX_METHOD_SP;
 }
-// CON is split by SP and the core is not: rows are moved between them.
+// 1: CON is split by SP and the core is not, so rows are moved between them.
 static int gx__pass_moves(const GxPairView *v)
 {
     return gx_is_sp(v->m, v->m->mode->methods.con) && gx_view_method(v) != GX_METHOD_SP;

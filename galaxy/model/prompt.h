@@ -10,11 +10,11 @@
 // gate multiplies V [len, Kh] rather than the result [rows, Hh]: its product and gradient are then linears of 1 x 1
 // (ops/linear.h).
 //
-// Since q has RoPE and K has not, the result depends on a text's absolute positions. So each text's queries are rotated
-// as if it began at position 0, wherever it lies in its column (rope_restart).
+// Since q has RoPE and K does not, the result depends on a text's absolute positions. Each text's queries are therefore
+// rotated as if it began at position 0, wherever it is in its column (rope_restart).
 //
-// K and V are the same for all columns of the batch, so the attention operation gets one column of T*B queries. All
-// of them, padding included, attend to all len keys. By TP a rank has K and V of its own heads; by SP those of all
+// K and V are the same for all columns of the batch, so the attention operation gets one column of T*B queries. All of
+// them, padding included, attend to all len keys. With TP a rank has K and V of its own heads; with SP those of all
 // heads, for the queries of its own rows. In both cases the gradients of P and g are summands, like those of the head
 // norms (att.h).
 //
@@ -33,7 +33,7 @@ GxTuner gx_prompt_tuner(void);
 
 static inline int gx_view_has_prompt(const GxPairView *v) { return v->pair->prompt.index >= 0; }
 
-// For the attention of a pair that has prompts: q: its queries, a: their layout, kv: the linears of k and v, packed.
+// For the attention of a pair with prompts. q: its queries; a: their layout; kv: the packed linears of k and v.
 void gx_prompt_forward(const GxPairView *v, const GxAttention *a, const GxLinear *kv, GxRows q);
 GxRows gx_prompt_added(const GxPairView *v, GxRows result); // result + the attention to prompts, in scratch
 // d: the gradient of that sum. Adds to dq, laid out like q (no rows: not needed), and to the gradients of P and g.
@@ -110,7 +110,7 @@ static GxTensorId gx__prompt_tensor(GxContext *g, GxModel *m, int unit, int k, i
     if (id.index < 0) return id;
     GxTensor *t = &m->table.row[id.index];
     t->is_added = 1;
-    t->name[gx_text_stem(t->name, ".weight")] = 0; // in peft a parameter of attention, not a module with a weight
+    t->name[gx_text_stem(t->name, ".weight")] = 0; // in peft it is a parameter of attention, not a module with a weight
     return id;
 }
 
@@ -135,7 +135,7 @@ static void gx__prompt_open(GxContext *g, GxModel *m, int unit, int number)
         GxTensor *p = &m->table.row[pair->prompt.index];
         m->table.row[pair->gate.index].init = GX_INIT_ZEROS;
         p->init_std = 1;
-        p->ndim = 3; // [1, len, C], as peft has it
+        p->ndim = 3; // [1, len, C], as in peft
         p->global_shape[2] = p->end[2] = u->width, p->global_shape[1] = p->end[1] = m->adapter.prompt.len;
         p->global_shape[0] = p->end[0] = 1;
     }
@@ -164,7 +164,7 @@ static GxRows gx__prompt_rows(const GxPairView *v)
                    v->kind->spec.width);
 }
 
-// The linear of k (i 0) or of v (i 1), out of the packed two.
+// One of the two packed linears: that of k (i = 0) or of v (i = 1).
 static GxLinear gx__prompt_linear(const GxPairView *v, const GxLinear *kv, int i)
 {
     const GxTensorId w = {kv->first.index + i}, b = {kv->bias.index < 0 ? -1 : kv->bias.index + i};
@@ -173,7 +173,7 @@ static GxLinear gx__prompt_linear(const GxPairView *v, const GxLinear *kv, int i
     return l;
 }
 
-// The layer's attention with all rows as one column of queries, and the prompt's rows as keys.
+// The layer's attention, with all rows as one column of queries and the prompt's rows as keys.
 static GxAttention gx__prompt_attention(const GxPairView *v, const GxAttention *of, int64_t rows)
 {
     GxAttention a = *of;
@@ -207,12 +207,12 @@ static int gx__prompt_restarts(const GxPairView *v, const GxAttention *a)
     return a->documents && v->spec->core.rope.theta > 0;
 }
 
-// The queries rotated as if each document began at position 0, in scratch, since attention also reads q. q itself if
-// there are no documents.
+// The queries, rotated as if each document began at position 0. They are a copy in scratch, since attention also reads
+// q; without documents, q itself.
 static GxRows gx__prompt_queries(const GxPairView *v, const GxAttention *a, GxRows q)
 {
     const GxRopeTable *r = &v->m->rope[0];
-    // taken even without documents: a plan does not know whether a batch will have them
+    // allocated even without documents: a plan does not know whether a batch will have any
     const GxRows turned = gx_pass_rows(v->p, gx_runs_rows(&a->q_runs) * a->B, a->q_stride);
     if (!gx__prompt_restarts(v, a)) return q;
     gx_copy(v->g, turned.data, q.data, gx_rows_bytes(turned));
@@ -243,7 +243,7 @@ GxRows gx_prompt_added(const GxPairView *v, GxRows result)
     return sum;
 }
 
-// The gradient of P, in fp32, from those of K and V.
+// Computes the gradient of P, in fp32, from those of K and V.
 static void gx__prompt_backward_rows(const GxPairView *v, const GxLinear *kv, GxRows dk, GxRows dv)
 {
     int accumulate = 0;
@@ -261,8 +261,8 @@ static void gx__prompt_backward_rows(const GxPairView *v, const GxLinear *kv, Gx
     else if (is_float) gx_copy(v->g, grad, wide, 4 * n);
 }
 
-// The gradients of the scales and biases of k's and v's linears that come from P's rows; attention adds those of its
-// own rows.
+// Adds what P's rows contribute to the gradients of the scales and biases of k's and v's linears; attention adds what
+// its own rows contribute.
 static void gx__prompt_backward_linears(const GxPairView *v, const GxLinear *kv, GxRows dk, GxRows dv)
 {
     const GxLinear of_k = gx__prompt_linear(v, kv, 0), of_v = gx__prompt_linear(v, kv, 1);

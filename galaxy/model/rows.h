@@ -1,4 +1,4 @@
-// model/rows.h: what passes between units: rows of activations, the state of the residual stream, and the batch.
+// model/rows.h: what is passed between units: rows of activations, the state of the residual stream, and the batch.
 //
 // Rows of activations are [T,B,C]: row t*B + b. A slice of T is one block of rows, for every B.
 #ifndef GX_ROWS_H
@@ -12,7 +12,7 @@ GX_BEGIN
 typedef struct GxBatch GxBatch;
 typedef struct GxKvCache GxKvCache; // kv_cache.h
 
-// data NULL: no rows. Functions that are given no rows do nothing, on every rank, collectives included.
+// data NULL: no rows. Functions that are given no rows do nothing, not even collectives, on any rank.
 typedef struct {
     void *data;
     GxDtype dtype;
@@ -33,28 +33,28 @@ static inline GxRows gx_some_rows(GxRows x, int64_t first, int64_t rows)
 }
 static inline char *gx_rows_column(GxRows x, int64_t c) { return (char *)x.data + c * gx_dtype_size(x.dtype); }
 
-// Between units: the residual stream, in CON's layout; a side network's stream; an encoder's output. No rows: the model
-// has no such stream.
+// What units pass on: the residual stream, in CON's layout; a side network's stream; an encoder's output. No rows: the
+// model has no such stream.
 typedef struct {
     GxRows x, side, memory;
 } GxState;
 
-// For a task whose loss is not the sum of its rows' losses, such as that of a preference pair's two texts: computes the
-// loss, and the factor of each row's gradient, from the losses of all rows of the target.
+// For a task whose loss is not the sum of its rows' losses, such as that of a preference pair's two texts. From the
+// losses of all rows of the target, `weigh` computes the task's loss and the factor of each row's gradient.
 typedef struct {
-    // Both in host memory, of all rows of the target; the same on every rank of a tp group. `weigh` overwrites both.
-    // losses: in: each row's; out: summands of the task's loss. weights: the derivative of that loss by each row's
-    // loss.
+    // Both for all rows of the target, in host memory, the same on every rank of a tp group. `weigh` writes both.
+    // losses: on entry each row's loss, on return summands of the task's loss. weights: the derivative of the task's
+    // loss with respect to each row's loss.
     float *losses, *weights;
-    // [n], in: how far each label's logit is from the largest of its row: 0 or less. Of a validation whose rows are not
-    // split over ranks. NULL: not requested.
+    // [n], on entry: each label's logit minus the largest logit of its row, so 0 or less. Set in a validation whose
+    // rows are not split over ranks. NULL: not requested.
     float *behind;
     void (*weigh)(void *user, const GxBatch *b, int is_training);
     void *user;
 } GxWeighing;
 
-// What may follow the pooling of a head that makes vectors: y = x W^T + b, or its tanh. In fp32 and the device's
-// memory; frozen.
+// A layer that may follow the pooling of a head that makes vectors: y = x W^T + b, or tanh of it. Frozen; in fp32, in
+// device memory.
 enum { GX_VECTOR_LAYERS = 4 };
 typedef struct {
     int64_t in, out;
@@ -63,25 +63,25 @@ typedef struct {
 } GxVectorLayer;
 
 // What one loss is computed from: rows of the stream, and their labels or values. A head's pair refers to its target by
-// number. Arrays lie in the device's memory unless said otherwise, and are borrowed.
+// number. Arrays are borrowed, and in device memory unless stated otherwise.
 typedef struct {
-    // [n], ascending: the indices t*B + b of the rows that the head works on. NULL: all T*B rows, and n is not read.
+    // [n], ascending: the indices t*B + b of the rows that the head works on. NULL: all T*B rows, and n is ignored.
     // rows_host: a copy in host memory; NULL: `rows` itself is in host memory.
     const int32_t *rows, *rows_host;
-    int64_t n, most;            // most: the largest n of any batch, for which memory is taken; 0: n
-    const int32_t *labels;      // [n], class numbers; GX_IGNORE_INDEX: the row does not count
+    int64_t n, most;            // most: the largest n of any batch, for which memory is planned; 0: n
+    const int32_t *labels;      // [n], class indices; GX_IGNORE_INDEX: the row does not count
     const int32_t *labels_host; // a copy in host memory; NULL: `labels` itself is in host memory
     const float *values;        // [n, outputs], for losses on numbers instead of classes
     GxRows logits; // [n, outputs]: where a validation writes the outputs, on every rank of a tp group; no rows: nowhere
-    // For a validation of a head over a vocabulary, in host memory: the head adds the number of labels with the largest
-    // logit. Each label is counted on one rank of a tp group only. NULL: not needed.
+    // For a validation of a head over a vocabulary, in host memory: the head adds the number of labels whose logit is
+    // the largest. Each label is counted on only one rank of a tp group. NULL: not needed.
     int64_t *right;
     // [n][3], for a head that makes vectors: (column, begin, end): a text is the positions [begin, end) of a column;
-    // texts of a column do not overlap. `rows` is then NULL, and n, which may be 0, the number of texts. The first
-    // `anchors` texts are anchors, as many positives follow, one for each, then negatives. anchors < 0: no loss.
+    // texts of a column do not overlap. `rows` is then NULL, and n, which may be 0, is the number of texts. The first
+    // `anchors` texts are anchors, followed by the positive of each, then by negatives. anchors < 0: no loss.
     const int32_t *parts, *parts_host;
     int64_t anchors;
-    // For a plan, in which ranks cannot be asked: the most texts other than anchors that all ranks' micro-batches
+    // For a plan, which cannot ask other ranks: the most texts other than anchors that the micro-batches of all ranks
     // together can have. 0: all ranks have as many texts as this one.
     int64_t candidates;
     const GxVectorLayer *layers; // [n_layers] for a head that makes vectors
@@ -90,28 +90,28 @@ typedef struct {
     const GxWeighing *weighing;
 } GxTarget;
 
-struct GxBatch {              // one micro-batch of this rank; its arrays lie in the device's memory
+struct GxBatch {              // one micro-batch of this rank; its arrays are in device memory
     const int32_t *tokens;    // [T,B]
     const int32_t *types;     // [T,B], token types; NULL if the model has no table for them
     const int32_t *positions; // [T,B], each token's position in its text; NULL if the model has no table for them
     // [T*B][2]: for each row the positions [begin, end) of its text, if several texts share a column (attention does
-    // not cross between them), or if there is padding (begin = end: it is masked). NULL: each column is one text.
+    // not cross between them) or if there is padding (begin = end: it is masked). NULL: each column is one text.
     const int32_t *documents;
     GxTarget target[GX_MAX_LOSSES];
     int64_t T, B;
     GxRuns runs;           // which positions the T rows have
-    int64_t sample;        // the number of its first sample in the training, or among those held out
+    int64_t sample;        // the number of its first sample in the training, or in the held-out data
     int64_t window_sample; // in training: that number minus g->step->first_sample, for random numbers
     int number;            // index of the micro-batch in the window
-    int64_t padding;       // how many of its rows are: set by whoever fills the batch
-    // The cache that has the keys and values of earlier positions and gets those of this batch; `documents` are then of
-    // all of its positions. NULL: no cache.
+    int64_t padding;       // how many of its rows are padding; set by whoever fills the batch
+    // The cache that has the keys and values of earlier positions and gets those of this batch; `documents` then covers
+    // all positions of the cache. NULL: no cache.
     const GxKvCache *cache;
 };
 
-typedef struct {          // where heads add up losses, number k that of target k; in the device's memory
-    const int64_t *count; // [GX_MAX_LOSSES], divisors: how many labels the whole window has, on all ranks. NULL: 1
-    double *sum;          // [GX_MAX_LOSSES], added to. NULL: losses are not wanted
+typedef struct {          // where heads add up losses, entry k for target k; in device memory
+    const int64_t *count; // [GX_MAX_LOSSES], divisors: number of labels in the whole window, on all ranks. NULL: 1
+    double *sum;          // [GX_MAX_LOSSES], added to. NULL: losses are not needed
 } GxLossSums;
 
 static inline const int32_t *gx_target_rows(const GxTarget *t) { return t->rows_host ? t->rows_host : t->rows; }

@@ -1,18 +1,18 @@
 // model/scale.h: LLaMA-Adapter v2 (Gao et al. 2023, arXiv:2304.15010, section 3.1): a scale and a bias for each
 // linear of attention and MLP.
 //
-//     y = s * (x W^T + b0 + b)        s, b [out]; b0: the linear's own bias, where it has one
+//     y = s * (x W^T + b0 + b)        s, b [out]; b0: the linear's own bias, if any
 //
-// Initially s is 1 and b is 0: training starts from the unchanged model. Both are trained in all layers, together with
-// all norms (tuned.h). Heads and embeddings have neither: the paper is about the linears of a layer. As for norms and
-// biases, there is no weight decay.
+// Initially s is 1 and b is 0, so training starts from the unchanged model. Both are trained in all layers, together
+// with all norms (tuned.h). Heads and embeddings have neither: the paper is about the linears of a layer. Like norms
+// and biases, they have no weight decay.
 //
 // If W is split by rows, s and b are split with it. If W is split by columns, every rank has all of both and scales its
 // summand: sum_r s * (x_r W_r^T) = s * (sum_r x_r W_r^T), so there is no additional communication. The first rank of
 // the group adds b. The gradient of b comes from rows that all ranks have, so it is the same on all of them; that of s
 // is computed from the rank's summand, so it is a summand itself (layout.h, GX_USE_OWN_SHARE).
 //
-// Memory: the gradient of s reads x W^T + b0 + b. It cannot be recomputed from y, since s may be 0, and is kept: as
+// Memory: the gradient of s reads x W^T + b0 + b. This cannot be recomputed from y, since s may be 0, so it is kept: as
 // many elements a row as the linear has outputs.
 //
 // Names: model.layers.0.self_attn.q_proj.adaption_scale, .adaption_bias.
@@ -25,17 +25,17 @@ GxTuner gx_scale_tuner(void);
 
 int gx_pair_has_scale(const GxModel *m, int unit, int k);
 static inline int gx_linear_has_scale(const GxPass *p,
-                                      const GxLinear *l) // either all of its parts have one, or none has
+                                      const GxLinear *l) // either all of its parts have one or none does
 {
     return p->m->table.row[l->first.index].has_scale;
 }
 
-// For linear.h. The product before the scale is kept: where it lies, for rows like y. What is added to x W^T: b0 + b,
-// or b0 where l has no scale; NULL: nothing.
+// For linear.h. gx_scale_product: where the product that the scale multiplies is kept, for rows like y. gx_scale_bias:
+// what is added to x W^T: b0 + b, or b0 if l has no scale; NULL: nothing.
 GxRows gx_scale_product(const GxPass *p, const GxLinear *l, GxRows like);
 const void *gx_scale_bias(GxPass *p, const GxLinear *l);
 void gx_scale_forward(GxPass *p, const GxLinear *l, GxRows y, GxRows x); // y = s * x
-GxRows gx_scale_backward(GxPass *p, const GxLinear *l, GxRows dy);       // s * dy, in scratch; dy where l has no scale
+GxRows gx_scale_backward(GxPass *p, const GxLinear *l, GxRows dy);       // s * dy, in scratch; dy if l has no scale
 void gx_scale_backward_weight(GxPass *p, const GxLinear *l, GxRows dy);  // the gradients of s and b
 
 GX_END
@@ -51,7 +51,7 @@ GX_END
 
 // ---- tensors -------------------------------------------------------------------------------------------------------
 
-// Adds a vector with an element for each row of the matrix in row `base` of the table.
+// Adds a vector with one element for each row of the matrix in table row `base`.
 static GxTensorId gx__scale_tensor(GxContext *g, GxModel *m, int base, const char *name, GxRole role, GxInit init,
                                    GxUse of_summand)
 {
@@ -122,7 +122,7 @@ static GxColumns gx__scale_columns(const GxLinear *l, GxRows rows, int64_t cols)
     return n;
 }
 
-// Where x W^T + b0 + b is kept. Parts of a packed linear have theirs one after another.
+// Where x W^T + b0 + b is kept; for the parts of a packed linear, one after another.
 GxRows gx_scale_product(const GxPass *p, const GxLinear *l, GxRows like)
 {
     const GxTensor *t = &p->m->table.row[l->first.index];
@@ -139,7 +139,7 @@ GxRows gx_scale_product(const GxPass *p, const GxLinear *l, GxRows like)
     return kept;
 }
 
-// b0 + b. If the matrix is split by columns, x W^T is a rank's summand, and only the first rank adds b.
+// b0 + b. If the matrix is split by columns, x W^T is a summand, and only the first rank adds b.
 const void *gx_scale_bias(GxPass *p, const GxLinear *l)
 {
     const GxTensor *t = &p->m->table.row[l->first.index];

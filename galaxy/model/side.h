@@ -1,24 +1,24 @@
 // model/side.h: side networks (ladder side-tuning: Sung et al. 2022, arXiv:2206.06522): a narrow network beside the
-// model (its backbone) reads the output of each of its layers, and is trained alone (tuned.h). No gradient goes through
-// the backbone: its units have no backward, and keep only their outputs, which Down reads.
+// model (its backbone) reads the output of each of the model's layers. Only the side network is trained (tuned.h). No
+// gradient goes through the backbone: its units have no backward, and keep only their outputs, which Down reads.
 //
 //     s_0 = Down_0(h_0)                                 h_0: the embedding's output, h_i: the output of layer i
 //     s_i = Layer_i(Down_i(h_i) + s_(i-1))              or, gated: mu_i Down_i(h_i) + (1 - mu_i) s_(i-1)
 //     h_N + Up(s_N)                                     enters the head instead of h_N
 //
 // Side layers are like the model's, but their width, MLP and head_dim are divided by k (rounded up; head_dim to an even
-// number). They have as many heads, so a mode splits them as it does the model's. mu_i = sigmoid(gate_i / 0.1), one
-// number a layer. Down and Up are linears, with or without biases, and work on rows of CON's layout.
+// number). They have as many heads, so a mode splits them like the model's. mu_i = sigmoid(gate_i / 0.1), one number a
+// layer. Down and Up are linears, with or without biases, and work on rows of CON's layout.
 //
-// The units of the side network stand between the model's, and the state between units is {x, side}. After the
-// embedding comes a unit with only Down_0, after each layer a side layer; the last of these adds Up, and only x leaves
-// it. A layer of the backbone passes `side` on unchanged, a side layer x.
+// The units of the side network are placed between the model's, and the state between units is {x, side}. The embedding
+// is followed by a unit with only Down_0, and each layer by a side layer, the last of which adds Up and passes on only
+// x. A layer of the backbone passes `side` on unchanged, a side layer passes x on.
 //
 // Initially Up is 0: the model's results are unchanged, and in the first step only Up has a gradient. Down is uniform
-// in [-1/sqrt(C), 1/sqrt(C)], side layers are initialised like the model's, and gates are 0 (mu is 1/2). The backbone
-// computes as in a validation, without dropout; side layers have the dropout of the model's layers.
+// in [-1/sqrt(C), 1/sqrt(C)], side layers are initialized like the model's, and gates are 0 (mu is 1/2). The backbone
+// runs without dropout, as in a validation; side layers have the dropout of the model's layers.
 //
-// Names: side.down.0 to side.down.N, side.gate.1 to side.gate.N, side.up; layers as the model's, with the prefix
+// Names: side.down.0 to side.down.N, side.gate.1 to side.gate.N, side.up; layers like the model's, with the prefix
 // "side.".
 //
 // Memory: for the backward, h_i [rows, C] of each layer and what its side layer keeps.
@@ -30,10 +30,10 @@ GX_BEGIN
 
 GxTuner gx_side_tuner(void);
 
-// For build.h: the backbone's units without dropout, and a side unit derived from the model's layer.
+// For build.h: removes the dropout of a unit of the backbone; derives a side unit from the model's layer.
 void gx_side_still(GxUnitSpec *u);
 GxUnitSpec gx_side_unit(GxContext *g, const GxModel *m, const GxUnitSpec *layer, GxSidePlace place);
-// 1: no gradient goes through the unit: it is part of the backbone of a model with a side network, and not a head.
+// 1: no gradient goes through the unit: it is in the backbone of a model with a side network, and is not the head.
 int gx_side_is_beside(const GxModel *m, int unit);
 
 GX_END
@@ -60,7 +60,7 @@ int gx_side_is_beside(const GxModel *m, int unit)
     return m->adapter.side.reduction > 0 && u->side == GX_SIDE_NONE && !gx_pair_is_head(&u->pair[0]);
 }
 
-// The backbone is frozen by tuned.h unless the user named modules to be trained: those must be in the head.
+// tuned.h freezes the backbone, except for modules that the user wants trained: these must be in the head.
 static GxStatus gx__side_check_trained(const GxModel *m, GxError *err)
 {
     for (int i = 0; i < m->table.n; i++)
@@ -79,7 +79,7 @@ void gx_side_still(GxUnitSpec *u)
 
 static void gx__side_narrow(GxCoreSpec *c, int64_t reduction)
 {
-    c->head_dim = gx_round_up(gx_ceil_div(c->head_dim, reduction), 2); // rotary positions turn pairs
+    c->head_dim = gx_round_up(gx_ceil_div(c->head_dim, reduction), 2); // RoPE rotates pairs
     c->columns = gx_ceil_div(c->columns, reduction);
 }
 
@@ -200,7 +200,7 @@ static int gx__side_trains_enter(const GxPass *p)
     return some;
 }
 
-// Without a gate din.side already is dmixed.
+// Without a gate, din.side already is dmixed.
 static void gx__side_enter_backward(GxPass *p, GxState din, GxRows dmixed, GxState in)
 {
     const GxUnit *u = gx__side_of(p);
@@ -223,7 +223,7 @@ static void gx__side_enter_backward(GxPass *p, GxState din, GxRows dmixed, GxSta
 static int gx__side_is_on(const GxModel *m) { return m->adapter.side.reduction != 0; }
 static const char *gx__side_trainable(const GxModel *m) { return m->adapter.side.trainable; }
 
-// Up has the gradients of all that is trained below it: the first of these.
+// The gradients of all that is trained below pass through Up; this returns the first such tensor.
 static int gx__side_through(const GxModel *m, int row)
 {
     const GxLinear *up = &m->unit[m->table.row[row].unit].up;

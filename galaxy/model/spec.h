@@ -1,9 +1,9 @@
-// model/spec.h: how a model is described: units as lists of (core, CON) pairs, what enter, core and CON of each pair
-// are, and which head a task asks for.
+// model/spec.h: how a model is described: units as lists of (core, CON) pairs, the enter, core and CON of each pair,
+// and the head that a task asks for.
 //
-// A family (llama.h) writes these descriptions, the cores' headers compute what they say (enter.h, att.h, mlp.h,
-// con.h, ...), and neither knows of the other. A description that nothing computes yet is refused by name when a model
-// is opened (build.h).
+// A family (llama.h) writes these descriptions and the cores' headers (enter.h, att.h, mlp.h, con.h, ...) compute what
+// they say; neither knows the other. If nothing computes what a description asks for, opening the model fails with an
+// error that names it (build.h).
 #ifndef GX_SPEC_H
 #define GX_SPEC_H
 #include "../ops/activation.h"
@@ -23,12 +23,12 @@ typedef enum {
 } GxEnterKind;
 typedef enum { GX_CON_NOTHING = 0, GX_CON_ADD, GX_CON_EMBED } GxConKind; // head | layers | embedding
 typedef enum { GX_CROSS_ENTROPY = 0, GX_SQUARED_ERROR, GX_BINARY_CROSS_ENTROPY } GxLossKind;
-// The part of a unit in a model with a side network (side.h): in the backbone | before its layers | a layer | the last
-// layer and what follows it
+// The role of a unit in a model with a side network (side.h): part of the backbone | before the side layers | a side
+// layer | the last side layer and Up
 typedef enum { GX_SIDE_NONE = 0, GX_SIDE_FIRST, GX_SIDE_LAYER, GX_SIDE_LAST, GX_SIDE_PLACES } GxSidePlace;
 
-// Names are those of modules in Hugging Face's files, to which ".weight" and ".bias" are appended; %d is the number of
-// the unit among units of its kind.
+// Names are module names of Hugging Face's files, to which ".weight" and ".bias" are appended; %d is the unit's number
+// among units of its kind.
 typedef struct {
     GxEnterKind kind;
     GxNormKind norm;
@@ -49,12 +49,12 @@ typedef struct {
     int64_t vocab;                       // EMBED, HEAD: rows of the vocabulary; LABELS: outputs
     int64_t ignored;                     // EMBED: the token whose row gets no gradient from its lookups; -1: none
     int is_tied;                         // HEAD: its matrix is the embedding's
-    int target;                          // HEAD, LABELS, VECTORS: which of the batch's targets
+    int target;                          // HEAD, LABELS, VECTORS: the index of its target in the batch
     GxLossKind loss;                     // LABELS
     const char *matrix[GX_MAX_MATRICES]; // ATT: q, k, v, o; MLP: gate, up, down, or up, down; others: one
-    const char *qk_norm[2];              // ATT with has_qk_norm: RMS norms of each head of q, of k, before the rotation
-    float eps;                           // of these
-    const char *bias;                    // HEAD: the module whose bias it is; NULL: the matrix's
+    const char *qk_norm[2];              // ATT with has_qk_norm: RMS norms of each head of q, of k, before RoPE
+    float eps;                           // of those norms
+    const char *bias;                    // HEAD: the module that has the bias; NULL: the matrix's
 } GxCoreSpec;
 typedef struct {
     GxConKind kind;
@@ -70,7 +70,7 @@ typedef struct {
     GxCoreSpec core;
     GxConSpec con;
 } GxPairSpec;
-static inline int gx_pair_is_head(const GxPairSpec *s) { return s->con.kind == GX_CON_NOTHING; } // nothing leaves it
+static inline int gx_pair_is_head(const GxPairSpec *s) { return s->con.kind == GX_CON_NOTHING; } // no stream leaves it
 typedef struct {
     const char *name; // "embed", "layer", "head"
     GxSidePlace side;
@@ -94,12 +94,12 @@ typedef struct {
     int with_pairs;
     int64_t labels; // outputs
     GxLossKind loss;
-    const char *const *label_name; // [labels]; NULL: they have none
-    // LABELS: the folder that training starts from has other labels, so the outputs are initialised
+    const char *const *label_name; // [labels]; NULL: labels have no names
+    // 1, for LABELS: the folder that training starts from has other labels, so the outputs are initialized
     int is_new;
 } GxHeadRequest;
 
-// Index in GxCoreSpec.matrix, for ATT or MLP: the row-parallel matrix, whose bias is in CON.
+// For ATT or MLP: the index in GxCoreSpec.matrix of the row-parallel matrix, whose bias is in CON.
 static inline int gx_core_last_matrix(const GxCoreSpec *c)
 {
     return c->kind == GX_CORE_ATT ? 3 : c->activation == GX_SWIGLU ? 2 : 1;

@@ -1,27 +1,28 @@
-// model/tuned.h: which tensors a tuning method that adds tensors to a model (lora.h, bottleneck.h, side.h, prompt.h)
-// trains, and which it freezes. Trained are:
+// model/tuned.h: which tensors are trained and which are frozen by a tuning method that adds tensors to a model
+// (lora.h, bottleneck.h, side.h, prompt.h). It trains:
 //     - the added tensors
 //     - the modules that the user wants trained whole
 //     - all norms, if the method says so (scale.h)
 //     - a head for labels, which is new with its task, and its pooler
 // These make up the adapter (GxTensor.is_adapter); all others are frozen.
 //
-// A module that is to be trained whole is any that ends with the name: a linear or a norm, or what they are in, "mlp".
+// The name of a module to be trained whole stands for every module that ends with it: a linear or a norm, or a module
+// that contains some, such as "mlp".
 //
-// If the head is tied to the token embedding (tie_word_embeddings) and one of the two is trained whole, they become
-// two: that one is the adapter's, and the other one stays the model's, as in peft. Files still have one for both
-// (GxTensor.copies).
+// If the head is tied to the token embedding (tie_word_embeddings) and one of the two is trained whole, they are
+// separated: that one belongs to the adapter and the other to the model, as in peft. Files still have one tensor for
+// both (GxTensor.copies).
 #ifndef GX_MODEL_TUNED_H
 #define GX_MODEL_TUNED_H
 #include "model.h"
 GX_BEGIN
 
-// Freezes what the model's tuning method does not train; refuses names that nothing has.
+// Freezes what the model's tuning method does not train. An error if a name matches no module.
 GxStatus gx_tuned_freeze(GxModel *m, GxError *err);
-// The table's row of the head that is tied to the token embedding, if one of the two is trained whole; -1: none.
+// The table row of a head that is tied to the token embedding, if one of the two is trained whole; -1: none.
 int gx_tuned_tied_head(const GxModel *m);
-// Called after the weights are loaded. An error if an adapter tensor frozen at 0 stops the gradient of one that is
-// trained; a warning if it is frozen as small as it was initialised.
+// Call it after the weights are loaded. An error if an adapter tensor that is frozen at 0 stops the gradient of a
+// trained one; a warning if it is frozen at its small initial values.
 GxStatus gx_tuned_check_frozen(GxContext *g, const GxModel *m);
 
 GX_END
@@ -43,7 +44,7 @@ static const char *gx__tuned_trainable(const GxModel *m)
     return m->tuners && m->tuner[0].trainable ? m->tuner[0].trainable(m) : NULL;
 }
 
-// 1: the method trains this tensor of the model's own.
+// 1: the tuning method trains this tensor, which is the model's own.
 static int gx__tuned_is_trained(const GxModel *m, const GxTensor *t)
 {
     int is = 0;
@@ -51,20 +52,20 @@ static int gx__tuned_is_trained(const GxModel *m, const GxTensor *t)
     return is;
 }
 
-// 1: the bias of the linear in the row before, which has LoRA: PEFT's adapters do not contain biases of linears.
+// 1: it is the bias of the matrix in the row before, which has LoRA: PEFT's adapters do not contain biases of linears.
 static int gx__tuned_is_bias(const GxModel *m, int row)
 {
     return row > 0 && m->table.row[row].role == GX_ROLE_BIAS && m->table.row[row - 1].has_lora;
 }
 
-// The length of the module's name: "model.norm" of "model.norm.weight".
+// The length of the module's name: of "model.norm" in "model.norm.weight".
 static int64_t gx__tuned_module(const GxTensor *t)
 {
     const char *dot = strrchr(t->name, '.');
     return dot ? dot - t->name : 0;
 }
 
-// 1: its module ends with the name, or one that this is in does.
+// 1: the name of its module, or of one that contains it, ends with `name`.
 static int gx__tuned_ends_with(const GxTensor *t, const char *name, int64_t n)
 {
     if (t->is_added || n == 0) return 0;
@@ -93,7 +94,7 @@ int gx_tuned_tied_head(const GxModel *m)
     return -1;
 }
 
-// Checks one name, of n characters, of the list of trainable modules.
+// Checks one name, of n characters, in the list of trainable modules.
 static GxStatus gx__tuned_check_name(const GxModel *m, const char *name, int n, GxError *err)
 {
     int found = 0;
@@ -150,7 +151,7 @@ GxStatus gx_tuned_freeze(GxModel *m, GxError *err)
 
 // ---- adapter tensors that --freeze freezes -------------------------------------------------------------------------
 
-// A trained tensor whose gradient has this one as a factor, so that it is 0 where this one is 0; -1: none.
+// A trained tensor whose gradient has this tensor as a factor, and so is 0 if this tensor is 0; -1: none.
 static int gx__tuned_through(const GxModel *m, int row)
 {
     const int other = m->tuners && m->tuner[0].through ? m->tuner[0].through(m, row) : -1;
@@ -176,7 +177,7 @@ static double gx__tuned_largest(GxContext *g, const GxModel *m, int row)
     return largest;
 }
 
-// A tensor whose values are at most this is as small as it was initialised.
+// A tensor whose absolute values are at most this still has its small initial values.
 static double gx__tuned_small(const GxModel *m, int row)
 {
     return m->tuners && m->tuner[0].smallest ? m->tuner[0].smallest(m, row) : 0;
@@ -197,7 +198,7 @@ static void gx__tuned_tell_frozen(GxContext *g, const GxModel *m, int row, doubl
                t->name, largest, through->name);
 }
 
-// 1: a frozen adapter tensor that the gradient of a trained one comes through.
+// 1: a frozen adapter tensor that is a factor of a trained one's gradient.
 static int gx__tuned_is_passed(const GxModel *m, int row)
 {
     const GxTensor *t = &m->table.row[row];
@@ -212,13 +213,13 @@ GxStatus gx_tuned_check_frozen(GxContext *g, const GxModel *m)
     for (int i = 0; i < m->table.n && !gx_failed(g); i++)
         if (gx__tuned_is_passed(m, i) && gx_store_has(&m->store, i)) largest[i] = gx__tuned_largest(g, m, i);
     gx_at(g, -1, "frozen");
-    gx_all_reduce(g, GX_AXIS_ALL, GX_MAX, largest, m->table.n, GX_F64); // of a failed context: tells the others
+    gx_all_reduce(g, GX_AXIS_ALL, GX_MAX, largest, m->table.n, GX_F64); // in a failed context: tells the other ranks
     for (int i = 0; i < m->table.n && !gx_failed(g); i++) {
         if (!gx__tuned_is_passed(m, i) || largest[i] > gx__tuned_small(m, i)) continue;
         if (worst < 0 || (largest[worst] > 0 && largest[i] == 0)) worst = i;
     }
     if (worst >= 0 && g->rank == 0) gx__tuned_tell_frozen(g, m, worst, largest[worst]);
-    if (worst >= 0) gx_barrier(g, GX_AXIS_ALL); // on a failed context this tells the other ranks
+    if (worst >= 0) gx_barrier(g, GX_AXIS_ALL); // in a failed context: tells the other ranks
     free(largest);
     return gx_status(g);
 }

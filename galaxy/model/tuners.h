@@ -5,8 +5,8 @@
 #include "tuner.h"
 GX_BEGIN
 
-// Sets m->tuner: the methods by which the model is tuned, of which one at most has a name. Checks their
-// hyperparameters.
+// Sets m->tuner to the methods that tune the model, and checks their hyperparameters. An error if more than one of them
+// has a name.
 GxStatus gx_tuners_open(GxModel *m, GxError *err);
 
 GX_END

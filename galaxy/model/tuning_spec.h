@@ -1,5 +1,5 @@
-// model/tuning_spec.h: how a part of a model is trained: the hyperparameters of each method. What a method adds to a
-// model, and computes, is in its own file (lora.h, bottleneck.h, side.h, prompt.h with scale.h); tuners.h lists them.
+// model/tuning_spec.h: the hyperparameters of the methods of training a part of a model. What a method adds to a model
+// and computes is in its own file (lora.h, bottleneck.h, side.h, prompt.h with scale.h); tuners.h lists the methods.
 #ifndef GX_TUNING_SPEC_H
 #define GX_TUNING_SPEC_H
 #include "../base/fields.h"
@@ -9,44 +9,46 @@ GX_BEGIN
 // [out,r] are trained: y = x W^T + b + s * (x A^T) B^T, with s = alpha / r, or alpha / sqrt(r) if is_scaled_by_root
 // (Kalajdzievski 2023, arXiv:2312.03732).
 typedef struct {
-    int64_t r; // 0: there is no LoRA
+    int64_t r; // 0: no LoRA
     double alpha;
     int is_scaled_by_root;
     float dropout; // of A's input, sampled separately for each linear
     // Which linears: module names separated by commas, each a whole name or its last components ("q_proj"). NULL or "":
-    // all of attention and MLP; "all-linear": also those before heads (a pooler), but not the heads' own. A name that
+    // all of attention and MLP; "all-linear": also those before heads (a pooler), but not those of heads. A name that
     // matches neither a linear nor the token embedding is an error.
     const char *targets;
-    // Modules that are trained whole in addition, by suffixes of their names, as peft's modules_to_save: "norm" matches
-    // input_layernorm, too, "model.norm" does not. NULL or "": only heads of labels. A name that matches no module is
-    // an error, unless is_read.
+    // Modules that are also trained, whole, by suffixes of their names, like peft's modules_to_save: "norm" also
+    // matches input_layernorm, "model.norm" does not. NULL or "": only heads for labels. A name that matches no module
+    // is an error, unless GxAdapter.is_read.
     const char *trainable;
     // Not NULL: targets is a pattern, and this function says whether it matches a module's whole name (for
     // GX_HEAD_VECTORS: the name in transformers' model without a head).
     int (*finds)(const char *pattern, const char *module);
-    // Targets that have none after all: names as targets has them, or a pattern if `excludes` is not NULL. NULL or "":
+    // Targets that get no LoRA after all: names as in `targets`, or a pattern if `excludes` is not NULL. NULL or "":
     // none
     const char *excluded;
     int (*excludes)(const char *pattern, const char *module);
-    // Only targets in these layers, unless they are listed by their whole names or meant by a pattern; NULL or empty:
-    // all. A module's layer is the number in its name, behind the list's name ("layers"); lists NULL or "": the first.
+    // Only targets in these layers get LoRA, except for targets given by whole names or by a pattern; NULL or empty:
+    // all. A module's layer is the number in its name that follows one of the components in `lists` ("layers"); lists
+    // NULL or "": the first number.
     const GxIntList *layers;
     const char *lists;
-    // Which modules have another r, or another alpha: `value` says a module's, or `otherwise`. NULL or "": none
+    // Patterns of modules that have another r or another alpha: `value` returns a module's, or else `otherwise`. NULL
+    // or "": none
     const char *rank_pattern, *alpha_pattern;
     double (*value)(const char *patterns, const char *module, double otherwise);
 } GxLora;
 
 // Bottleneck adapters (bottleneck.h): two small linears after each attention and MLP.
 typedef struct {
-    int64_t reduction;     // k: the inner width is C/k; k divides C. 0: no adapters
+    int64_t reduction;     // k: the inner width is C/k; k must divide C. 0: no adapters
     const char *trainable; // as GxLora's
 } GxBottleneck;
 
-// A side network (side.h): a narrow layer beside each layer, which reads that layer's output.
+// A side network (side.h): beside each layer a narrow layer that reads that layer's output.
 typedef struct {
     int64_t reduction;     // k: width, MLP and heads of its layers are 1/k of the model's; k divides C. 0: none
-    int is_gated;          // a side layer reads mu * Down(h) + (1 - mu) * s; else Down(h) + s
+    int is_gated;          // a side layer reads mu * Down(h) + (1 - mu) * s, not Down(h) + s
     int has_bias;          // of Down and Up
     const char *trainable; // as GxLora's, of heads
 } GxSide;
@@ -55,9 +57,9 @@ typedef struct {
 // addition.
 typedef struct {
     int64_t len;           // prompt rows per layer; 0: no prompts
-    int64_t layers;        // how many layers have prompts, counted from the last; 0: all but the first two
+    int64_t layers;        // how many layers, counted from the last, have prompts; 0: all but the first two
     const char *trainable; // as GxLora's
-    int is_v2; // LLaMA-Adapter v2: besides a scale and a bias of each linear (scale.h), and norms are trained
+    int is_v2;             // LLaMA-Adapter v2: also trains a scale and a bias of each linear (scale.h), and norms
 } GxPrompt;
 
 typedef struct { // at most one of these is set

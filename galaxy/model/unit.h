@@ -1,36 +1,38 @@
-// model/unit.h: a unit at work, in three calls: forward, backward, and the weight halves that a backward left out; and
-// the places of what it keeps.
+// model/unit.h: runs a unit, in three calls: forward, backward, and the weight halves that a backward left out; and
+// lays out what it keeps.
 //
 // A unit is pure: it uses only its pass (pass.h) and the rows that it is given. This makes it possible to have several
 // micro-batches in flight, to give a rank units [first, last), to recompute units, and to defer weight halves. The
 // order of the calls is a list of actions (parallel/steps.h), run by run/interpreter.h.
 //
-// The caller of a unit's forward places its slot for the current batch; only the largest size is fixed in advance.
+// The caller of a unit's forward lays out the unit's slot for the current batch; only the largest size is fixed in
+// advance.
 #ifndef GX_UNIT_H
 #define GX_UNIT_H
 #include "pass.h"
 GX_BEGIN
 
-// The size in bytes of a slot for a batch of T x B; defers_weights: including what deferred weight halves read.
+// The bytes of a slot for a batch of T x B; with defers_weights including what deferred weight halves read.
 int64_t gx_slot_bytes(const GxModel *m, int unit, int64_t T, int64_t B, int defers_weights);
-// Places the pass's slot at `base`, for the pass's batch. Call it before the forward. Refuses a batch larger than
-// planned.
+// Lays out the pass's slot at `base` for the pass's batch. Call it before the forward. An error if the batch is larger
+// than planned.
 void gx_slot_layout(GxPass *p, void *base);
 
-// `out` without rows: only what the slot keeps is wanted (when a unit is recomputed). In training a head does nothing
+// `out` without rows: only what the slot keeps is needed (when a unit is recomputed). In training a head does nothing
 // here.
 void gx_unit_forward(GxPass *p, GxState out, GxState in);
-// din may be dout; it has no rows if nothing below is trained. `in`: as given to the forward. dout is overwritten. A
-// head has no dout: its forward is computed here as well.
+// din may be dout; it has no rows if nothing below is trained. `in` is the forward's. dout is overwritten. A head has
+// no dout, and its forward is computed here as well.
 void gx_unit_backward(GxPass *p, GxState din, GxState dout, GxState in);
 void gx_unit_weight(GxPass *p, GxState in); // the weight halves that a backward with defers_weights left out
 // Copies the side network's stream past a unit of the backbone.
 void gx_unit_pass_through(GxContext *g, GxState out, GxState in);
 
-// The stream's rows in CON's layout, at `data`.
+// The stream's rows at `data`, in CON's layout.
 GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data);
-// What enters a unit, laid out at `data` (NULL: without rows): the stream, and a side network's stream after it. Its
-// gradient: for a unit of a side network of the side stream only, else of the stream. And how many bytes they take.
+// What enters a unit, laid out at `data` (NULL: no rows): the stream, followed by a side network's stream. Its
+// gradient: in a unit of a side network that of the side stream only, otherwise that of the stream. And the bytes of
+// each.
 GxState gx_state_at(const GxModel *m, int unit, int64_t T, int64_t B, void *data);
 GxState gx_gradient_at(const GxModel *m, int unit, int64_t T, int64_t B, void *data);
 int64_t gx_state_bytes(const GxModel *m, int unit, int64_t T, int64_t B);
@@ -76,7 +78,7 @@ GxState gx_state_at(const GxModel *m, int unit, int64_t T, int64_t B, void *data
     return s;
 }
 
-// 1: only the side network is trained below this unit, so only its stream has a gradient.
+// 1: below this unit only the side network is trained, so only its stream has a gradient.
 static int gx__unit_has_side_gradient(const GxModel *m, int unit)
 {
     return m->unit[unit].has_side && gx_unit_spec(m, unit)->side != GX_SIDE_NONE;
@@ -114,7 +116,7 @@ static void gx__unit_layout_enter(GxSlotLayout *l, const GxEnterSpec *enter, int
     if (enter->kind == GX_ENTER_TRANSFORM) s->mean = gx_slot_floats(l, l->con);
 }
 
-// Where `in` has more rows than the stream and enter is nothing, the stream is this rank's slice of `in`.
+// If `in` has more rows than the stream and enter is nothing, the stream is this rank's slice of `in`.
 static void gx__unit_layout_pair(GxSlotLayout *l, const GxUnitKind *u, int k, GxPairSlot *s)
 {
     const GxPairSpec *spec = &u->spec.pair[k];
@@ -147,8 +149,8 @@ static void gx__unit_layout_rows(GxSlotLayout *l, const GxSplit *own, int64_t al
     l->con = gx_is_sp(l->m, l->m->mode->methods.con) ? l->own : l->all;
 }
 
-// Places all buffers of a slot at `base` and returns their size. picked NULL: a head is planned for as many rows as the
-// batch has.
+// Lays out all buffers of a slot at `base` and returns their size. picked NULL: a head is planned for all rows of the
+// batch.
 static int64_t gx__unit_layout(const GxModel *m, int unit, const GxSplit *rows, const GxSplit *picked, int64_t all,
                                int defers_weights, void *base, GxSlot *slot)
 {
@@ -177,8 +179,8 @@ int64_t gx_slot_bytes(const GxModel *m, int unit, int64_t T, int64_t B, int defe
     return gx__unit_layout(m, unit, &rows, NULL, T * B, defers_weights, NULL, &slot);
 }
 
-// How many of a target's rows lie in each rank's slice. A device that does not compute has no rows to count: the plan
-// then assumes that this rank's slice has as many as it can.
+// How many of a target's rows are in each rank's slice. A device that does not compute has no rows to count: a plan
+// assumes that this rank's slice has as many as it can.
 static GxSplit gx__unit_picked(const GxPass *p, const GxSplit *slices, const GxTarget *t)
 {
     GxSplit s = *slices;
@@ -218,7 +220,7 @@ void gx_slot_layout(GxPass *p, void *base)
 
 // ---- units ---------------------------------------------------------------------------------------------------------
 
-// All pairs of a head read what enters it.
+// The pair's x. All pairs of a head read what enters the head.
 static GxRows gx__unit_x(const GxPairView *v, GxState in)
 {
     if (gx_view_is_head(v)) return in.x;
@@ -226,7 +228,7 @@ static GxRows gx__unit_x(const GxPairView *v, GxState in)
     return gx_pass_is_side(v->p) ? v->p->slot->side.mixed : in.x;
 }
 
-// The method that has the unit's kind: what it computes before the first pair and after the last one.
+// The tuning method whose own unit this is; it runs before the first pair and after the last one. NULL: none.
 static const GxTuner *gx__unit_tuner(const GxPass *p)
 {
     const GxTuner *of = NULL;
@@ -235,7 +237,7 @@ static const GxTuner *gx__unit_tuner(const GxPass *p)
     return of;
 }
 
-// 1: what the pair keeps is written together with its result.
+// 1: what the pair keeps is computed together with its result.
 static int gx__unit_needs_result(const GxPairView *v)
 {
     int needs = v->spec->con.has_norm;
@@ -250,7 +252,7 @@ static void gx__unit_pair_forward(GxPass *p, int k, GxRows y, GxState in)
     GxArena *a = p->g->arena;
     const GxArenaMark mark = gx_arena_mark(a);
     if (!gx_view_has_work(&v)) return;
-    // the result is computed even if the caller does not need it, where what the slot keeps comes with it
+    // even if the caller does not need the result, it is computed if what the slot keeps is computed with it
     if (!y.data && gx__unit_needs_result(&v))
         y = gx_pass_rows(p, gx_stream_rows(p->m, p->b->T, p->b->B, NULL).rows, v.kind->spec.width);
     p->y = y;
@@ -286,7 +288,7 @@ static int gx__unit_trains(const GxPass *p, GxTensorId id)
     return id.index >= 0 && gx_store_trains(&p->m->store, id.index);
 }
 
-static int gx__unit_trains_lora(const GxPass *p, const GxLinear *l) // of a linear of one part
+static int gx__unit_trains_lora(const GxPass *p, const GxLinear *l) // l has one part
 {
     const GxTensor *t = l->first.index < 0 ? NULL : &p->m->table.row[l->first.index];
     const GxTensorId b = {t ? t->lora.index + 1 : -1};
@@ -303,7 +305,7 @@ static int gx__unit_trains_enter(const GxPairView *v)
            gx__unit_trains_lora(p, &pair->enter);
 }
 
-// 1: row i of the table is CON's of this pair.
+// 1: row i of the table belongs to this pair's CON.
 static int gx__unit_is_of_con(const GxPair *pair, int i)
 {
     const GxTensorId of_con[] = {
@@ -332,7 +334,7 @@ static int gx__unit_trains_pair(const GxPass *p, int k)
     return some;
 }
 
-// 1: something below pair k is trained: in an earlier pair of this unit, or below the unit (din then has rows).
+// 1: something below pair k is trained, in an earlier pair of this unit or below the unit (din then has rows).
 static int gx__unit_trains_below(const GxPass *p, int k, GxState din)
 {
     const GxTuner *own = gx__unit_tuner(p);
@@ -341,7 +343,7 @@ static int gx__unit_trains_below(const GxPass *p, int k, GxState din)
     return some;
 }
 
-// Returns 0: nothing in the pair or below it is trained, so the backward may end here.
+// Returns 0 if nothing in the pair or below it is trained, so that the backward may end here.
 static int gx__unit_pair_backward(GxPass *p, int k, GxRows dx, GxRows dy, GxState din, GxState in)
 {
     const GxPairView v = gx_view(p, k);

@@ -1,5 +1,5 @@
-// model/unit_tensors.h: declares the tensors of a unit, for the functions that open the kinds of cores: from a tensor's
-// place of use follow its name, its box on this rank, and over which ranks its gradient is summed.
+// model/unit_tensors.h: declares the tensors of a unit, for the `open` functions of cores. From how a tensor is used
+// follow its name, its box on this rank, and the ranks over which its gradient is summed.
 //
 //     GxTensorUse up = gx_tensor_use(c->matrix[0], number, GX_ROLE_WEIGHT, F, C, layout);
 //     up.rows = &u->columns;                                    // a rank has its columns of the MLP
@@ -9,24 +9,24 @@
 #include "model.h"
 GX_BEGIN
 
-// A tensor of a unit and its place of use, for the functions that open the kinds of cores.
+// A tensor of a unit, and how it is used.
 typedef struct {
-    const char *name; // of the module: a format for the unit's number
+    const char *name; // of the module; a format string for the unit's number
     int number;
     GxRole role;
     int64_t shape[2];            // [1] is 0: one dimension
-    const GxShares *rows, *cols; // who has which of them; NULL: all have all
-    GxLayout layout;             // of the rows of activations that meet it
+    const GxShares *rows, *cols; // which ranks have which of them; NULL: every rank has all
+    GxLayout layout;             // of the rows of activations that it is applied to
     int packed;
-    int alias; // 1 + the row that it is another name of; 0: none
+    int alias; // 1 + the table row that it is another name of; 0: none
     // 1: all of it is applied only to this rank's part of rows, or of their heads, that all ranks have
     int is_own_share;
 } GxTensorUse;
-// [rows, cols]; cols 0: [rows]. All ranks have all of it, unless `rows`, `cols` or is_own_share are set.
+// [rows, cols]; cols 0: [rows]. All ranks have all of it, unless use.rows, use.cols or use.is_own_share is set.
 GxTensorUse gx_tensor_use(const char *name, int number, GxRole role, int64_t rows, int64_t cols, GxLayout layout);
 GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTensorUse *use); // of pair k
 GxLinear gx_model_linear(const GxModel *m, GxTensorId first, int parts, GxTensorId bias);
-// A layer norm, or an RMS norm, of all columns of rows in this layout.
+// A layer norm or an RMS norm over all columns of rows in this layout.
 GxNormIds gx_model_norm(GxContext *g, GxModel *m, int unit, int k, GxNormKind kind, const char *name, int number,
                         GxLayout layout);
 

@@ -1,8 +1,8 @@
 // model/vectors.h: sentence embeddings (a vector for each whole text) as a core, and their contrastive loss; its pair
 // has no outgoing stream and no parameters.
 //
-//     m_i  = mean of the rows of text i         target.parts: all of its tokens, or the first alone ([CLS])
-//     v_i  = m_i; or tanh(m_i W^T + b), or without tanh, once or several times: target.layers, which are frozen
+//     m_i  = mean of the rows of text i         target.parts: all of its tokens, or only the first ([CLS])
+//     v_i  = m_i; or tanh(m_i W^T + b), or without tanh, one or more times: target.layers, which are frozen
 //     u_i  = v_i / |v_i|
 //     s_ij = 20 u_i . u_j                       i: an anchor; j: a candidate, which is any text that is no anchor
 //     loss = sum over i of log(sum_j exp(s_ij)) - s_ip, p: the positive of i
@@ -11,13 +11,13 @@
 // Reimers and Gurevych 2019, arXiv:1908.10084.)
 //
 // Candidates are those of the same micro-batch on all data-parallel ranks: their vectors are all-gathered, and their
-// gradients, to which the anchors of all ranks contribute, reduce-scattered. So several ranks have the loss that one
-// rank has with all their texts; several micro-batches do not, since each has its own candidates. A rank without texts
-// or anchors takes part in the collectives. A candidate whose text equals that of the positive counts as wrong: the
-// task has to keep such texts apart.
+// gradients, to which the anchors of all ranks contribute, are reduce-scattered. Several ranks therefore have the same
+// loss as one rank with all their texts; several micro-batches do not, since each has its own candidates. A rank
+// without texts or anchors still takes part in the collectives. A candidate with the same text as the positive counts
+// as wrong: the task must not put such texts into one micro-batch.
 //
-// SP: a rank has the rows of its slice of T. Its part of each mean is summed over the tp group; then all ranks compute
-// the same, and each the gradients of its own rows.
+// SP: a rank has the rows of its slice of T. Each mean is summed over the tp group; after that all ranks compute the
+// same, except that each computes the gradients of its own rows.
 // TP: all ranks have all rows, and the first of the group computes everything; its gradient is the only summand that is
 // not 0.
 // In both, the first rank of the group adds the loss.
@@ -49,13 +49,13 @@ GX_END
 static const float gx__vectors_eps = 1e-12f;
 
 typedef struct {
-    GxRows mean;                    // [texts, C] in the model's type, all else in fp32
-    GxRows v[GX_VECTOR_LAYERS + 1]; // [texts, width]: of the mean, and after each layer; if there is one
-    GxRows unit;                    // [texts, width of the last]
+    GxRows mean;                    // [texts, C] in the model's type; everything below is fp32
+    GxRows v[GX_VECTOR_LAYERS + 1]; // [texts, width]: the mean, and the result of each layer; if there is a layer
+    GxRows unit;                    // [texts, width of the last v]
     float *norm;                    // [texts]
-    GxSplit candidates;             // of each rank
-    GxRows all;                     // [candidates, C]
-    GxRows query;                   // [anchors, C]: 20 u
+    GxSplit candidates;             // how many each rank has
+    GxRows all;                     // [candidates, width of the last v]
+    GxRows query;                   // [anchors, width of the last v]: 20 u
     GxRows scores;                  // [anchors, candidates]; then their gradients
 } GxVectors;
 
@@ -100,7 +100,7 @@ static void gx__vectors_mean(const GxPairView *v, GxVectors *s, GxRows in)
     gx_view_at(v, GX_AT_CORE);
 }
 
-// din: the gradient of the rows of `in`, from that of the means.
+// Computes din, the gradient of the rows of `in`, from that of the means.
 static void gx__vectors_mean_backward(const GxPairView *v, GxRows din, GxRows dmean)
 {
     const int64_t B = v->b->B;
@@ -115,7 +115,7 @@ static GxLinearShape gx__vectors_layer(const GxVectorLayer *l, int64_t n)
     return gx_linear_shape(n, l->in, l->out, GX_F32);
 }
 
-// The layers after the pooling.
+// Applies the layers after the pooling.
 static void gx__vectors_project(const GxPairView *v, GxVectors *s)
 {
     const GxTarget *t = v->target;
@@ -133,7 +133,7 @@ static void gx__vectors_project(const GxPairView *v, GxVectors *s)
     }
 }
 
-// The gradient of the mean, in fp32, from that of what the last layer gives, which it overwrites.
+// The gradient of the mean, in fp32, from that of the last layer's result, which it overwrites.
 static GxRows gx__vectors_project_backward(const GxPairView *v, const GxVectors *s, GxRows dv)
 {
     const GxTarget *t = v->target;
@@ -148,7 +148,7 @@ static GxRows gx__vectors_project_backward(const GxPairView *v, const GxVectors 
     return dv;
 }
 
-static GxRows gx__vectors_last(const GxPairView *v, const GxVectors *s) // what the texts' vectors are
+static GxRows gx__vectors_last(const GxPairView *v, const GxVectors *s) // the texts' vectors
 {
     const int n = v->target->n_layers;
     return n ? s->v[n] : s->mean;
@@ -167,7 +167,7 @@ static void gx__vectors_normalize(const GxPairView *v, GxVectors *s)
 
 // ---- candidates ----------------------------------------------------------------------------------------------------
 
-// How many candidates each rank has. A device that does not compute assumes as many as there can be.
+// How many candidates each rank has. On a device that does not compute: as many as there can be.
 static GxSplit gx__vectors_agree(GxPass *p, const GxTarget *t)
 {
     const int ranks = gx_group_size(p->g, GX_AXIS_DP), me = gx_group_index(p->g, GX_AXIS_DP);
@@ -217,7 +217,7 @@ static GxLinearShape gx__vectors_product(const GxVectors *s)
     return gx_linear_shape(s->query.rows, s->query.cols, s->all.rows, GX_F32);
 }
 
-// scores = query all^T, and their loss; dscores in their place
+// scores = query all^T, and their loss; dscores overwrites the scores
 static void gx__vectors_score(const GxPairView *v, GxVectors *s, int has_gradient)
 {
     const GxTarget *t = v->target;
@@ -233,7 +233,7 @@ static void gx__vectors_score(const GxPairView *v, GxVectors *s, int has_gradien
     if (v->m->member == 0) gx_view_add_losses(v, losses, t->anchors);
 }
 
-// du of this rank's texts: that of its anchors, and that of its candidates, summed over the anchors of all ranks.
+// du of this rank's texts: of its anchors, and of its candidates, the latter summed over the anchors of all ranks.
 static void gx__vectors_score_backward(const GxPairView *v, const GxVectors *s, GxRows du)
 {
     const GxTarget *t = v->target;
@@ -241,7 +241,7 @@ static void gx__vectors_score_backward(const GxPairView *v, const GxVectors *s, 
     const GxRows own = gx_some_rows(du, t->anchors, t->n - t->anchors),
                  dall = s->candidates.n > 1 ? gx__vectors_rows(v->p, s->all.rows, du.cols) : own;
     if (t->anchors) {
-        gx_linear_backward_input(v->g, du.data, s->scores.data, s->all.data, &product); // of 20 u
+        gx_linear_backward_input(v->g, du.data, s->scores.data, s->all.data, &product); // the gradient of 20 u
         gx_scale(v->g, du.data, du.data, t->anchors * du.cols, GX_COSINE_SCALE, GX_F32);
         gx_linear_backward_weight(v->g, (float *)dall.data, NULL, s->scores.data, s->query.data, &product);
     } else if (dall.rows) {
@@ -252,7 +252,7 @@ static void gx__vectors_score_backward(const GxPairView *v, const GxVectors *s, 
     gx_view_at(v, GX_AT_CORE);
 }
 
-// The loss of the texts' vectors; with a gradient: that of their means, in the model's type.
+// The loss of the texts' vectors. With has_gradient, returns the gradient of their means, in the model's type.
 static GxRows gx__vectors_loss(const GxPairView *v, GxVectors *s, int has_gradient)
 {
     const int64_t n = s->mean.rows, C = s->mean.cols;
@@ -301,7 +301,7 @@ static void gx__vectors_backward_input(const GxPairView *v, GxRows din, GxRows d
 
 static void gx__vectors_backward_weight(const GxPairView *v, GxRows dout, GxRows in)
 {
-    (void)v, (void)dout, (void)in; // there is none
+    (void)v, (void)dout, (void)in; // there are no weights
 }
 
 const GxCore gx_vectors = {gx__vectors_open, gx__vectors_layout, gx__vectors_forward, gx__vectors_backward_input,

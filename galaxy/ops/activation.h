@@ -9,8 +9,7 @@ GX_BEGIN
 void gx_swiglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, GxDtype dtype);
 
 // With s = 1/(1 + exp(-gate)): dgate = dy*up*s*(1 + gate*(1 - s)), dup = dy*gate*s. dgate_up [R,2F]; it may be gate_up.
-// y, where not NULL, is made again (the down projection's weight gradient needs it, so that it need not be kept); it
-// may be dy.
+// y: NULL, or recomputed (the down projection's weight gradient needs it, and it is not kept); it may be dy.
 void gx_swiglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
                         int64_t F, GxDtype dtype);
 
@@ -23,9 +22,9 @@ typedef enum {
 void gx_gelu_forward(GxContext *g, void *y, const void *x, const void *bias, int64_t R, int64_t F, GxGelu kind,
                      GxDtype dtype);
 
-// dx[r,f] = dy[r,f] * gelu'(x[r,f] + bias[f]), with gelu'(z) = P(z) + z*P'(z) where gelu(z) = z*P(z). y, where not
-// NULL, is made again (the next linear's weight gradient needs it, so that it need not be kept); it may be dy. dx may
-// be x or dy, but not y. bytes: 3*R*F*size, 4*R*F*size with y; FLOPs: 14*R*F
+// dx[r,f] = dy[r,f] * gelu'(x[r,f] + bias[f]), with gelu'(z) = P(z) + z*P'(z) where gelu(z) = z*P(z). If y is not NULL,
+// it is recomputed (the next linear's weight gradient needs it, and it is not kept); it may be dy. dx may be x or dy,
+// but not y. bytes: 3*R*F*size, 4*R*F*size with y; FLOPs: 14*R*F
 void gx_gelu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, const void *bias, int64_t R,
                       int64_t F, GxGelu kind, GxDtype dtype);
 

@@ -3,17 +3,17 @@
 //
 // One interface for training, slices of a sequence, rings and KV caches:
 // - The numbers of query rows and of key rows may differ. Both are given as runs of positions, and `causal` compares
-//   global positions: a query attends to the keys at its own position and before; with a `sliding_window`, only to that
-//   many nearest ones.
+//   global positions: a query attends to the keys at its own position and before it; with a `sliding_window`, only to
+//   that many nearest ones.
 // - Several query heads may share a key and value head (GQA). A call may have any contiguous range of the model's query
 //   heads, with only the key and value heads that they use: query head i uses head (q_first + i) / group.
-// - The log-sum-exp of each query row is an output: partial results over different keys can be merged by it, and the
+// - The log-sum-exp of each query row is an output: with it partial results over different keys can be merged, and the
 //   backward recomputes the probabilities from it.
-// - A column of the batch may hold several documents, between which there is no attention, and padding, which neither
+// - A column of the batch may hold several documents, which do not attend to each other, and padding, which neither
 //   attends nor is attended to. The documents are given by global position, so a slice of the queries uses the same
 //   array. Keys visible to no query of a tile (of other documents, later ones, or before the window) cost no work.
 // - Keys and values may be in the pages of a KV cache (ops/rows.h); there is no backward for these.
-// - Dropout (ops/dropout.h) applies to the normalised probabilities: the log-sum-exp is over all visible keys. The
+// - Dropout (ops/dropout.h) applies to the normalized probabilities: the log-sum-exp is over all visible keys. The
 //   backward generates the same mask again, as does every slice of the queries and every part of the heads.
 #ifndef GX_ATTENTION_H
 #define GX_ATTENTION_H
@@ -24,52 +24,53 @@ GX_BEGIN
 
 struct GxAttention {
     int64_t B, H, K, head_dim;   // samples of the batch, query heads, key and value heads, size of a head
-    int64_t group;               // query heads to a key and value head in the whole model; 0: H/K, K divides H
+    int64_t group;               // query heads per key and value head in the whole model; 0: H/K, K divides H
     int64_t q_first;             // the index of head 0 among the query heads of its group
-    GxRuns q_runs, k_runs;       // their rows: Tq and Tk
-    int64_t q_stride, kv_stride; // elements from one row of q (of k and v) to the next; dq, dk, dv lie likewise
+    GxRuns q_runs, k_runs;       // the positions of the Tq query rows and the Tk key rows
+    int64_t q_stride, kv_stride; // elements from one row of q (of k and v) to the next; the same for dq, dk, dv
     int64_t o_stride;            // of o and d_o
     int causal;
-    int64_t sliding_window; // causal: visible keys of a query at p: p - sliding_window + 1 to p; 0: all up to p
+    int64_t sliding_window; // if causal, keys visible to a query at p: p - sliding_window + 1 to p; 0: all up to p
     float scale;            // 0: 1/sqrt(head_dim)
     GxDtype dtype;
-    // [positions*B][2], in the device's memory: where the document begins and ends, {begin, end} as positions, to which
-    // row position*B + b of the whole sequence belongs, for all positions that the runs name. Each of its rows has the
-    // same two numbers. begin == end: padding. NULL: each column is one document
+    // [positions*B][2], in device memory, for all positions in the runs: {begin, end}, the positions at which the
+    // document of row position*B + b of the whole sequence begins and ends. All rows of a document have the same two
+    // numbers. begin == end: padding. NULL: each column is one document
     const int32_t *documents;
-    // [positions/GX_PAGE, rounded up][B], in the device's memory: k and v of position t in column b are their row
-    // gx_page_row(pages, t, B, b), and k_runs is one run from position 0 on. Positions without a page are not attended
-    // to. NULL: k and v are not in pages
+    // [positions/GX_PAGE, rounded up][B], in device memory: position t of column b is row gx_page_row(pages, t, B, b)
+    // of k and v, and k_runs is one run from position 0 on. Positions without a page are not attended to. NULL: k and v
+    // are not in pages
     const int32_t *pages;
-    // [positions, head_dim/2], in the device's memory: q and k are results of rope_forward with these tables, and the
-    // backward also applies RoPE's backward to dq and dk. The forward does not read them. NULL: it does not
+    // [positions, head_dim/2], in device memory: q and k are results of rope_forward with these tables, and the
+    // backward also applies RoPE's backward to dq and dk. The forward does not read them. NULL: no RoPE's backward
     const float *cosine, *sine;
-    float dropout; // probability of a probability to be dropped, in [0, 1); 0: none is, and nothing below is read
+    float dropout; // with what probability a probability is dropped, in [0, 1); 0: never, and nothing below is read
     uint32_t site; // which dropout of the model: gx_random_site(GX_SITE_DROPOUT, number)
-    int64_t first_sample, T, heads, head_first; // number of the batch's first sample, less g->step->first_sample;
-                                                // positions of the whole sequence; query heads of the model; head 0's
-                                                // number
+    int64_t first_sample, T, heads, head_first; // number of the batch's first sample minus g->step->first_sample;
+                                                // positions of the whole sequence; the model's query heads; which of
+                                                // them is head 0
 };
 
 // o [Tq*B, H*h], lse [Tq*B, H] fp32 (natural logarithm of the sum of exp of the scaled scores); q [Tq*B, H*h], k and v
-// [Tk*B, K*h]; row t*B + b. A query attends to the keys of its document, if causal to those at its own position and
-// before within its window. One with no visible key gives o = 0 and lse = -inf. With dropout, o = sum_j keep_j p_j v_j,
-// where p is the softmax over all visible keys and keep_j is 0 or 1/(1 - dropout); seed, step and first sample are
-// g->step's. FLOPs: 4*h per query head and pair of a query and a visible key, as if each column were one document: the
-// host does not know the documents.
+// [Tk*B, K*h]; row t*B + b. A query attends to the keys of its document; if causal, to those at its own position and
+// before it, within its window. A query without a visible key has o = 0 and lse = -inf. With dropout, o = sum_j keep_j
+// p_j v_j, where p is the softmax over all visible keys and keep_j is 0 or 1/(1 - dropout); seed, step and first sample
+// are g->step's. FLOPs: 4*h per query head and pair of a query and a visible key, as if each column were one document,
+// since the host does not know the documents.
 void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,
                           const GxAttention *a);
 
-// From d_o (the gradient of o): dq, dk, dv, of which all elements are written. dk and dv are the summands of these
-// query heads of sums over all heads of their groups. Padding has dq = dk = dv = 0. FLOPs: 10*h per query head and
-// pair, counted as in the forward, the recomputed scores included, and 3*h per head and row with RoPE's backward.
+// Computes dq, dk and dv from d_o (the gradient of o); all their elements are written. dk and dv are sums over the
+// query heads of this call: summands, if it does not have all heads of their groups. Padding has dq = dk = dv = 0.
+// FLOPs: 10*h per query head and pair, counted as in the forward and including the recomputed scores, and 3*h per head
+// and row with RoPE's backward.
 void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse,
                            const void *q, const void *k, const void *v, const GxAttention *a);
 
-// For devices: applies RoPE's backward to dq and dk as a separate pass, one for both if they lie in the same rows.
+// For devices: applies RoPE's backward to dq and dk in a separate pass, one for both if they are in the same rows.
 void gx_attention_rotate_back(GxContext *g, void *dq, void *dk, const GxAttention *a);
 
-// Pairs of a query and a key visible to it, of one sample and one head, as if each column were one document.
+// The pairs of a query and a key visible to it, for one sample and one head, as if each column were one document.
 int64_t gx_attention_pairs(const GxAttention *a);
 
 static inline int64_t gx_attention_group(const GxAttention *a) { return a->group ? a->group : a->H / a->K; }
@@ -123,7 +124,7 @@ static int64_t gx__attention_positions(const GxRuns *runs) // up to the last one
     return n;
 }
 
-// After the checks of runs and heads.
+// Called after the checks of runs and heads.
 static int gx__attention_dropout_check(GxContext *g, const char *name, const GxAttention *a)
 {
     const int64_t positions = gx_max(gx__attention_positions(&a->q_runs), gx__attention_positions(&a->k_runs));

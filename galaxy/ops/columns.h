@@ -9,18 +9,19 @@ GX_BEGIN
 
 struct GxColumns {
     int64_t R, C;
-    int64_t stride; // elements from one row to the next, of x, y, dx and dy alike; 0: C
+    int64_t stride; // elements from one row to the next, the same for x, y, dx and dy; 0: C
     GxDtype dtype;
 };
 
-// y[r,c] = x[r,c]*s[c]. x, y [R,C], s [C], as they are typed; y may be x. bytes: 2*R*C*size; FLOPs: R*C
+// y[r,c] = x[r,c]*s[c]. x, y [R,C], s [C], all of the same type; y may be x. bytes: 2*R*C*size; FLOPs: R*C
 void gx_scale_columns_forward(GxContext *g, void *y, const void *x, const void *s, const GxColumns *n);
 
 // dx[r,c] = dy[r,c]*s[c]
 // ds[c]   = (accumulate ? ds[c] : 0) + sum_r dy[r,c]*x[r,c]
 // db[c]   = (accumulate ? db[c] : 0) + sum_r dy[r,c]*s[c]
-// ds, db [C] fp32, without gaps. dx, ds, db NULL: not wanted; x is read for ds alone: it cannot be had from y, since s
-// may be 0. dx may be dy. bytes: (dy + dx + x with ds)*R*C*size; FLOPs per element: 1 with dx, 2 with ds, 2 with db
+// ds, db [C] fp32, without gaps. dx, ds, db NULL: not needed; x is read only for ds: it cannot be computed from y,
+// since s may be 0. dx may be dy. bytes: (dy + dx + x with ds)*R*C*size; FLOPs per element: 1 with dx, 2 with ds, 2
+// with db
 void gx_scale_columns_backward(GxContext *g, void *dx, float *ds, float *db, const void *dy, const void *x,
                                const void *s, const GxColumns *n, int accumulate);
 

@@ -1,11 +1,11 @@
-// device.h: a device, which computes operations: a table with one function per operation, and how operations are called
+// device.h: a device computes operations: it is a table with one function per operation. Also how operations are called
 // through it.
 //
-// An operation (ops/) is a contract: it checks its arguments, tells the recorder, takes scratch from the arena and
-// calls the context's device. A device (cpu/, cuda/) computes. An operation's dtype is that of activations and weights
-// alike; statistics, losses, gradients of weights and the optimizer's state are fp32, and every sum is taken in fp32 or
-// better and rounded once. gx_device_none() is a device that does everything but compute: a run on it yields the memory
-// plan and the FLOPs of the real program, for models of any size, in no time.
+// An operation (ops/) is a contract: it checks its arguments, informs the recorder, takes scratch from the arena and
+// calls the context's device. A device (cpu/, cuda/) computes. An operation's dtype is that of both activations and
+// weights; statistics, losses, gradients of weights and the optimizer's state are fp32, and every sum is computed in
+// fp32 or better and rounded once. gx_device_none() is a device that does everything except compute: a run on it yields
+// the memory plan and the FLOPs of the real program, for models of any size, in almost no time.
 //
 // To add an operation: its contract in ops/<name>.h, a line here, its code in cpu/<name>.h (docs/architecture.md has
 // the recipe).
@@ -34,13 +34,13 @@ struct GxDevice {
     const char *name;
     int computes;     // 0: nothing is touched (the device `none`)
     unsigned dtypes;  // bit GX_F32 set: activations and weights can be fp32, and so on
-    int64_t head_dim; // the largest of attention; 0: any
-    // Whether heads of this size miss tensor cores that others of this type have. NULL: it has none
+    int64_t head_dim; // the largest for attention; 0: any
+    // 1: heads of this size miss the tensor cores that other sizes of this type use. NULL: no tensor cores
     int (*attention_misses_tensor_cores)(const GxContext *, GxDtype, int64_t head_dim);
-    int64_t quantized_tile;                    // elements of a quantised matrix that are numbers at a time
-    void (*describe)(char *text, size_t size); // of the hardware and its libraries, in a line
+    int64_t quantized_tile;                    // how many elements of a quantized matrix are dequantized at a time
+    void (*describe)(char *text, size_t size); // the hardware and its libraries, in one line
     // memory
-    int shares_host_memory; // 1: its buffers are the host's, too
+    int shares_host_memory; // 1: the host can access its buffers
     GxStatus (*open)(GxContext *);
     void (*close)(GxContext *);
     GxStatus (*arena_open)(GxContext *, GxArena *, int64_t bytes);
@@ -50,13 +50,13 @@ struct GxDevice {
     void (*to_device)(GxContext *, void *device, const void *host, int64_t bytes);
     void (*to_host)(GxContext *, void *host, const void *device, int64_t bytes);
     void (*wait)(GxContext *);
-    uint64_t (*card)(const GxContext *); // a number of its own; 0: the device is not open. NULL: has no cards
-    // of the card; NULL where it is the host's
+    uint64_t (*card)(const GxContext *); // a number that identifies the GPU; 0: not open. NULL: no GPUs
+    // of the GPU; NULL: it is the host's memory
     void (*memory)(const GxContext *, int64_t *free_bytes, int64_t *all_bytes);
-    // algorithms of matrix products by their time (run/autotune.h). All NULL: it has none to choose among
-    void (*tune)(GxContext *, int on); // 1: products are timed as they come; 0: no more, and all is forgotten
+    // chooses algorithms of matrix products by timing (run/autotune.h). All NULL: it has no choice
+    void (*tune)(GxContext *, int on); // 1: times products as they occur; 0: stops, and forgets all
     char *(*tuned_text)(GxContext *);  // the choices, after a line that says what for; free() it; NULL: no memory
-    GxStatus (*take_tuned)(GxContext *, const char *text, GxError *why); // adds them; else GX_ERR_UNSUPPORTED, _FORMAT
+    GxStatus (*take_tuned)(GxContext *, const char *text, GxError *why); // adds them; or GX_ERR_UNSUPPORTED, _FORMAT
     // graphs: operations called between begin and end do not run. They are captured with their arguments as a graph,
     // which may be empty and can be launched any number of times. In between the host must not wait for the device or
     // copy bytes to or from it: that sets the context's error. end must also be called after an error; it then returns
@@ -109,7 +109,7 @@ struct GxDevice {
     void (*layer_norm_backward)(GxContext *, void *dx, float *dw, float *db, const void *dy, const void *x,
                                 const float *mean, const float *rstd, const void *w, int64_t R, int64_t C,
                                 int accumulate, GxDtype, float *scratch);
-    // dropout, where something is dropped; the bias, dropout, addition and norm after a core
+    // dropout, if p > 0; the bias, dropout, addition and norm after a core
     void (*dropout)(GxContext *, void *y, const void *x, int64_t R, int64_t C, const GxDropout *, GxDtype);
     void (*residual_forward)(GxContext *, void *y, void *sum, float *mean, float *rstd, const void *x, const void *out,
                              const GxResidual *);
@@ -125,7 +125,7 @@ struct GxDevice {
     // quantize
     void (*dequantize)(GxContext *, void *y, GxDtype, const GxQuantized *, int64_t row, int64_t rows, int64_t col,
                        int64_t cols);
-    // rope: direction +1 forward, -1 backward; by a row's position, or where there are documents by where its begins
+    // rope: direction +1 forward, -1 backward; by a row's position, or with documents by the beginning of its document
     void (*rope)(GxContext *, void *x, const float *cosine, const float *sine, const GxRuns *, const int32_t *documents,
                  int64_t B, int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype);
     // attention
@@ -176,12 +176,13 @@ struct GxDevice {
     void (*sgd)(GxContext *, const GxUpdate *, const GxSgd *);
 };
 
-// Sums over all elements go by blocks of this many, in order: the same bits for any number of threads.
+// Sums over all elements are sums of blocks of this many, added in order: the same bits for any number of threads.
 enum { GX_SUM_BLOCK = 4096 };
 
-GxDevice gx_device_none(const GxDevice *like); // takes scratch and types like `like`
+GxDevice gx_device_none(const GxDevice *like); // takes scratch and supports types like `like`
 
-// Every operation begins with this: records it, and returns 1 if the device is to be called. bytes: read + written.
+// Every operation begins with this call, which records it and returns 1 if the device is to be called. bytes: read +
+// written.
 // dims, in this order:
 //     zero, copy                                    bytes
 //     convert, add, scale, sum, sum_squares, square_blocks, add_blocks, adamw, sgd
@@ -202,7 +203,7 @@ GxDevice gx_device_none(const GxDevice *like); // takes scratch and types like `
 //     cross_entropy..., squared_error, binary_cross_entropy
 //                                                   R, V
 int gx_op_begin(GxContext *g, const char *name, GxDims dims, int64_t bytes, double flops);
-// Refuses (by the context's error) a type that the device cannot compute in, or sizes that are not positive. 1: go on.
+// 1: go on. 0, and the context has an error: the device cannot compute in this type, or a size is not positive.
 int gx_op_check(GxContext *g, const char *name, GxDtype dtype, int64_t rows, int64_t cols);
 
 GX_END

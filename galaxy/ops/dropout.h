@@ -2,13 +2,13 @@
 // (seed, step, site, number of the element in the whole training), so that every topology, every batch order and every
 // backward generates the same mask.
 //
-// Seed and step are read from g->step, and the number of the window's first sample, from which first_sample counts on.
-// The number of an element of rows [T*B, C] (row t*B + b) is, with first_sample as both of them together,
+// Seed and step are read from g->step, and so is the number of the window's first sample, to which first_sample is
+// relative. With first_sample as the sum of both, the number of an element of rows [T*B, C] (row t*B + b) is
 //     ((first_sample + b)*T + t) * (C rounded up to 4) + c
-// and of attention's probabilities
+// and that of one of attention's probabilities is
 //     (((first_sample + b)*heads + head)*T + tq) * (T rounded up to 4) + tk
-// with the whole sequence's T, the whole model's heads, and positions in the whole sequence: four neighbours of a row
-// share one call of Philox. A kept element is multiplied by 1/(1 - p), in fp32, and rounded once.
+// with the whole sequence's T, the whole model's heads, and positions in the whole sequence. Four adjacent elements of
+// a row share one call of Philox. A kept element is multiplied by 1/(1 - p), in fp32, and rounded once.
 //
 // Dropout of a core's result is part of ops/residual.h, together with the addition that follows; dropout of attention's
 // probabilities is part of ops/attention.h.
@@ -19,14 +19,14 @@
 GX_BEGIN
 
 struct GxDropout {
-    float p;              // probability of an element to be dropped, in [0, 1); 0: nothing is, and nothing else is read
+    float p;              // probability that an element is dropped, in [0, 1); 0: nothing else is read
     uint32_t site;        // which dropout of the model: gx_random_site(GX_SITE_DROPOUT, number)
-    int64_t first_sample; // number of the batch's first sample, less g->step->first_sample
+    int64_t first_sample; // number of the batch's first sample minus g->step->first_sample
     int64_t T, B;         // positions of the whole sequence; samples of the batch
-    int64_t first_row;    // number t*B + b of the first row given: where a slice begins
-    const int32_t *rows;  // of each given row its number t*B + b; NULL: first_row and those that follow
-    // Of gx_dropout alone: where the given columns begin among those of whole rows, and how many these have; 0: they
-    // are whole.
+    int64_t first_row;    // number t*B + b of the first given row, where a slice begins
+    const int32_t *rows;  // number t*B + b of each given row; NULL: first_row and the following ones
+    // Only for gx_dropout: where the given columns begin within whole rows, and how many columns these have; 0: the
+    // given rows are whole.
     int64_t first_column, columns;
 };
 
@@ -36,16 +36,16 @@ static inline GxDropout gx_no_dropout(void)
     return d;
 }
 
-// Elements whose 32 random bits are at or above this are kept.
+// Elements whose 32 random bits are at least this are kept.
 static inline GX_ANYWHERE uint32_t gx_dropout_threshold(float p) { return (uint32_t)((double)p * 4294967296.0); }
 
-// The index of the Philox call (four elements each) with which row t*B + b of [T*B, C] begins; the row's c-th element
-// is word c % 4 of call c / 4 from there on.
+// The index of the first Philox call (of four elements) of row t*B + b of [T*B, C]; the row's element c is word c % 4
+// of the call c / 4 after it.
 static inline GX_ANYWHERE uint64_t gx_dropout_row(int64_t first_sample, int64_t T, int64_t B, int64_t row, int64_t C)
 {
     return (uint64_t)((first_sample + row % B) * T + row / B) * (uint64_t)((C + 3) / 4);
 }
-// The same of the probabilities of one query: sample is the number in the whole training, head in the whole model, tq
+// The same for the probabilities of one query: sample is its number in the whole training, head in the whole model, tq
 // the query's position.
 static inline GX_ANYWHERE uint64_t gx_dropout_query(int64_t sample, int64_t heads, int64_t head, int64_t T, int64_t tq)
 {
@@ -55,13 +55,13 @@ static inline GX_ANYWHERE uint64_t gx_dropout_query(int64_t sample, int64_t head
 // What a kept element is multiplied by: 1/(1 - p).
 static inline float gx_dropout_scale(float p) { return 1.0f / (1.0f - p); }
 
-// y[r,c] = x[r,c]/(1 - p) where the element is kept, else 0. x, y [R,C]; y may be x. It is its own backward: with dy in
-// the place of x it gives dx. d->p 0: a copy. d->rows, where not NULL, is an array in the device's memory.
+// y[r,c] = x[r,c]/(1 - p) if the element is kept, otherwise 0. x, y [R,C]; y may be x. It is its own backward: with dy
+// instead of x it computes dx. d->p 0: a copy. d->rows is in device memory, or NULL.
 // bytes: 2*R*C*size; FLOPs: R*C
 void gx_dropout(GxContext *g, void *y, const void *x, int64_t R, int64_t C, const GxDropout *d, GxDtype dtype);
 
-// Refuses (by the context's error) a p that is not in [0, 1) and, where something is dropped, a batch without samples
-// or positions, and a context without g->step. 1: go on.
+// 1: go on. 0, and the context has an error: p is not in [0, 1), or if p > 0 a batch has no samples or positions or the
+// context has no g->step.
 int gx_dropout_check(GxContext *g, const char *name, const GxDropout *d);
 
 GX_END

@@ -7,7 +7,7 @@ GX_BEGIN
 void gx_zero(GxContext *g, void *x, int64_t bytes);
 void gx_copy(GxContext *g, void *y, const void *x, int64_t bytes); // y and x do not overlap, or are the same
 
-// y[i] = x[i], rounded to nearest, ties to even, where `to` is the narrower type; y and x do not overlap. bytes:
+// y[i] = x[i], rounded to nearest, ties to even, if `to` is the narrower type; y and x do not overlap. bytes:
 // n*(both sizes)
 void gx_convert(GxContext *g, void *y, GxDtype to, const void *x, GxDtype from, int64_t n);
 
@@ -17,7 +17,7 @@ void gx_add(GxContext *g, void *y, const void *a, const void *b, int64_t n, GxDt
 // y = factor * x; y may be x. bytes: 2*n*size
 void gx_scale(GxContext *g, void *y, const void *x, int64_t n, float factor, GxDtype dtype);
 
-// total = (accumulate ? total : 0) + sum of x, in fp64 by blocks of GX_SUM_BLOCK in order
+// total = (accumulate ? total : 0) + sum of x, in fp64, block by block of GX_SUM_BLOCK in order
 void gx_sum(GxContext *g, double *total, const float *x, int64_t n, int accumulate);
 
 GX_END

@@ -9,9 +9,9 @@ GX_BEGIN
 
 struct GxEmbedding {
     int64_t R, C;           // tokens, columns
-    int64_t v_begin, v_end; // the rows of the table that this rank has
-    int64_t ignored;        // a token whose rows give no gradient; -1: none
-    int accumulate;         // forward: y, backward: dw gets the sum of what it held and what is computed
+    int64_t v_begin, v_end; // the rows of the table on this rank
+    int64_t ignored;        // a token whose row gets no gradient; -1: none
+    int accumulate;         // the result is added to y (forward) or dw (backward)
     int is_transposed;      // 1: w and dw are [C, v_end - v_begin], and a token's row is a column there
     GxDtype dtype;
 };
@@ -24,14 +24,14 @@ static inline int64_t gx_embedding_column_step(const GxEmbedding *e)
     return e->is_transposed ? e->v_end - e->v_begin : 1;
 }
 
-// y[r,:] = (accumulate ? y[r,:] : 0) + w[ids[r] - v_begin, :], and nothing where ids[r] is not in [v_begin, v_end): a
-// rank that holds a part of the vocabulary gives its share of a sum over ranks. y [R,C], w [v_end - v_begin, C] (of
-// is_transposed, w[:, ids[r] - v_begin] of [C, v_end - v_begin]), ids [R]. bytes: 2*R*C*size + 4*R, and R*C*size where
-// it accumulates; FLOPs: R*C where it does
+// y[r,:] = (accumulate ? y[r,:] : 0) + w[ids[r] - v_begin, :], without w if ids[r] is not in [v_begin, v_end): a rank
+// with a part of the vocabulary computes its summand of a sum over ranks. y [R,C], w [v_end - v_begin, C]
+// (is_transposed: w[:, ids[r] - v_begin] of [C, v_end - v_begin]), ids [R]. bytes: 2*R*C*size + 4*R, and R*C*size if it
+// accumulates; FLOPs: R*C if it does
 void gx_embedding_forward(GxContext *g, void *y, const void *w, const int32_t *ids, const GxEmbedding *e);
 
-// dw[v - v_begin,:] = (accumulate ? dw[v - v_begin,:] : 0) + sum of dy[r,:] over the r with ids[r] = v, but v = ignored
-// gets none. FLOPs: R*C
+// dw[v - v_begin,:] = (accumulate ? dw[v - v_begin,:] : 0) + sum of dy[r,:] over the r with ids[r] = v; v = ignored
+// gets no gradient. FLOPs: R*C
 void gx_embedding_backward(GxContext *g, float *dw, const void *dy, const int32_t *ids, const GxEmbedding *e);
 
 GX_END

@@ -1,17 +1,17 @@
-// gate.h: mixes two arrays by a learned gate: y = mu a + (1 - mu) b, mu = sigmoid(gate / temperature), one gate for all
-// elements (ladder side-tuning, Sung et al. 2022, arXiv:2206.06522, section 3).
+// gate.h: mixes two arrays with a learned gate: y = mu a + (1 - mu) b, mu = sigmoid(gate / temperature), one gate for
+// all elements (ladder side-tuning, Sung et al. 2022, arXiv:2206.06522, section 3).
 #ifndef GX_OPS_GATE_H
 #define GX_OPS_GATE_H
 #include "device.h"
 GX_BEGIN
 
-// y, a, b [n]; gate [1], as they are typed; y may be a or b. bytes: 3*n*size; FLOPs: 3*n
+// y, a, b [n]; gate [1] of the same type; y may be a or b. bytes: 3*n*size; FLOPs: 3*n
 void gx_gate_forward(GxContext *g, void *y, const void *a, const void *b, const void *gate, float temperature,
                      int64_t n, GxDtype dtype);
 
-// da = mu dy, db = (1 - mu) dy (NULL: not wanted), dgate (+)= mu (1 - mu) / temperature * sum of dy (a - b), in fp64 by
-// blocks of GX_SUM_BLOCK in order (NULL: not wanted). da or db may be dy, not both. bytes: 4*n*size, 5*n*size with db;
-// FLOPs: 5*n
+// da = mu dy, db = (1 - mu) dy (NULL: not needed), dgate (+)= mu (1 - mu) / temperature * sum of dy (a - b), in fp64,
+// block by block of GX_SUM_BLOCK in order (NULL: not needed). da or db may be dy, but not both. bytes: 4*n*size,
+// 5*n*size with db; FLOPs: 5*n
 void gx_gate_backward(GxContext *g, void *da, void *db, float *dgate, const void *dy, const void *a, const void *b,
                       const void *gate, float temperature, int64_t n, int accumulate, GxDtype dtype);
 

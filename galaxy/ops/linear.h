@@ -1,25 +1,25 @@
 // linear.h: y = x W^T + b and its gradients. Weights are [Out,In], as in PyTorch and in Hugging Face files.
 //
-// Rows of x and y may have gaps, so that a linear reads and writes columns of a wider buffer (q of packed q|k|v), and
-// what it computes may be added to what is there:
+// Rows of x and y may have gaps, so that a linear can read and write columns of a wider buffer (q of packed q|k|v), and
+// results may be added to what the output holds:
 //     GxLinearShape s = gx_linear_shape(R, In, Out, GX_BF16);
 //     gx_linear_forward(g, y, x, w, NULL, &s);                  // y = x W^T
 //     s.accumulate = 1, s.y_stride = 3 * Out;
 //     gx_linear_forward(g, qkv, x, w, NULL, &s);                // the first third of each row += x W^T
-// Numerics: a result in bf16 is a sum in fp32, with the bias and with what it is added to, rounded once.
+// Numerics: a bf16 result is an fp32 sum, including the bias and what it is added to, rounded once.
 #ifndef GX_LINEAR_H
 #define GX_LINEAR_H
 #include "device.h"
 GX_BEGIN
 
 struct GxLinearShape {
-    int64_t R, In, Out;         // x is [R,In], w [Out,In] without gaps, y [R,Out]; dx, dw and dy alike
+    int64_t R, In, Out;         // x is [R,In], w [Out,In] without gaps, y [R,Out]; likewise dx, dw and dy
     int64_t x_stride, y_stride; // elements from one row of x (dx) and of y (dy) to the next; 0: In and Out
-    int accumulate;             // results are added to what is there; 0: they are only written
+    int accumulate;             // 1: results are added to the output; 0: they overwrite it
     GxDtype dtype;              // of x, w, bias, y, dx, dy
-    float scale;                // that products are multiplied by, in fp32, biases not; 0: 1
+    float scale;                // multiplies products, in fp32, but not biases; 0: 1
 };
-static inline GxLinearShape gx_linear_shape(int64_t R, int64_t In, int64_t Out, GxDtype dtype) // no gaps, only written
+static inline GxLinearShape gx_linear_shape(int64_t R, int64_t In, int64_t Out, GxDtype dtype) // no gaps
 {
     GxLinearShape s = {R, In, Out, 0, 0, 0, dtype, 1};
     return s;
@@ -32,7 +32,7 @@ void gx_linear_forward(GxContext *g, void *y, const void *x, const void *w, cons
 void gx_linear_backward_input(GxContext *g, void *dx, const void *dy, const void *w, const GxLinearShape *s);
 
 // dw[o,i] = (accumulate ? dw[o,i] : 0) + scale * sum_r dy[r,o]*x[r,i]; dbias[o] = (accumulate ? dbias[o] : 0) + sum_r
-// dy[r,o]. fp32, without gaps; NULL: not wanted. FLOPs: 2*R*In*Out
+// dy[r,o]. fp32, without gaps; NULL: not needed. FLOPs: 2*R*In*Out
 void gx_linear_backward_weight(GxContext *g, float *dw, float *dbias, const void *dy, const void *x,
                                const GxLinearShape *s);
 
@@ -61,7 +61,7 @@ static int gx__linear_check(GxContext *g, const char *name, const GxLinearShape 
     return 0;
 }
 
-// added_to: elements that are read because the result is added to them
+// added_to: elements of the output that are read because the result is added to them
 static int64_t gx__linear_bytes(const GxLinearShape *s, int64_t added_to)
 {
     return (s->R * s->In + s->In * s->Out + s->R * s->Out + added_to) * gx_dtype_size(s->dtype);

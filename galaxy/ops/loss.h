@@ -1,22 +1,21 @@
 // loss.h: softmax cross-entropy over the vocabulary, squared error, binary cross-entropy: loss and gradient in one pass
 // over the logits.
 //
-// The caller gives rows in chunks, so that the logits of all rows never exist at once. The loss of a batch is the sum
-// of its rows' losses over the number of labels in the whole global batch: `count` is where that number lies, the same
-// on every rank and in every micro-batch. It lies in the device's memory (g->step->labels), so that a captured CUDA
-// graph divides by the number of the window that it runs in. Gradients alone are divided; the caller that adds
-// up the losses divides their sum.
+// The caller passes rows in chunks, so that the logits of all rows never exist at once. The loss of a batch is the sum
+// of its rows' losses divided by the number of labels in the whole global batch. `count` points to that number, which
+// is the same on every rank and in every micro-batch. It is in device memory (g->step->labels), so that a captured CUDA
+// graph divides by the number of the window that it runs in. Only gradients are divided; the caller that adds up the
+// losses divides their sum.
 //
-// Where each rank holds a part of the vocabulary (Shoeybi et al. 2019, arXiv:1909.08053, section 3), the same comes in
-// three steps, and between them go R and 2*R numbers instead of the logits:
+// If each rank has a part of the vocabulary (Shoeybi et al. 2019, arXiv:1909.08053, section 3), the same is computed in
+// three steps, between which R and 2*R numbers are communicated instead of the logits:
 //     gx_cross_entropy_maximum(g, maximum, logits, R, V, dtype);
 //     gx_all_reduce(g, axes, GX_MAX, maximum, R, GX_F32);
 //     gx_cross_entropy_sums(g, sums, logits, logits, maximum, labels, R, V, v_begin, vocab_size, dtype);
 //     gx_all_reduce(g, axes, GX_SUM, sums, 2 * R, GX_F32);
 //     gx_cross_entropy_finish(g, losses, logits, logits, sums, labels, R, V, v_begin, count, NULL, dtype);
-// and logits hold dlogits.
-// One rank with the whole vocabulary gets the bits of gx_cross_entropy, in fp32 (in bf16 exps are rounded on their
-// way).
+// After this, logits hold dlogits. In fp32, one rank with the whole vocabulary gets the same bits as with
+// gx_cross_entropy (in bf16 the exps between the steps are rounded).
 #ifndef GX_LOSS_H
 #define GX_LOSS_H
 #include "device.h"
@@ -24,47 +23,47 @@ GX_BEGIN
 
 enum { GX_IGNORE_INDEX = -100 }; // the label of rows without a loss, as in PyTorch
 
-// In all that follows scale = 1/count[0], as fp32, and 0 where count[0] is 0; count NULL: scale is 1. It is read only
-// where dlogits are wanted.
+// Below, scale = 1/count[0], as fp32, or 0 if count[0] is 0; count NULL: scale is 1. count is read only if dlogits are
+// needed.
 
-// losses[r] = log(sum_v exp(logits[r,v])) - logits[r,labels[r]]      (0 where the label is GX_IGNORE_INDEX)
-// dlogits[r,v] = scale * weights[r] * (exp(logits[r,v])/sum - [v = labels[r]])    (0 there too); it may be logits;
-//                NULL: not wanted
-// logits [R,V], labels [R] in [0,V) or ignored: anything else is an error; weights [R], NULL: all are 1. FLOPs: 6*R*V
+// losses[r] = log(sum_v exp(logits[r,v])) - logits[r,labels[r]]      (0 if the label is GX_IGNORE_INDEX)
+// dlogits[r,v] = scale * weights[r] * (exp(logits[r,v])/sum - [v = labels[r]])    (also 0 then); it may be logits;
+//                NULL: not needed
+// logits [R,V], labels [R] in [0,V) or ignored, anything else is an error; weights [R], NULL: all 1. FLOPs: 6*R*V
 void gx_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels, int64_t R,
                       int64_t V, const int64_t *count, const float *weights, GxDtype dtype);
 
-// The steps for columns [v_begin, v_begin + V) of the vocabulary, at least one; every rank has all labels [R], in
+// The three steps for columns [v_begin, v_begin + V) of the vocabulary, at least one. Every rank has all labels [R], in
 // [0,vocab_size) or ignored.
 
 // maximum[r] = max_v logits[r,v]. FLOPs: R*V
 void gx_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype dtype);
 
-// exps[r,v]   = exp(logits[r,v] - maximum[r])                     it may be logits; NULL: not wanted
+// exps[r,v]   = exp(logits[r,v] - maximum[r])                     it may be logits; NULL: not needed
 // sums[r]     = sum_v exps[r,v]
-// sums[R + r] = logits[r, labels[r] - v_begin] - maximum[r]       0 where that is not a column here, or ignored
-// A label outside the whole vocabulary is an error, on every rank. FLOPs: 3*R*V
+// sums[R + r] = logits[r, labels[r] - v_begin] - maximum[r]       0 if that is not a column of this rank, or ignored
+// A label outside the whole vocabulary is an error on every rank. FLOPs: 3*R*V
 void gx_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
                            const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size,
                            GxDtype dtype);
 
-// losses[r]    = log(sums[r]) - sums[R + r], the same on every rank           (0 where the label is GX_IGNORE_INDEX)
-// dlogits[r,v] = scale * weights[r] * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])      (0 there too)
-// dlogits may be exps; NULL: not wanted, and exps are not read. weights [R], NULL: all are 1. FLOPs: 2*R*V, none
-// without dlogits
+// losses[r]    = log(sums[r]) - sums[R + r], the same on every rank           (0 if the label is GX_IGNORE_INDEX)
+// dlogits[r,v] = scale * weights[r] * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])      (also 0 then)
+// dlogits may be exps; NULL: not needed, and exps are not read. weights [R], NULL: all 1. FLOPs: 2*R*V, none without
+// dlogits
 void gx_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
                              const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, const int64_t *count,
                              const float *weights, GxDtype dtype);
 
 // losses[r] = sum_v (logits[r,v] - targets[r,v])^2, dlogits[r,v] = scale * 2*(logits[r,v] - targets[r,v])
-// logits [R,V], targets [R,V] fp32. dlogits may be logits; NULL: not wanted. bytes: R*V*(size + 4), and R*V*size with
+// logits [R,V], targets [R,V] fp32. dlogits may be logits; NULL: not needed. bytes: R*V*(size + 4), and R*V*size with
 // dlogits; FLOPs: 5*R*V
 void gx_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets, int64_t R,
                       int64_t V, const int64_t *count, GxDtype dtype);
 
-// Of probabilities 1/(1 + exp(-logit)), each for itself; with z = logits[r,v] and t = targets[r,v], in [0,1]:
+// For probabilities 1/(1 + exp(-logit)), each by itself; with z = logits[r,v] and t = targets[r,v], in [0,1]:
 // losses[r] = sum_v max(z,0) - z*t + log(1 + exp(-|z|)), dlogits[r,v] = scale * (1/(1 + exp(-z)) - t)
-// logits [R,V], targets [R,V] fp32. dlogits may be logits; NULL: not wanted. bytes: R*V*(size + 4), and R*V*size with
+// logits [R,V], targets [R,V] fp32. dlogits may be logits; NULL: not needed. bytes: R*V*(size + 4), and R*V*size with
 // dlogits; FLOPs: 9*R*V
 void gx_binary_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
                              int64_t R, int64_t V, const int64_t *count, GxDtype dtype);

@@ -1,6 +1,6 @@
-// norm.h: RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467), alone, fused with the residual addition before it, and of
-// each head of a row; and layer norm (Ba et al. 2016, arXiv:1607.06450), which ops/residual.h fuses with the operations
-// before it.
+// norm.h: RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467), by itself, fused with the residual addition before it, and
+// of each head of a row; and layer norm (Ba et al. 2016, arXiv:1607.06450), which ops/residual.h fuses with the
+// operations before it.
 #ifndef GX_NORM_H
 #define GX_NORM_H
 #include "device.h"
@@ -17,12 +17,12 @@ void gx_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, cons
 
 // dx[r,c] = dresidual[r,c] + rstd[r]*w[c]*dy[r,c] - x[r,c]*rstd[r]^3/C * sum_j dy[r,j]*w[j]*x[r,j]
 // dw[c]   = (accumulate ? dw[c] : 0) + sum_r dy[r,c]*x[r,c]*rstd[r]
-// dresidual: the gradient that reaches x on the way around the norm; NULL: none; it may be dx. dw NULL: not wanted.
+// dresidual: the gradient that reaches x through the bypass; NULL: none; it may be dx. dw NULL: not needed.
 // bytes: 4*R*C*size; FLOPs: 10*R*C
 void gx_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
                           const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype);
 
-// Heads beside each other in rows that hold more than them, as attention's q and k do.
+// Heads side by side in rows that also hold other columns, as attention's q and k do.
 typedef struct GxHeadNorm {
     int64_t R, heads, head_dim;
     int64_t stride;      // elements from one row of x to the next; at least heads*head_dim
@@ -33,20 +33,20 @@ typedef struct GxHeadNorm {
 
 // RMSNorm of each head, in place: kept = x, x[r,k,c] = kept[r,k,c] * rstd[r,k] * w[c],
 // rstd[r,k] = 1/sqrt(mean_c kept[r,k,c]^2 + eps). x, kept [R,heads,head_dim] with rows `stride`, `kept_stride` apart;
-// w [head_dim]: all heads have the same; rstd [R,heads] fp32. kept and rstd are what the backward reads: x cannot be
-// had from its norm, since w may be 0. bytes: 3*R*heads*head_dim*size; FLOPs: 4*R*heads*head_dim
+// w [head_dim]: all heads have the same; rstd [R,heads] fp32. The backward reads kept and rstd: x cannot be recomputed
+// from its norm, since w may be 0. bytes: 3*R*heads*head_dim*size; FLOPs: 4*R*heads*head_dim
 void gx_head_norm_forward(GxContext *g, void *x, void *kept, float *rstd, const void *w, const GxHeadNorm *s);
 
-// dx, in place: what comes in is the gradient of the norm's result, dy; with x for kept,
+// dx, in place: on entry it holds the gradient of the norm's result, dy. With x for kept,
 // dx[r,k,c] = rstd[r,k]*w[c]*dy[r,k,c] - x[r,k,c]*rstd[r,k]^3/head_dim * sum_j dy[r,k,j]*w[j]*x[r,k,j]
 // dw[c]     = (accumulate ? dw[c] : 0) + sum_r sum_k dy[r,k,c]*x[r,k,c]*rstd[r,k]
-// dx's rows are `stride` apart. dw NULL: not wanted. bytes: 3*R*heads*head_dim*size; FLOPs: 10*R*heads*head_dim
+// dx's rows are `stride` apart. dw NULL: not needed. bytes: 3*R*heads*head_dim*size; FLOPs: 10*R*heads*head_dim
 void gx_head_norm_backward(GxContext *g, void *dx, float *dw, const void *kept, const float *rstd, const void *w,
                            const GxHeadNorm *s, int accumulate);
 
 // y[r,c] = (x[r,c] - mean[r]) * rstd[r] * w[c] + b[c],  rstd[r] = 1/sqrt(mean_c (x[r,c] - mean[r])^2 + eps)
-// x, y [R,C], w, b [C]; mean, rstd [R] fp32 (kept for the backward; NULL: not wanted). y may be x. The variance is that
-// of what is left when the mean is subtracted, not the difference of two large sums. bytes: 2*R*C*size; FLOPs: 7*R*C
+// x, y [R,C], w, b [C]; mean, rstd [R] fp32 (kept for the backward; NULL: not needed). y may be x. The variance is
+// computed after the mean is subtracted, not as the difference of two large sums. bytes: 2*R*C*size; FLOPs: 7*R*C
 void gx_layer_norm_forward(GxContext *g, void *y, float *mean, float *rstd, const void *x, const void *w, const void *b,
                            int64_t R, int64_t C, float eps, GxDtype dtype);
 
@@ -54,12 +54,12 @@ void gx_layer_norm_forward(GxContext *g, void *y, float *mean, float *rstd, cons
 // dx[r,c] = rstd[r] * (d[r,c] - 1/C * sum_j d[r,j] - n[r,c]/C * sum_j d[r,j]*n[r,j])
 // dw[c]   = (accumulate ? dw[c] : 0) + sum_r dy[r,c]*n[r,c]
 // db[c]   = (accumulate ? db[c] : 0) + sum_r dy[r,c]
-// dx may be dy. dx, dw, db NULL: not wanted. bytes: 3*R*C*size; FLOPs: 14*R*C
+// dx may be dy. dx, dw, db NULL: not needed. bytes: 3*R*C*size; FLOPs: 14*R*C
 void gx_layer_norm_backward(GxContext *g, void *dx, float *dw, float *db, const void *dy, const void *x,
                             const float *mean, const float *rstd, const void *w, int64_t R, int64_t C, int accumulate,
                             GxDtype dtype);
 
-// Rows whose share of dw (of db, of a bias's gradient) is summed together; blocks are then summed in order.
+// Rows whose share of dw (of db, of a bias's gradient) is summed together; the blocks' shares are then summed in order.
 enum { GX_NORM_BLOCK = 16 };
 
 GX_END

@@ -1,12 +1,13 @@
 // optimizer.h: the global norm, clipping, AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101), SGD with momentum.
 //
-// Weights, moments and gradients are fp32. Where the model computes with narrower weights, `copy` gets them, rounded to
-// `dtype`, in the same pass (copy NULL: not wanted); a skipped step leaves it as it is, too. One call updates all
-// that is contiguous, with or without weight decay: a call is a launch on a card.
+// Weights, moments and gradients are fp32. If the model computes with narrower weights, `copy` gets them, rounded to
+// `dtype`, in the same pass (copy NULL: not needed); a skipped step does not change it either. One call updates all
+// contiguous elements, with or without weight decay, since on a GPU a call is a launch.
+//
 // What changes from step to step (learning rate, clip coefficient, skip flag, number of applied steps) is read from
-// g->step, in device memory. The program puts the learning rate there, gx_clip the others: so it comes before gx_adamw
-// and gx_sgd, which refuse a step that it has not filled (GX_ERR_ARGUMENT; the host remembers which it was, in
-// g->clipped, and never looks into device memory).
+// g->step, in device memory. The program writes the learning rate there, and gx_clip the others. gx_clip must therefore
+// be called before gx_adamw and gx_sgd, which return GX_ERR_ARGUMENT for a step that it has not filled; the host
+// remembers in g->clipped which step that was, and never reads device memory.
 #ifndef GX_OPTIMIZER_H
 #define GX_OPTIMIZER_H
 #include "device.h"
@@ -19,8 +20,8 @@ struct GxSgd {
     float momentum, weight_decay;
 };
 
-// Of an update's elements those that weight decay excludes: [begin, end) each, one behind the other. Ranges that
-// overlap, or lie beyond the elements, are GX_ERR_ARGUMENT.
+// The elements of an update that weight decay excludes: ranges [begin, end) in rising order. Ranges that overlap or
+// extend beyond the elements are GX_ERR_ARGUMENT.
 enum { GX_MOST_UNDECAYED = 16 };
 typedef struct {
     int n;
@@ -29,7 +30,7 @@ typedef struct {
 
 // What a step updates: n elements of each.
 struct GxUpdate {
-    float *w, *m, *v; // weights and moments; SGD has its momentum in m, or NULL, and no v
+    float *w, *m, *v; // weights and moments; SGD has its momentum in m (NULL: none) and no v
     void *copy;
     const float *grad;
     int64_t n;
@@ -37,28 +38,29 @@ struct GxUpdate {
     GxUndecayed undecayed;
 };
 
-// Squares are summed by blocks of this many. One thread adds the blocks' sums up in order, which on a card takes it
-// longer than a smaller block takes to read (docs/kernels.md).
+// Squares are summed in blocks of this many. One thread adds up the blocks' sums in order; with smaller blocks this
+// would take a GPU longer than reading the blocks (docs/kernels.md).
 enum { GX_SQUARES_BLOCK = 8 * GX_SUM_BLOCK };
 
-// Elements [begin, begin + n) of an array, as many as there are in blocks of GX_SQUARES_BLOCK, the last one shorter.
+// Elements [begin, begin + n) of an array, in blocks of GX_SQUARES_BLOCK of which the last may be shorter.
 typedef struct {
     int64_t begin, n;
-    int64_t blocks; // of the parts before it in a list, or of more
+    int64_t blocks; // the number of blocks before it in the whole list
 } GxSumPart;
 typedef struct GxSumParts {
-    const GxSumPart *part; // [parts], in the device's memory; it may begin within a longer list
+    const GxSumPart *part; // [parts], in device memory; it may begin within a longer list
     int64_t parts;
-    int64_t n, blocks; // of all of them
+    int64_t n, blocks; // of all parts
 } GxSumParts;
 
-// total = (accumulate ? total : 0) + sum of x^2 over the parts, in fp64: part by part, each by blocks of
-// GX_SQUARES_BLOCK in order. So the bits are the same when parts are spread over several calls. bytes: 4*n, FLOPs: 2*n
+// total = (accumulate ? total : 0) + sum of x^2 over the parts, in fp64: part by part, each in blocks of
+// GX_SQUARES_BLOCK in order. The bits are therefore the same if parts are spread over several calls. bytes: 4*n, FLOPs:
+// 2*n
 void gx_sum_squares(GxContext *g, double *total, const float *x, const GxSumParts *parts, int accumulate);
 
-// The same in two, for parts whose blocks several ranks have: blocks[b] = sum of x^2 over block b, for all blocks of
-// the parts (bytes: 4*n, FLOPs: 2*n); then total = (accumulate ? total : 0) + blocks[0] + blocks[1] + ... (bytes: 8*n,
-// FLOPs: n).
+// The same in two steps, for parts whose blocks are on several ranks: blocks[b] = sum of x^2 over block b, for all
+// blocks of the parts (bytes: 4*n, FLOPs: 2*n); then total = (accumulate ? total : 0) + blocks[0] + blocks[1] + ...
+// (bytes: 8*n, FLOPs: n).
 void gx_square_blocks(GxContext *g, double *blocks, const float *x, const GxSumParts *parts);
 void gx_add_blocks(GxContext *g, double *total, const double *blocks, int64_t n, int accumulate);
 
@@ -67,12 +69,12 @@ void gx_add_blocks(GxContext *g, double *total, const double *blocks, int64_t n,
 void gx_clip(GxContext *g, double max_norm);
 
 // With g = clip*grad and t = step->applied: m = b1*m + (1-b1)*g; v = b2*v + (1-b2)*g^2; w -= lr*( (m/(1-b1^t)) /
-// (sqrt(v/(1-b2^t)) + eps) + weight_decay*w ), the last term for those that decay. Nothing is touched when step->skip.
+// (sqrt(v/(1-b2^t)) + eps) + weight_decay*w ), the last term for those that decay. Nothing changes if step->skip.
 // bytes: 28*n + copy
 void gx_adamw(GxContext *g, const GxUpdate *u, const GxAdamW *o);
 
 // g = clip*grad + weight_decay*w, the second term for those that decay; m = o.momentum*m + g; w -= lr*m. m NULL: w -=
-// lr*g. As PyTorch's, no dampening. bytes: 20*n (m NULL: 12*n) + copy
+// lr*g. No dampening, PyTorch's default. bytes: 20*n (m NULL: 12*n) + copy
 void gx_sgd(GxContext *g, const GxUpdate *u, const GxSgd *o);
 
 GX_END
@@ -149,7 +151,7 @@ static int gx__optimizer_ranges_fit(GxContext *g, const char *name, const GxUpda
     return 0;
 }
 
-// An element takes `of_each` bytes, and its copy. 1: the device is to be called.
+// An element takes `of_each` bytes, plus its copy. 1: the device is to be called.
 static int gx__optimizer_begin(GxContext *g, const char *name, const GxUpdate *u, int64_t of_each, double flops)
 {
     if (!gx_op_check(g, name, u->dtype, u->n, 1) || !gx__optimizer_is_clipped(g, name) ||

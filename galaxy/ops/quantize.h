@@ -1,24 +1,24 @@
-// quantize.h: dequantises parts of a quantised matrix (base/quantized.h) for products.
+// quantize.h: dequantizes parts of a quantized matrix (base/quantized.h) for products.
 //
 //     gx_dequantize(g, tile, GX_BF16, &w, 128, 64, 0, w.cols);      // rows [128, 192), whole
 //
-// A quantised matrix is made on the host, once: cpu/quantize.h. It is never trained, so that no operation goes the
-// other way; sent to a device's memory it is dequantised there.
+// A quantized matrix is made on the host, once: cpu/quantize.h. It is never trained, so no operation quantizes. After
+// it is copied to device memory, it is dequantized there.
 #ifndef GX_QUANTIZE_H
 #define GX_QUANTIZE_H
 #include "../base/quantized.h"
 #include "device.h"
 GX_BEGIN
 
-// y[r,c] = w[row + r, col + c], y [rows,cols] of type `dtype`, without gaps: the box must lie inside the matrix. A
-// value is computed in fp32, every product and sum of quantized.h's table rounded (of int8: q a, then times
-// GX_INT8_STEP), and then rounded to `dtype`: the bits of bitsandbytes. bytes: rows*cols*size, the codes, and 4 for
-// each scale (1 where it is doubled); FLOPs: rows*cols, twice as many of int8
+// y[r,c] = w[row + r, col + c], y [rows,cols] of type `dtype`, without gaps; the box must be inside the matrix. A
+// value is computed in fp32, with every product and sum of quantized.h's table rounded (int8: q a, then times
+// GX_INT8_STEP), and then rounded to `dtype`: the same bits as bitsandbytes. bytes: rows*cols*size, the codes, and 4
+// for each scale (1 for doubled scales); FLOPs: rows*cols, twice as many for int8
 void gx_dequantize(GxContext *g, void *y, GxDtype dtype, const GxQuantized *w, int64_t row, int64_t rows, int64_t col,
                    int64_t cols);
 
-// How many of `count` rows (or columns) of `length` elements a product dequantises at a time: as many as fit into the
-// device's quantized_tile, a multiple of 64 and at least that, or all.
+// How many of `count` rows (or columns) of `length` elements a product dequantizes at a time: as many as fit into the
+// device's quantized_tile, a multiple of 64 and at least 64, or all.
 int64_t gx_quantized_tile(const GxContext *g, int64_t length, int64_t count);
 
 GX_END

@@ -1,25 +1,25 @@
-// quantized_linear.h: y = x W^T + b and the gradient of x where W is quantised (base/quantized.h) and has no gradient:
-// a matrix, or several of the same width, whose rows are W's one matrix after the other.
+// quantized_linear.h: y = x W^T + b and the gradient of x, where W is quantized (base/quantized.h) and has no gradient.
+// W is one matrix, or several of the same width one below the other.
 //
 //     GxLinearShape s = gx_linear_shape(R, w.cols, w.rows, GX_BF16);
 //     gx_quantized_linear_forward(g, y, x, &w, 1, NULL, &s);
 //
-// W is never whole: tiles of it, of its rows forward and of its columns backward, are dequantised into scratch one
-// after the other, and multiplied from there (ops/linear.h). So an element of a result is one sum over all of In
-// (backward: of Out), rounded once, and what is recorded are the operations that it is made of.
+// W is never dequantized as a whole: tiles of it, rows in the forward and columns in the backward, are dequantized into
+// scratch one after the other, and multiplied from there (ops/linear.h). An element of a result is therefore one sum
+// over all of In (backward: of Out), rounded once. The recorder sees these operations, not this function.
 //
-// Numerics: W is what gx_dequantize gives in the type of x. The results differ from those with W as a whole by no more
-// than the order of sums, which a library may choose by the shape; plain C and a single row keep it.
+// Numerics: W is the result of gx_dequantize in the type of x. Results differ from those with W as a whole only by the
+// order of sums, which a library may choose by the shape; plain C and a single row keep the order.
 //
-// Memory: scratch of one tile, gx_quantized_tile() rows of In elements forward, columns of Out backward.
+// Memory: scratch of one tile: gx_quantized_tile() rows of In elements in the forward, columns of Out in the backward.
 #ifndef GX_QUANTIZED_LINEAR_H
 #define GX_QUANTIZED_LINEAR_H
 #include "linear.h"
 #include "quantize.h"
 GX_BEGIN
 
-// As gx_linear_forward and gx_linear_backward_input; w [parts]: their rows are s->Out together, the columns of each
-// s->In.
+// Like gx_linear_forward and gx_linear_backward_input; w [parts]: together they have s->Out rows, each has s->In
+// columns.
 void gx_quantized_linear_forward(GxContext *g, void *y, const void *x, const GxQuantized *w, int parts,
                                  const void *bias, const GxLinearShape *s);
 void gx_quantized_linear_backward_input(GxContext *g, void *dx, const void *dy, const GxQuantized *w, int parts,
@@ -48,11 +48,11 @@ static int gx__quantized_linear_check(GxContext *g, const char *name, const GxQu
     return 0;
 }
 
-// y = rows [row, row + rows) of all matrices, columns [col, col + cols)
+// y = rows [row, row + rows) and columns [col, col + cols) of all matrices together.
 static void gx__quantized_linear_tile(GxContext *g, void *y, GxDtype dtype, const GxQuantized *w, int parts,
                                       int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
-    int64_t before = 0; // rows of the matrices before
+    int64_t before = 0; // rows of the previous matrices
     for (int i = 0; i < parts; before += w[i++].rows) {
         const int64_t begin = gx_max(row, before), end = gx_min(row + rows, before + w[i].rows);
         if (begin < end)

@@ -1,5 +1,5 @@
-// residual.h: what joins a core's result to the stream, in one pass: the bias of the core's last linear, dropout, the
-// addition, and layer norm after it (Vaswani et al. 2017, arXiv:1706.03762, section 5.4; Ba et al. 2016).
+// residual.h: joins a core's result to the stream in one pass: the bias of the core's last linear, dropout, the
+// addition, and the layer norm after it (Vaswani et al. 2017, arXiv:1706.03762, section 5.4; Ba et al. 2016).
 //
 //     GxResidual r = GX_ZERO;
 //     r.R = rows, r.C = cols, r.dtype = GX_F32;
@@ -8,12 +8,12 @@
 //     ...
 //     gx_residual_backward(g, dx, dout, dbias, dw, db, dy, sum, mean, rstd, &r, accumulate);
 //
-// A bias is added here, after the sum over ranks, so that it is added once where each rank holds a part of the linear.
-// Rows that are split over ranks: each rank gives its own, and the dropout says which they are.
+// The bias is added here, after the sum over ranks, so that it is added only once if each rank has a part of the
+// linear. If rows are split over ranks, each rank passes its own, and r.dropout says which they are.
 //
-// Memory: the backward needs the sum as it was stored, two numbers per row, and nothing of x, out and the mask.
+// Memory: the backward needs the sum as it was stored and two numbers per row, but not x, out or the mask.
 // Numerics: what is computed in one pass stays in fp32 until it is stored, and each stored value is rounded once. The
-// norm is that of the sum as it is stored. dout and dbias come from dx before it was rounded.
+// norm is of the stored sum. dout and dbias are computed from the unrounded dx.
 #ifndef GX_RESIDUAL_H
 #define GX_RESIDUAL_H
 #include "dropout.h"
@@ -23,24 +23,24 @@ GX_BEGIN
 struct GxResidual {
     int64_t R, C;
     const void *bias;  // [C]; NULL: none
-    const void *w, *b; // of the layer norm, [C] each; both NULL: none, y is the sum
+    const void *w, *b; // of the layer norm, [C] each; both NULL: no norm, y is the sum
     float eps;         // of the layer norm
     GxDropout dropout;
     GxDtype dtype;
 };
 
 // sum = x + dropout(out + bias), y = layer_norm(sum). x, out, sum, y [R,C], mean, rstd [R] fp32.
-// sum may be x or out, and y may be x or out. sum NULL: not wanted (without a backward); mean, rstd NULL: not wanted,
-// and without a norm not written. Without a norm y is the sum: sum may be y, or NULL, or is written whole as well.
+// sum may be x or out, and y may be x or out. sum NULL: not needed (without a backward); mean, rstd NULL: not needed;
+// without a norm they are not written. Without a norm y is the sum; sum may be y or NULL, otherwise it is also written.
 // bytes: 3*R*C*size, and R*C*size for a sum that is not y; FLOPs per element: 1, 1 with a bias, 1 with dropout, 7 with
 // a norm
 void gx_residual_forward(GxContext *g, void *y, void *sum, float *mean, float *rstd, const void *x, const void *out,
                          const GxResidual *r);
 
-// dx = layer_norm'(dy) (without a norm dy), dout = dropout'(dx), dbias = sum_r dout; dw, db as gx_layer_norm_backward
-// gives them. dbias, dw, db [C] fp32 take what they held first where `accumulate`; dbias sums dout before it is
-// rounded. dx may be dy; dout may be dx where nothing is dropped (else GX_ERR_ARGUMENT). NULL: not wanted. Without a
-// norm sum, mean, rstd are not read, and dw, db must be NULL.
+// dx = layer_norm'(dy) (without a norm dy), dout = dropout'(dx), dbias = sum_r dout; for dw, db see
+// gx_layer_norm_backward. With `accumulate` dbias, dw, db [C] fp32 are added to; dbias sums dout before it is rounded.
+// dx may be dy; dout may be dx if there is no dropout (otherwise GX_ERR_ARGUMENT). NULL: not needed. Without a norm
+// sum, mean, rstd are not read, and dw, db must be NULL.
 // bytes: (dy + dx + dout + sum with a norm)*R*C*size; FLOPs per element: 1 with a bias, 1 with dropout, 14 with a norm
 void gx_residual_backward(GxContext *g, void *dx, void *dout, float *dbias, float *dw, float *db, const void *dy,
                           const void *sum, const float *mean, const float *rstd, const GxResidual *r, int accumulate);

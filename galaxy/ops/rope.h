@@ -2,8 +2,8 @@
 // of a head are a pair.
 //
 // The global positions of rows are given by runs: a short list of (row, length, position), rows counted in steps of T
-// (row t of a batch of B samples is rows t*B ... t*B + B-1 of the matrix). Whole sequences have one run, a slice of T
-// has one, a balanced context-parallel rank two.
+// (row t of a batch of B samples is rows t*B ... t*B + B-1 of the matrix). Whole sequences and slices of T have one
+// run, a balanced context-parallel rank has two.
 #ifndef GX_ROPE_H
 #define GX_ROPE_H
 #include "device.h"
@@ -16,37 +16,37 @@ typedef struct {
 struct GxRuns {
     int n;
     GxRun run[GX_MAX_RUNS];
-}; // by rising row, without holes, from row 0
+}; // in rising order of rows, without gaps, from row 0 on
 
 GxRuns gx_runs_one(int64_t length, int64_t position);
 int64_t gx_runs_rows(const GxRuns *runs);
-GxRuns gx_runs_slice(const GxRuns *runs, int64_t first, int64_t rows); // those of rows [first, first + rows)
+GxRuns gx_runs_slice(const GxRuns *runs, int64_t first, int64_t rows); // the runs of rows [first, first + rows)
 int64_t gx_runs_position(const GxRuns *runs, int64_t row);             // global position of a row
-int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs); // 1: as they should be
+int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs); // 1: they are valid
 
-// Pair i is rotated by the angle position * f, f = theta^(-2i/head_dim). Where factor is not 0, as LLaMA 3.1 does it
-// for sequences that are longer than the `original` ones (Grattafiori et al. 2024, arXiv:2407.21783; "llama3" in
-// Hugging Face's files): of wavelengths w = 2 pi / f those above original/low are stretched by `factor`, those below
-// original/high stay, and between them s = (original/w - low) / (high - low) is the weight of what stays.
+// Pair i is rotated by the angle position * f, f = theta^(-2i/head_dim). If factor is not 0, f is changed as in LLaMA
+// 3.1 for sequences longer than `original` (Grattafiori et al. 2024, arXiv:2407.21783; "llama3" in Hugging Face's
+// files): wavelengths w = 2 pi / f above original/low are stretched by `factor`, those below original/high are kept,
+// and between them s = (original/w - low) / (high - low) is the weight of the unchanged f.
 typedef struct {
-    double theta; // 0: no rotary positions
+    double theta; // 0: no RoPE
     double factor, low, high, original;
 } GxRope;
 double gx_rope_frequency(const GxRope *r, int64_t head_dim, int64_t i);
-// cosine, sine [positions, head_dim/2] of these angles, computed in fp64, on the host
+// cosine, sine [positions, head_dim/2] of these angles, computed in fp64 on the host
 void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_dim, const GxRope *r);
 
-// In place on `heads` heads of head_dim that lie side by side in each row of x, rows `stride` elements apart: (x[i],
-// x[i+h/2]) = (x[i]*cos - x[i+h/2]*sin, x[i+h/2]*cos + x[i]*sin). The backward is the inverse rotation. x has runs'
-// rows * B rows.
+// In place, for `heads` heads of head_dim side by side in each row of x, rows `stride` elements apart: (x[i], x[i+h/2])
+// = (x[i]*cos - x[i+h/2]*sin, x[i+h/2]*cos + x[i]*sin). The backward is the inverse rotation. x has the runs' rows
+// times B rows.
 void gx_rope_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
                      int64_t heads, int64_t head_dim, int64_t stride, GxDtype dtype);
 void gx_rope_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs, int64_t B,
                       int64_t heads, int64_t head_dim, int64_t stride, GxDtype dtype);
 
-// Rotates the results of rope_forward back by the positions where their documents begin, as if each began at position
-// 0; the backward is the inverse. documents [positions*B][2], on the device: ops/attention.h. Besides what
-// rope moves, 8 bytes of a row.
+// Rotates the results of rope_forward back by the position at which their document begins, as if each document began at
+// position 0; the backward is the inverse. documents [positions*B][2], on the device: ops/attention.h. bytes: as for
+// RoPE, and 8 per row.
 void gx_rope_restart_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs,
                              const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride,
                              GxDtype dtype);
@@ -130,7 +130,7 @@ void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_d
     }
 }
 
-// documents NULL: by positions.
+// documents NULL: rotates by positions.
 static void gx__rope(GxContext *g, const char *name, void *x, const float *cosine, const float *sine,
                      const GxRuns *runs, const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim,
                      int64_t stride, int direction, GxDtype dtype)

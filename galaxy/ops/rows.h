@@ -1,8 +1,8 @@
-// rows.h: rows by number: picked, added back, averaged over parts of samples, and brought to length one; and put into
-// pages.
+// rows.h: picks rows by number, adds them back, averages them over parts of samples, normalizes them to length one, and
+// puts them into pages.
 //
-// Rows of a batch are row t*B + b. A rank that holds positions [t_first, t_first + T) of all samples has the rows from
-// t_first*B on, and gives its share of a mean over ranks: the shares' sum is the mean.
+// Position t of column b of a batch is row t*B + b. A rank with positions [t_first, t_first + T) of all samples has the
+// rows from t_first*B on, and computes its summand of a mean: the sum over ranks is the mean.
 #ifndef GX_OPS_ROWS_H
 #define GX_OPS_ROWS_H
 #include "device.h"
@@ -12,13 +12,13 @@ GX_BEGIN
 void gx_pick_rows(GxContext *g, void *y, const void *x, const int32_t *rows, int64_t first, int64_t n, int64_t C,
                   GxDtype dtype);
 
-// y[rows[i] - first, :] += x[i,:]: the backward of gx_pick_rows. x [n,C]; rows [n], all different; rows of y
-// that are not named stay as they are. bytes: 3*n*C*size + 4*n; FLOPs: n*C
+// y[rows[i] - first, :] += x[i,:]: the backward of gx_pick_rows. x [n,C]; rows [n], all different; other rows of y do
+// not change. bytes: 3*n*C*size + 4*n; FLOPs: n*C
 void gx_add_rows(GxContext *g, void *y, const void *x, const int32_t *rows, int64_t first, int64_t n, int64_t C,
                  GxDtype dtype);
 
-// Rows in pages: a page has GX_PAGE positions of one column. pages [positions/GX_PAGE, rounded up][B] has the number of
-// each; negative: there is none. The row of position t in column b, or -1:
+// Rows in pages: a page has GX_PAGE positions of one column. pages [positions/GX_PAGE, rounded up][B] has their
+// numbers; negative: no page. gx_page_row returns the row of position t in column b, or -1.
 enum { GX_PAGE = 64 };
 static inline GX_ANYWHERE int64_t gx_page_row(const int32_t *pages, int64_t t, int64_t B, int64_t b)
 {
@@ -26,30 +26,30 @@ static inline GX_ANYWHERE int64_t gx_page_row(const int32_t *pages, int64_t t, i
     return page < 0 ? -1 : page * GX_PAGE + t % GX_PAGE;
 }
 
-// y[gx_page_row(pages, t_first + t, B, b), :] = x[t*B + b, :]; a row that has no page goes nowhere. x [T*B,C]; no page
-// has two columns or places in `pages`. bytes, as though each row had a page: 2*T*B*C*size + 4*T*B
+// y[gx_page_row(pages, t_first + t, B, b), :] = x[t*B + b, :]; a row without a page is not stored. x [T*B,C]; each page
+// is only once in `pages`. bytes, as if each row had a page: 2*T*B*C*size + 4*T*B
 void gx_put_pages(GxContext *g, void *y, const void *x, const int32_t *pages, int64_t T, int64_t B, int64_t t_first,
                   int64_t C, GxDtype dtype);
 
 // With parts [n][3] = (b, begin, end), column b of the batch and positions [begin, end) of the whole sequence:
 // y[i,:] = 1/(end - begin) * sum of x[(t - t_first)*B + b, :] over the t in [begin,end) and [t_first, t_first + T), in
-// order of t; 0 where there is none. y [n,C], x [T*B,C]. bytes, as though each row of x were in a part:
+// order of t; 0 if there is none. y [n,C], x [T*B,C]. bytes, as if each row of x were in a part:
 // (T*B + n)*C*size + 12*n; FLOPs likewise: T*B*C
 void gx_mean_rows_forward(GxContext *g, void *y, const void *x, const int32_t *parts, int64_t n, int64_t T, int64_t B,
                           int64_t t_first, int64_t C, GxDtype dtype);
 
 // dx[(t - t_first)*B + b, :] += dy[i,:]/(end - begin) for the same t. Parts of one column do not overlap; rows in no
-// part stay as they are. bytes: (2*T*B + n)*C*size + 12*n; FLOPs: 2*T*B*C
+// part do not change. bytes: (2*T*B + n)*C*size + 12*n; FLOPs: 2*T*B*C
 void gx_mean_rows_backward(GxContext *g, void *dx, const void *dy, const int32_t *parts, int64_t n, int64_t T,
                            int64_t B, int64_t t_first, int64_t C, GxDtype dtype);
 
 // norm[r] = max(|x[r,:]|, eps), y[r,:] = x[r,:]/norm[r]. x, y [R,C], norm [R] fp32 (kept for the backward; NULL: not
-// wanted). y may be x. bytes: 2*R*C*size; FLOPs: 3*R*C
+// needed). y may be x. bytes: 2*R*C*size; FLOPs: 3*R*C
 void gx_normalize_rows_forward(GxContext *g, void *y, float *norm, const void *x, int64_t R, int64_t C, float eps,
                                GxDtype dtype);
 
-// dx[r,c] = (dy[r,c] - y[r,c] * sum_j y[r,j]*dy[r,j]) / norm[r]. dx may be dy. Of a row shorter than eps, unless it is
-// zero, this is not quite the derivative, which is dy/eps. bytes: 3*R*C*size; FLOPs: 5*R*C
+// dx[r,c] = (dy[r,c] - y[r,c] * sum_j y[r,j]*dy[r,j]) / norm[r]. dx may be dy. For a row shorter than eps that is not
+// zero this is not exactly the derivative, which is dy/eps. bytes: 3*R*C*size; FLOPs: 5*R*C
 void gx_normalize_rows_backward(GxContext *g, void *dx, const void *dy, const void *y, const float *norm, int64_t R,
                                 int64_t C, GxDtype dtype);
 

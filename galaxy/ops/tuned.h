@@ -8,8 +8,9 @@ GX_BEGIN
 enum { GX_TUNED_HEADER = 400 };      // bytes of a first line
 #define GX_TUNED "galaxy autotune 1" // what it begins with
 
-// Gives each line after the first one to `take`, which returns 0 for one that it would not write so. GX_ERR_FORMAT:
-// that, or the text is no table; GX_ERR_UNSUPPORTED: it is one for something other than what `header` says.
+// Passes each line after the first one to `take`, which returns 0 for a line that it would write differently.
+// GX_ERR_FORMAT: it did, or the text is not a table; GX_ERR_UNSUPPORTED: the table is for something other than
+// `header`.
 GxStatus gx_tuned_read(GxContext *g, const char *text, const char *header, int (*take)(GxContext *, const char *line),
                        GxError *err);
 
