@@ -850,7 +850,7 @@ TEST(a_resumed_run_goes_on_with_its_texts_and_another_list_of_labels_is_refused)
              "--max_steps 3",
              path_of("train.tsv"), path_of("validation.tsv"));
     CHECK(run("cut", flags) == 0 && !said.log[0], "%s",
-          said.log); // what --validation_data makes count is not warned of
+          said.log); // no warning: with --validation_data they count
     CHECK(run("cut", "--max_steps 6 --resume auto") == 0, "%s", said.log);
     CHECK(told.window[6] == window && metric("loss") == loss && !said.log[0],
           "%.17g, uninterrupted %.17g; %.17g, %.17g; %s", told.window[6], window, metric("loss"), loss, said.log);
