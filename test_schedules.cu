@@ -369,7 +369,7 @@ TEST(a_mistake_in_a_schedule_of_shards_is_refused_by_name)
          "action 39 (NORM0): it needs the shard of unit 0's gradients: SCATTER0 must come before"},
         {{.scatters_once = 1},
          1,
-         "action 43 (NORM0): the shard of unit 0's gradients has 1 of 2 contributions: SCATTER0 must come behind the "
+         "action 43 (NORM0): the shard of unit 0's gradients has 1 of 2 contributions: SCATTER0 must come after the "
          "last"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
