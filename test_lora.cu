@@ -118,7 +118,7 @@ static void check_values_of_codes(GxQuantKind kind, GxDtype dtype)
         free(kept);
         n++;
     }
-    CHECK(n == 7 * LAYERS, "%d matrices are quantised", n);
+    CHECK(n == 7 * LAYERS, "%d matrices are quantized", n);
     CHECK(quantized->trained_n == plain->trained_n && quantized->weights_n < plain->weights_n, "%ld and %ld numbers",
           (long)quantized->weights_n, (long)plain->weights_n);
     const double bound = test_bound(test_model_depth(&model_config, T, 1)) * (dtype == GX_BF16 ? 0x1p16 : 1);
@@ -185,7 +185,7 @@ static void check_quantized_folder(const char *name, GxQuantKind kind)
     t.o.kind = GX_OPTIMIZER_SGD;
     gx_runner_train(&t.g, &t.r, &base.b, NULL, NULL);
     const GxStep step = test_step(&t);
-    CHECK(packed == 7 * base.llama.num_hidden_layers, "%d matrices are quantised", packed);
+    CHECK(packed == 7 * base.llama.num_hidden_layers, "%d matrices are quantized", packed);
     if (CHECK(!gx_failed(&t.g), "%s", t.g.error.message))
         test_close_number(name, gx_step_loss(&step), test_reference_number(&base, "loss"),
                           test_bound(test_model_depth(&base.llama, base.T, 0)));

@@ -505,7 +505,7 @@ TEST(files_that_are_wrong_are_refused_by_name)
          "the added token \"[UNK]\" has the id 7; the vocabulary has another"},
         {"{\"id\":2500,", "{\"id\":9,", GX_ERR_FORMAT, "the added token \"<keep>\" has the id 9; expected an id"},
         {"\"content\":\"<keep>\"", "\"content\":\"\"", GX_ERR_FORMAT, "an added token is empty"},
-        {"\"content\":\"Foo B\u00e4r\"", "\"content\":\"\u00ad\"", GX_ERR_FORMAT, "is empty after normalisation"},
+        {"\"content\":\"Foo B\u00e4r\"", "\"content\":\"\u00ad\"", GX_ERR_FORMAT, "is empty after normalization"},
         {"\"single_word\":false", "\"single_word\":true", GX_ERR_UNSUPPORTED, "has single_word true"},
         {"\"lowercase\":true", "\"lowercase\":1", GX_ERR_FORMAT, "\"lowercase\" is an integer; expected true or false"},
         {"\"clean_text\":true,", "", GX_ERR_FORMAT, "\"clean_text\" is missing"},

@@ -146,7 +146,7 @@ TEST(what_cannot_be_adapted_is_refused)
         {"--model base/checkpoint-8 --tuning adapter --adapter_reduction_dim 64",
          {"the model's width (hidden_size), which is 32"}},
         {"--model base/checkpoint-8 --tuning adapter --adapter_reduction_dim 0", {"from 1 to 65536"}},
-        {BASE "--strict false", {"--strict false initialises some weights of --model"}},
+        {BASE "--strict false", {"--strict false initializes some weights of --model"}},
         {BASE "--trainable_modules heads", {"\"heads\" matches no module of the model"}},
         {BASE "--trainable_modules model.norm,,lm_head", {"the trainable module \"\" matches no module of the model"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},

@@ -748,17 +748,17 @@ TEST(a_folder_that_is_quantised_already_is_the_model_that_is_quantised_as_it_is_
     CHECK(!strcmp(one, two) && !strcmp(one, more) && strlen(one) > 10, "three texts: %s\n%s\n%s", one, two, more);
     free(one), free(two), free(more);
     CHECK(run("--model packed1 --tuning lora --output_dir refused_bits") > 0 &&
-              strstr(err(), "proj.weight quantised by bitsandbytes (nf4), but in this run it is not quantised") &&
+              strstr(err(), "proj.weight quantized by bitsandbytes (nf4), but in this run it is not quantized") &&
               strstr(err(), "--quantize nf4 keeps"),
           "%s", err());
     CHECK(run("--model packed1 --tuning lora --quantize int8 --output_dir refused_bits") > 0 &&
-              strstr(err(), "quantised by bitsandbytes (nf4), but in this run it is int8"),
+              strstr(err(), "quantized by bitsandbytes (nf4), but in this run it is int8"),
           "%s", err());
     CHECK(run("--model packed0 --output_dir refused_bits") > 0 &&
-              strstr(err(), "quantised by bitsandbytes (nf4_plain)"),
+              strstr(err(), "quantized by bitsandbytes (nf4_plain)"),
           "%s", err());
     CHECK(merge("--adapter as_it_is1/checkpoint-4 --output_dir refused_bits") > 0 &&
-              strstr(err(), "quantised by bitsandbytes (nf4)"),
+              strstr(err(), "quantized by bitsandbytes (nf4)"),
           "%s", err());
     CHECK_RAN(merge("--adapter as_it_is1/checkpoint-4 --model base/checkpoint-8 --output_dir into_numbers"));
     CHECK(strstr(err(), "are not those that the adapter") && strstr(err(), "with --quantize nf4"), "%s", err());
@@ -1112,7 +1112,7 @@ static void check_dequantized(const char *merged, const char *adapter_file, GxQu
         CHECK(worst <= 1, "%s: %s is %g of what rounding may do from Q(W) + s B A", merged, name, worst);
         free(w), free(x), free(q);
     }
-    CHECK(quantized == 14, "%d matrices are quantised", quantized);
+    CHECK(quantized == 14, "%d matrices are quantized", quantized);
     gx_safetensors_close(&s), gx_safetensors_close(&m), gx_safetensors_close(&adapter);
 }
 
@@ -1183,20 +1183,21 @@ TEST(a_quantised_base_in_many_files_or_of_bitsandbytes_is_dequantised_alike)
     CHECK_RAN(merge("--adapter q_bnb/checkpoint-2 --dequantize --output_dir q_unpacked"));
     CHECK_RAN(merge("--adapter q_same/checkpoint-2 --dequantize --output_dir q_packed"));
     CHECK(same_file("q_unpacked/model.safetensors", "q_packed/model.safetensors"), "of bitsandbytes: other bits");
-    CHECK(!file_contains("q_unpacked/config.json", "quantization_config"), "its config.json says that it is quantised");
+    CHECK(!file_contains("q_unpacked/config.json", "quantization_config"), "its config.json says that it is "
+                                                                           "quantized");
     shell("cd q_bnb/checkpoint-2 && rm training_args.json trainer_state.json manifest.json"); // as peft's
     CHECK_RAN(merge("--adapter q_bnb/checkpoint-2 --dequantize --output_dir q_of_peft"));
     CHECK(same_file("q_unpacked/model.safetensors", "q_of_peft/model.safetensors"),
           "of an adapter of peft: other bits");
     CHECK(merge("--adapter q_bnb/checkpoint-2 --output_dir q_no") > 0 &&
-              strstr(err(), "packed1 is quantised by bitsandbytes (nf4); say --dequantize"),
+              strstr(err(), "packed1 is quantized by bitsandbytes (nf4); say --dequantize"),
           "%s", err());
     CHECK(merge("--adapter q_bnb/checkpoint-2 --dequantize --model base/checkpoint-8 --output_dir q_no") > 0 &&
               strstr(err(), "nor the model's says how it was"),
           "%s", err());
     CHECK_RAN(run(BASE "--output_dir q_none --max_steps 1"));
     CHECK(merge("--adapter q_none/checkpoint-1 --dequantize --output_dir q_no") > 0 &&
-              strstr(err(), "training_args.json says that it was not quantised; leave it out"),
+              strstr(err(), "training_args.json says that it was not quantized; leave it out"),
           "%s", err());
     CHECK(merge("--adapter q_of/checkpoint-4 --dequantize --unmerge --model q_one --output_dir q_no") > 0 &&
               strstr(err(), "leave --dequantize out"),
@@ -1769,7 +1770,7 @@ TEST(what_cannot_be_adapted_is_refused)
         {"--lora_dim 4 --model base/checkpoint-8", {"--lora_dim is an option for adapters", "--tuning lora"}},
         {"--r 4 --model base/checkpoint-8", {"--lora_dim is an option for adapters"}},
         {BASE "--lora_alpha 1e-7", {"LoRA's alpha is 1e-07"}},
-        {BASE "--strict false", {"--strict false initialises some weights of --model"}},
+        {BASE "--strict false", {"--strict false initializes some weights of --model"}},
         {BASE "--lora_target_modules 1.self_attn.q_proj --trainable_modules q_proj",
          {"is to have LoRA and to be trained"}},
         {"--adapter refused/checkpoint-2 --output_dir refused --overwrite_output_dir",

@@ -136,8 +136,8 @@ static const GxJsonKey gx__gguf_file_keys[] = {
     {"tokenizer.ggml.remove_extra_whitespaces", GX_KEY_REFUSED, "spaces of texts would be left out"},
     {"tokenizer.ggml.escape_whitespaces=true", GX_KEY_REFUSED, "spaces would stay as they are"},
     {"tokenizer.ggml.treat_whitespace_as_suffix", GX_KEY_REFUSED, "a space would belong to the word before it"},
-    {"tokenizer.ggml.precompiled_charsmap", GX_KEY_REFUSED, "texts would be normalised"},
-    {"tokenizer.ggml.normalizer.lowercase", GX_KEY_REFUSED, "texts would be normalised"},
+    {"tokenizer.ggml.precompiled_charsmap", GX_KEY_REFUSED, "texts would be normalized"},
+    {"tokenizer.ggml.normalizer.lowercase", GX_KEY_REFUSED, "texts would be normalized"},
     {"tokenizer.ggml.suppress_tokens", GX_KEY_NAMED, "no token is suppressed"},
 };
 const GxJsonKeys gx_gguf_keys = {GX_KEYS(gx__gguf_file_keys)};

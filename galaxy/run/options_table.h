@@ -131,7 +131,7 @@ static const GxField gx__options_train_options[] = {
      "Hugging Face folder to start from: its config.json and weights; empty: a new model with random weights", NULL},
     {"strict", GX_FIELD_BOOL, GX__OPTIONS_AT(strict), "true",
      "require that the weights of --model match the model by name and shape; false: those that do not are left out or "
-     "initialised at random, and named in a warning",
+     "initialized at random, and named in a warning",
      NULL},
     {"ignore_mismatched_sizes", GX_FIELD_BOOL, GX__OPTIONS_AT(ignore_mismatched_sizes), "false",
      "if the head of --model is for other labels than the data's, train a new head", NULL},

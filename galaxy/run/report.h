@@ -52,11 +52,11 @@ void gx_report_weights(const GxSession *s, const GxWeightsLoaded *w)
 {
     const GxTrainRun *r = s->run;
     if (w->reinitialised.n)
-        gx_report(s->g, "  newly initialised instead of those in %s (--ignore_mismatched_sizes): %s\n", r->o.model,
+        gx_report(s->g, "  newly initialized instead of those in %s (--ignore_mismatched_sizes): %s\n", r->o.model,
                   w->reinitialised.text);
-    if (w->missing.n) gx_report(s->g, "  newly initialised, not in %s: %s\n", r->o.model, w->missing.text);
+    if (w->missing.n) gx_report(s->g, "  newly initialized, not in %s: %s\n", r->o.model, w->missing.text);
     if (w->mismatched.n)
-        gx_report(s->g, "  newly initialised, of another shape in %s: %s\n", r->o.model, w->mismatched.text);
+        gx_report(s->g, "  newly initialized, of another shape in %s: %s\n", r->o.model, w->mismatched.text);
     if (w->unexpected.n) gx_report(s->g, "  not needed from %s: %s\n", r->o.model, w->unexpected.text);
 }
 

@@ -39,8 +39,8 @@ static const GxField gx__write_text_options[] = {
     {"adapter", GX_FIELD_PATH, GX__WRITE_AT(adapter), "",
      "folder of an adapter, saved by peft (LoRA) or by train_llama --tuning; it says where --model is", NULL},
     {"strict", GX_FIELD_BOOL, GX__WRITE_AT(strict), "true",
-     "require that the weights match the model by name and shape; false: those that do not are left out or initialised "
-     "at random, and named in a warning",
+     "require that the weights match the model by name and shape; false: those that do not are left out or "
+     "initialized at random, and named in a warning",
      NULL},
     {"prompt", GX_FIELD_TEXTS, GX__WRITE_AT(prompt), NULL,
      "text that the model continues; give it several times to continue several texts side by side", NULL},
@@ -178,7 +178,7 @@ GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxEr
     if (o->adapter[0] && !o->strict)
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
-            "--strict false initialises what does not match at random, which makes an adapter useless; leave it out");
+            "--strict false initializes what does not match at random, which makes an adapter useless; leave it out");
     if ((o->chat != 0) + has_prompts + (o->score[0] != 0) != 1)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "expected one of --prompt TEXT or --prompt_file FILE, --chat, and --score FILE; see --help");

@@ -636,9 +636,9 @@ static void gx__writer_warn_of_weights(const GxWriter *w, const GxWeightsLoaded 
 {
     const GxLogger *log = &w->g->log;
     if (loaded->missing.n)
-        gx_log(log, GX_LOG_WARNING, "newly initialised, not in %s: %s", w->o->model, loaded->missing.text);
+        gx_log(log, GX_LOG_WARNING, "newly initialized, not in %s: %s", w->o->model, loaded->missing.text);
     if (loaded->mismatched.n)
-        gx_log(log, GX_LOG_WARNING, "newly initialised, of another shape in %s: %s", w->o->model,
+        gx_log(log, GX_LOG_WARNING, "newly initialized, of another shape in %s: %s", w->o->model,
                loaded->mismatched.text);
     if (loaded->unexpected.n && !w->o->strict)
         gx_log(log, GX_LOG_WARNING, "not needed from %s: %s", w->o->model, loaded->unexpected.text);
