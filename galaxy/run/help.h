@@ -29,7 +29,7 @@ const GxHelpLine *gx_help_training(int *n)
         {NULL, "tuning", "what is trained of the model; --help tuning shows the options of each method"},
         {"training", "seq_len", "tokens in a sample"},
         {NULL, "micro_batch_size", "samples computed at once; more need more memory"},
-        {NULL, "max_steps", "optimizer steps in the whole training"},
+        {NULL, "max_steps", "total number of optimizer steps"},
         {NULL, "learning_rate", "largest learning rate; 2e-5 with --model, 2e-4 with another --tuning than full"},
         {NULL, "precision", "data type of weights and activations"},
         {"what is kept", "output_dir", "folder for checkpoints, log.jsonl and loss.svg"},
