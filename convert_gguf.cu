@@ -21,13 +21,13 @@ typedef struct {
 static const GxField exporting[] = {
     {"model", GX_FIELD_PATH, AT(model), "", "Hugging Face folder, or a checkpoint of train_llama", NULL},
     {"adapter", GX_FIELD_PATH, AT(adapter), "",
-     "folder of a LoRA adapter, saved by peft or train_llama --tuning lora, to convert alone (for llama-cli --lora); "
-     "it names its model, unless --model does",
+     "folder of a LoRA adapter, saved by peft or train_llama --tuning lora, to convert without its model (for "
+     "llama-cli --lora); it names its model, unless --model does",
      NULL},
     {"output_file", GX_FIELD_PATH, AT(output_file), "", "GGUF file to write; it must not exist", NULL},
     {"outtype", GX_FIELD_STRING, AT(outtype), "f16",
-     "type of matrices and embeddings; with q8_0, rows that are not a multiple of 32 are f16; norms are always f32. If "
-     "it is not given, an adapter is f32",
+     "type of matrices and embeddings; with q8_0, rows whose length is not a multiple of 32 are f16; norms are always "
+     "f32. If it is not given, an adapter is f32",
      "f32|f16|bf16|q8_0"},
 };
 static const GxField importing[] = {

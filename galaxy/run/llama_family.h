@@ -59,9 +59,9 @@ static const GxField gx__llama_family_options[] = {
      "model family; qwen2: q, k and v have biases; qwen3: each head's q and k are normed", "llama|mistral|qwen2|qwen3"},
     // in config.json, where each model spells them its own way and RoPE has an object of its own
     {"sliding_window", GX_FIELD_INT, offsetof(GxLlamaConfig, sliding_window), "0",
-     "mistral, qwen2, qwen3: last tokens that each token attends to, itself included; 0: all", "0.."},
+     "mistral, qwen2, qwen3: number of most recent tokens that each token attends to, itself included; 0: all", "0.."},
     {"max_window_layers", GX_FIELD_INT, offsetof(GxLlamaConfig, max_window_layers), "0",
-     "qwen2, qwen3: number of first layers that attend to all tokens in spite of sliding_window", "0.."},
+     "qwen2, qwen3: number of layers, from the first, that attend to all tokens in spite of sliding_window", "0.."},
     {"layer_types", GX_FIELD_STRING, offsetof(GxLlamaConfig, layer_types), "",
      "qwen2, qwen3: instead of max_window_layers, a letter per layer: s (sliding_window) or f (full attention)", NULL},
     {"rope_type", GX_FIELD_STRING, offsetof(GxLlamaConfig, rope_type), "default",

@@ -60,7 +60,7 @@ static const GxField gx__embedding_options[] = {
     {"validation_data", GX_FIELD_PATH, GX__EMBEDDING_AT(validation_data), "",
      "file of pairs held out for validation; empty: a part of train_data", NULL},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__EMBEDDING_AT(validation_fraction), "0.05",
-     "fraction of train_data held out for validation where there is no validation_data; 0: none", "0..0.9"},
+     "fraction of train_data held out for validation if there is no validation_data; 0: none", "0..0.9"},
     {"anchor_column", GX_FIELD_STRING, GX__EMBEDDING_AT(anchor_column), "anchor", "name of the column with the anchors",
      NULL},
     {"positive_column", GX_FIELD_STRING, GX__EMBEDDING_AT(positive_column), "positive",
@@ -71,7 +71,8 @@ static const GxField gx__embedding_options[] = {
      NULL},
     GX_SKIP_BAD_RECORDS(GX__EMBEDDING_AT(skip_bad_records)),
     {"pooling", GX_FIELD_STRING, GX__EMBEDDING_AT(pooling), "auto",
-     "how a text's vector is made: the mean of its tokens' vectors, or [CLS]'s; auto: as the model says, else the mean",
+     "how a text's vector is made: the mean of its tokens' vectors, or [CLS]'s; auto: as the model says, otherwise the "
+     "mean",
      "auto|mean|cls"},
     {"tokenizer", GX_FIELD_PATH, GX__EMBEDDING_AT(tokenizer_path), "",
      "folder with a tokenizer.json or vocab.txt; empty: the model's tokenizer", NULL},

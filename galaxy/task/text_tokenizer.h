@@ -24,8 +24,8 @@ GxStatus gx_text_open_any_tokenizer(GxContext *g, GxTokenizer *t, const char *fo
 #define GX_SPLIT_SPECIAL_TOKENS(offset)                                                                                \
     {                                                                                                                  \
         "split_special_tokens", GX_FIELD_STRING, offset, "auto",                                                       \
-            "what the name of a special token within a text, such as [SEP], is. true: plain characters; false: that "  \
-            "token; auto: as tokenizer_config.json says, else false",                                                  \
+            "how the name of a special token in a text, such as [SEP], is read. true: as characters; false: as that "  \
+            "token; auto: as tokenizer_config.json says, otherwise false",                                             \
             "auto|true|false"                                                                                          \
     }
 void gx_text_split_special(GxTokenizer *t, const char *option);
