@@ -94,7 +94,7 @@ static const GxField gx__causal_lm_options[] = {
     {"chat_template", GX_FIELD_LONG_TEXT, GX__CAUSAL_LM_AT(chat_template), "auto",
      "format of conversations, of which only what the assistant says is trained on. auto: the chat template of the "
      "tokenizer's or the model's folder (it is executed), or, for instructions without one, Alpaca's format; a file: "
-     "the template in it; or one of" GX_CHAT_NAMES,
+     "the template in it; or one of " GX_CHAT_NAMES,
      NULL},
     GX_CHAT_DATE_OPTION(GX__CAUSAL_LM_AT(chat_date)),
     {"show_data", GX_FIELD_INT, GX__CAUSAL_LM_AT(show_data), "0",
