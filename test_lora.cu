@@ -688,7 +688,7 @@ TEST(what_peft_cannot_mean_here_is_refused_by_its_key)
     static const char *const wrong[][2] = {
         {"\"peft_type\": \"IA3\"", "peft_type is \"IA3\""},
         {"\"peft_type\": \"PREFIX_TUNING\", \"num_virtual_tokens\": 8", "peft_type is \"PREFIX_TUNING\""},
-        {"\"use_dora\": true", "use_dora is true, which is not supported: matrices are scaled"},
+        {"\"use_dora\": true", "use_dora is true, which is not supported: matrices are also scaled"},
         {"\"lora_bias\": true", "lora_bias is true, which is not supported"},
         {"\"bias\": \"all\"", "bias is \"all\", which is not supported: the file has biases"},
         {"\"bias\": \"lora_only\"", "bias is \"lora_only\", which is not supported"},

@@ -177,7 +177,7 @@ TEST(the_number_of_threads_comes_with_its_reason)
     CHECK(strstr(text, expected) == text, "%s, not %s", text, expected);
     setenv("OMP_NUM_THREADS", "77", 1);
     gx_threads_text(&comm, gx_threads_for(&comm), 0, text);
-    CHECK(strstr(text, "; OMP_NUM_THREADS does not count)"), "%s", text);
+    CHECK(strstr(text, "; OMP_NUM_THREADS is ignored)"), "%s", text);
     unsetenv("OMP_NUM_THREADS");
 #endif
     if (before) setenv("OMP_NUM_THREADS", kept, 1);
@@ -2133,7 +2133,7 @@ TEST(a_plan_that_does_not_fit_says_what_would)
         int64_t has, activations;
         const char *says;
     } cases[] = {
-        {4, 0, 30, 4, "let the 4 data-parallel ranks share the model (--zero 3: about 28 MB), use a smaller model"},
+        {4, 0, 30, 4, "shard the model among the 4 data-parallel ranks (--zero 3: about 28 MB), use a smaller model"},
         {4, 0, 27, 4, "or leave no room for one sample: use a smaller model"}, // it would not fit, either
         {4, 3, 30, 4, "or leave no room for one sample: use a smaller model"}, // they do already
         {1, 0, 30, 4, "or leave no room for one sample: use a smaller model"},

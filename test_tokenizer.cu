@@ -386,7 +386,7 @@ TEST(a_vocabulary_has_room_for_its_characters_or_is_refused)
     how.normalizer.strip_accents = 0;
     put(file, "ab ba abc", 9); // a, b, c, ##a, ##b, ##c, and 5 special tokens
     refused(&err, gx_wordpiece_train(&t, &file, 1, &how, &err), GX_ERR_ARGUMENT, "vocab_size is 9",
-            "characters of the texts alone are 11 pieces; make it at least that, or limit_alphabet smaller than 3");
+            "characters of the texts are already 11 pieces; make it at least that, or limit_alphabet smaller than 3");
     how.vocab_size = 10;
     refused(&err, gx_wordpiece_train(&t, &file, 1, &how, &err), GX_ERR_ARGUMENT, "vocab_size is 10", "at least that");
     how.vocab_size = 11;

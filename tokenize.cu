@@ -264,8 +264,7 @@ static void say_chats(const Chats *c, const GxDatasetChat *chat)
               "longer than a sample (--seq_len): their last turns are left out");
     say_count(chat->left_out, "answer is", "answers are",
               "left out: too long for a sample (--seq_len), together with what is answered");
-    say_count(chat->unanswered, "conversation ends", "conversations end",
-              "with a turn of the user's, which is left out");
+    say_count(chat->unanswered, "conversation ends", "conversations end", "with a user's turn, which is left out");
     if (!f) return;
     if (!gx_chat_end(f)[0])
         fprintf(stderr, "tokenize: %s writes nothing after an answer, so the model will not learn to end one\n",

@@ -360,8 +360,8 @@ static GxStatus gx__records_missing(const GxRecords *r, const GxJson *object, in
     const GxRecordColumn *c = &r->column[j];
     char names[GX__RECORDS_NAMES] = "", say[80];
     if (gx_json_get(object, c->name))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is null, which is no %s: it is missing; expected a string%s",
-                       r->path, (long)number, c->name, c->is_label ? "label" : "text",
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is null, so there is no %s; expected a string%s", r->path,
+                       (long)number, c->name, c->is_label ? "label" : "text",
                        c->is_label == GX_COLUMN_SEVERAL ? ", or a list (if there are no labels: [])"
                        : c->is_label                    ? " or a number"
                                                         : "");

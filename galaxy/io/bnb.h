@@ -246,7 +246,7 @@ GxStatus gx_bnb_read_codes(const GxSafetensors *s, const char *name, const GxQua
     const int64_t from = is_int8 ? first : first / 2, bytes = is_int8 ? n : gx_ceil_div(n, 2),
                   size = e->bytes / e->elements; // NF4: any type with as many bytes
     if (from % size || bytes % size)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s is of type %s, of which codes [%ld, %ld) are no whole number", name,
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s is of type %s, of which codes [%ld, %ld) are not a whole number", name,
                        e->dtype_name, (long)first, (long)(first + n));
     return gx_safetensors_read_raw(s, e, from / size, bytes / size, codes, err);
 }
@@ -256,7 +256,7 @@ GxStatus gx_bnb_read_scales(const GxSafetensors *s, const char *name, const GxQu
     GxBnbMatrix m;
     GX_TRY(gx_bnb_find(s, name, &m, err));
     if (!m.is_quantized || m.kind != w->kind || m.rows != w->rows || m.cols != w->cols)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is no quantized matrix of %ld x %ld and this kind", name,
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is not a quantized matrix of %ld x %ld and this kind", name,
                        (long)w->rows, (long)w->cols);
     GX_TRY(w->kind == GX_INT8 ? gx__bnb_read_int8(s, name, w, err) : gx__bnb_read_nf4(s, name, w, err));
     if (w->kind == GX_NF4_DOUBLED) *w->offset = m.offset;

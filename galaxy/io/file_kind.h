@@ -200,8 +200,8 @@ static GxStatus gx__file_refuse(const char *path, int kind, const char *by, int 
     static const char *const expected[] = {GX_FILE_CORPORA, "text in UTF-8", "JSON lines, a record in each",
                                            "a .csv, a .tsv, or .jsonl with a record in each line", "text in UTF-8"};
     return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s is %s, judging by its %s; expected %s: %s%s%s", path,
-                   gx__file_kinds[kind].what, by, expected[use], is_doubtful ? "if it is really that, " : "",
-                   gx__file_kinds[kind].to_do, is_doubtful ? ", else rename it" : "");
+                   gx__file_kinds[kind].what, by, expected[use], is_doubtful ? "if it really is that, " : "",
+                   gx__file_kinds[kind].to_do, is_doubtful ? ", otherwise rename it" : "");
 }
 
 // where the next character that is not white space is

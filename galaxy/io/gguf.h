@@ -936,7 +936,7 @@ GxStatus gx_gguf_finish(GxGgufWriter *w, GxError *err)
 {
     GxStatus status = gx_error_code(err);
     if (status == GX_OK && !w->file.is_open)
-        status = GX_FAIL(err, GX_ERR_ARGUMENT, "a GGUF file is finished that is not open");
+        status = GX_FAIL(err, GX_ERR_ARGUMENT, "a GGUF file that is not open is finished");
     if (status == GX_OK && !w->data_begin) status = gx__gguf_write_header(w, err);
     if (status == GX_OK) status = gx__gguf_pad(w, err);
     if (status == GX_OK && w->current < w->tensors)

@@ -83,7 +83,7 @@ static float *gx__values_dequantized(GxContext *g, const GxStore *s, int row, in
     const GxTensorId id = {row};
     const GxQuantized w = gx_store_quantized(s, id);
     if (first % w.cols || n % w.cols) {
-        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s is quantized: its values can be read in whole rows alone",
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s is quantized: its values can be read only in whole rows",
                 s->table->row[row].name);
         return NULL;
     }

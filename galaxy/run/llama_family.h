@@ -254,7 +254,7 @@ static const GxJsonKey gx__llama_family_keys[] = {
     {"original_max_position_embeddings", GX_KEY_REFUSED,
      "transformers takes it for that of RoPE's scaling; it is read "
      "where it stands in rope_scaling or rope_parameters"},
-    {"quantization", GX_KEY_REFUSED, "weights would be stored in another form, that of MLX"},
+    {"quantization", GX_KEY_REFUSED, "weights would be stored in a different form, that of MLX"},
 };
 const GxJsonKeys gx_llama_keys = {GX_KEYS(gx__llama_family_keys)};
 

@@ -340,8 +340,8 @@ static void gx__unmerge_warn(const GxSafetensors *s, const char *folder, const G
     for (int i = 0; i < s->n; i++)
         if (s->entry[i].dtype != GX_F32) {
             gx_log(log, GX_LOG_WARNING,
-                   "the weights of %s are in %s, so what was rounded when the adapter was merged does not come back",
-                   folder, s->entry[i].dtype_name);
+                   "the weights of %s are in %s, so the rounding when the adapter was merged cannot be undone", folder,
+                   s->entry[i].dtype_name);
             return;
         }
 }

@@ -174,7 +174,7 @@ GxRunInfo gx_run_read_or_why(const char *output_dir, GxError *why)
     if (status == GX_OK) status = gx_json_read(&json, path, 1 << 16, why);
     if (status == GX_OK) status = gx_json_get_fields(json, GX_FIELDS(gx__output_run), 0, &r, path, why);
     if (status == GX_OK) status = gx__output_check_run(json, path, why);
-    if (status == GX_OK && !r.run) status = GX_FAIL(why, GX_ERR_FORMAT, "%s: it has no number of a run", path);
+    if (status == GX_OK && !r.run) status = GX_FAIL(why, GX_ERR_FORMAT, "%s: it has no run number", path);
     gx_json_free(json);
     return status == GX_OK ? r : none;
 }

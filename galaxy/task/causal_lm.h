@@ -314,7 +314,7 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
     gx__causal_lm_count(out, chat->left_out, "answer is", "answers are",
                         "left out: too long for a sample (--seq_len), together with what is answered");
     gx__causal_lm_count(out, chat->unanswered, "conversation ends", "conversations end",
-                        "with a turn of the user's, which is left out");
+                        "with a user's turn, which is left out");
     const char *ends = c->chat.reading.format ? gx_chat_end(c->chat.reading.format) : "";
     const int32_t end = ends[0] ? gx_tokenizer_find(&c->tokenizer, ends) : -1;
     if (chats && end >= 0 && end != c->tokenizer.end)

@@ -446,9 +446,9 @@ static double gx__classification_majority(const GxClassification *c)
 
 static GxStatus gx__classification_baseline(const void *self, GxMetric *metric, GxError *err)
 {
-    static const char *const says[] = {"the most frequent label, always: accuracy %.4f",
-                                       "the most frequent labels, always: accuracy %.4f",
-                                       "the mean of the training data, always: mse %.4f"};
+    static const char *const says[] = {"always the most frequent label: accuracy %.4f",
+                                       "always the most frequent labels: accuracy %.4f",
+                                       "always the mean of the training data: mse %.4f"};
     const GxClassification *c = (const GxClassification *)self;
     const int is_number = c->problem == GX_PROBLEM_REGRESSION;
     if (!c->train.n || !c->held_out.n) return GX_OK;

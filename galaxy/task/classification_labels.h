@@ -282,7 +282,7 @@ void gx_classification_warn_of_pairs(GxContext *g, const GxClassification *c)
         if (c->file[k].has_unread_pair && c->text2_column[0])
             gx_log(&g->log, GX_LOG_WARNING,
                    "%s: its column \"text_pair\" is not read; if it is the second text of a pair, say --text2_column "
-                   "text_pair, else --text2_column ''",
+                   "text_pair, otherwise --text2_column ''",
                    c->file[k].records.path);
 }
 

@@ -96,9 +96,11 @@ static GxStatus gx__classification_label(GxClassification *c, GxTexts *t, GxErro
         gx_texts_label(t, c->problem, &c->labels, c->skip_bad_records ? &c->skipped : NULL, &unknown);
     if (status == GX_OK) return GX_OK;
     if (status != GX_ERR_FORMAT) return GX_FAIL(err, status, "%s", unknown.message);
-    return GX_FAIL(
-        err, status, "%s; %s%s", unknown.message, c->labels_from,
-        c->predict[0] ? "; to predict without labels, set --label_column to a name that is no column of the file" : "");
+    return GX_FAIL(err, status, "%s; %s%s", unknown.message, c->labels_from,
+                   c->predict[0]
+                       ? "; to predict without labels, set --label_column to a name that no column of the file "
+                         "has"
+                       : "");
 }
 
 static GxStatus gx__classification_open_part(GxContext *g, GxClassification *c, GxTexts *t, int file, GxTextsPart part)

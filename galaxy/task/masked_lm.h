@@ -534,7 +534,7 @@ static GxStatus gx__masked_lm_baseline(const void *self, GxMetric *metric, GxErr
 {
     const GxMaskedLm *c = (const GxMaskedLm *)self;
     const GxMetric none = {NULL, NULL, 0, 0},
-                   unigram = {"unigram_loss", "by the frequency of tokens alone: loss %.4f on the held-out part", 0, 0};
+                   unigram = {"unigram_loss", "by token frequency alone: loss %.4f on the held-out part", 0, 0};
     const int32_t *token = c->text.token;
     const int64_t train = c->train_tokens, V = c->tokenizer.vocab_size;
     double sum = 0;
