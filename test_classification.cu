@@ -787,7 +787,7 @@ TEST(a_model_brings_its_labels_in_their_order)
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s --validation_fraction 0 --labels a,b,c",
              path_of("t.tsv"), path_of("tokens"));
     CHECK(open_task(&c, &g, 16, path_of("model"), flags) != GX_OK &&
-              strstr(g.error.message, "--labels names 3 labels, but the model's head has 2 (LABEL_0, LABEL_1)"),
+              strstr(g.error.message, "--labels names 3, but the model's head has 2 labels (LABEL_0, LABEL_1)"),
           "%s", g.error.message);
     gx_classification.data.close(&c);
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s --validation_fraction 0 --problem_type regression",

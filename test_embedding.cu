@@ -247,9 +247,11 @@ TEST(the_pooling_is_the_options_or_the_models_or_the_mean)
         {"{\"embedding_dimension\": 4, \"pooling_mode\": \"cls\"}", "", "cls", NULL},
         {"{\"pooling_mode\": \"mean\"}", "", "mean", NULL},
         {"{\"pooling_mode\": \"mean\"}", "--pooling cls", "cls", NULL},
-        {"{\"pooling_mode_max_tokens\": true}", "", NULL, "asks for another pooling than the mean"},
-        {"{\"pooling_mode_max_tokens\": true, \"pooling_mode_cls_token\": true}", "", NULL, "another pooling"},
-        {"{\"pooling_mode\": \"lasttoken\"}", "", NULL, "another pooling"},
+        {"{\"pooling_mode_max_tokens\": true}", "", NULL, "asks for a pooling other than the mean"},
+        {"{\"pooling_mode_max_tokens\": true, \"pooling_mode_cls_token\": true}", "", NULL,
+         "asks for a pooling other "
+         "than"},
+        {"{\"pooling_mode\": \"lasttoken\"}", "", NULL, "asks for a pooling other than"},
     };
     write_corpus("pairs.tsv", 2, 20, 1);
     mkdir(path_of("pooled"), 0777), mkdir(path_of("pooled/1_Pooling"), 0777);
@@ -857,8 +859,8 @@ TEST(modules_that_are_not_built_are_refused_by_name)
         {"[" TRANSFORMER ", " POOLING ", " MODULE("2", "my.own.Dense") "]", mean, NULL, NULL, NULL,
          "type my.own.Dense"},
         {"[" TRANSFORMER ", " POOLING ", " NORMALIZE ", " DENSE("2_Dense") "]", mean, NULL, NULL, NULL,
-         "Dense stands behind Normalize"},
-        {"[" POOLING "]", mean, NULL, NULL, NULL, "Pooling stands first"},
+         "Dense comes after Normalize"},
+        {"[" POOLING "]", mean, NULL, NULL, NULL, "Pooling comes first"},
         {"[" TRANSFORMER "]", mean, NULL, NULL, NULL, "there is no Pooling"},
         {"[" MODULE("0_Transformer", OF("Transformer")) ", " POOLING "]", mean, NULL, NULL, NULL,
          "the Transformer is in \"0_Transformer\""},

@@ -313,10 +313,10 @@ TEST(quotation_marks_around_a_whole_column_are_refused_and_around_some_fields_th
     GxRecords r;
     CHECK(open_text(&r, "q.tsv", "text\tlabel\n\"a\"\t\"x\"\n\"b\"\t\"y\"\n", &err) == GX_ERR_FORMAT, "%s",
           err.message);
-    says(&err, "q.tsv", 0, "all 2 fields of the column \"text\" stand in quotation marks");
+    says(&err, "q.tsv", 0, "all 2 fields of the column \"text\" are in quotation marks");
     gx_error_clear(&err);
     CHECK(open_text(&r, "q.tsv", "text\tlabel\na\t\"x\"\nb\t\"y\"\n", &err) == GX_ERR_FORMAT, "%s", err.message);
-    says(&err, "q.tsv", 0, "the column \"label\" stand in quotation marks, but the names in the first line do not");
+    says(&err, "q.tsv", 0, "the column \"label\" are in quotation marks, but the names in the first line do not");
     gx_error_clear(&err);
     if (!opened(&r, "q.tsv", "text\tlabel\n\"a\"\tx\nb\t\"y\n")) return;
     is(&r, 0, TEXT, "\"a\""), is(&r, 1, LABEL, "\"y");

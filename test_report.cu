@@ -540,7 +540,7 @@ TEST(a_run_whose_event_file_cannot_grow_is_warned_once_and_goes_on)
     close(b.file.fd), b.file.fd = open("/dev/full", O_WRONLY);
     heard[0] = 0;
     gx_tensorboard_progress(&b, &p, &logger);
-    CHECK(strstr(heard, "the training goes on") && strstr(heard, "log.jsonl has them"), "%s", heard);
+    CHECK(strstr(heard, "the training continues") && strstr(heard, "log.jsonl has them"), "%s", heard);
     heard[0] = 0;
     gx_tensorboard_progress(&b, &p, &logger);
     CHECK(!heard[0], "it said it twice: %s", heard);

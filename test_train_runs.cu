@@ -347,7 +347,7 @@ TEST(going_back_leaves_the_older_way_whole_and_apart)
     CHECK_RAN(run("--output_dir back --max_steps 6 --save_steps 2 --save_total_limit 0"));
     shell("cp -r back before_back");
     CHECK_RAN(run_plain("--resume back/checkpoint-2 --max_steps 3 --learning_rate 0.1"));
-    CHECK(strstr(out(), "moved to back/abandoned what came after step 2 before: 2 checkpoints, 5 lines"), "%s", out());
+    CHECK(strstr(out(), "moved to back/abandoned what the run had after step 2: 2 checkpoints, 5 lines"), "%s", out());
     check_branch("back", 3, 4);
     CHECK(shell("diff -r before_back/checkpoint-4 back/abandoned/checkpoint-4 && "
                 "diff -r before_back/checkpoint-6 back/abandoned/checkpoint-6") == 0,

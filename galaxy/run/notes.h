@@ -249,7 +249,7 @@ static void gx__notes_of_rows(const GxSession *s)
     if (!r->vocab_of_model || rows == r->vocab_of_model) return;
     if (rows > had)
         gx_log(&s->g->log, GX_LOG_INFO,
-               "the model gets %ld rows for new tokens in addition to its %ld, each the mean of those: config.json "
+               "rows for new tokens: the model gets %ld in addition to its %ld, each the mean of those; config.json "
                "will say vocab_size %ld",
                (long)(rows - had), (long)had, (long)rows);
     else

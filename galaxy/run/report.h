@@ -64,7 +64,7 @@ void gx_report_abandoned(const GxSession *s, int checkpoints, int64_t lines)
 {
     const GxTrainRun *r = s->run;
     if (!checkpoints && !lines) return;
-    gx_report(s->g, "  moved to %s/%s what came after step %ld before: %d checkpoint%s, %ld line%s of the log\n",
+    gx_report(s->g, "  moved to %s/%s what the run had after step %ld: %d checkpoint%s, %ld line%s of the log\n",
               r->o.output_dir, GX_ABANDONED, (long)r->at.step, checkpoints, gx_text_s(checkpoints), (long)lines,
               gx_text_s(lines));
 }

@@ -166,7 +166,7 @@ static void gx__side_cache_keep(GxSession *s, int64_t B)
     if (!gx_error_code(&c->records.error) || c->said_full) return;
     c->said_full = 1;
     gx_log(&s->g->log, GX_LOG_WARNING,
-           "rank %d: the side cache takes no more samples: %s; the training goes on, and the other samples are "
+           "rank %d: the side cache takes no more samples: %s; the training continues, and the other samples are "
            "computed in each epoch",
            s->g->rank, c->records.error.message);
 }
@@ -418,7 +418,7 @@ static GxStatus gx__side_cache_open_files(GxSession *s, uint64_t about, int64_t 
     GX_TRY(gx_status(g));
     if (found == GX_RECORDS_OTHER)
         gx_log(&g->log, GX_LOG_WARNING,
-               "%s is for another model, another part of it, or another version, and is written anew", path);
+               "%s is for another model, another part of it, or another version, and is rewritten", path);
     if (found == GX_RECORDS_IN_USE)
         gx_log(&g->log, GX_LOG_WARNING, "%s is being written by another run; what it has is read, but nothing is added",
                path);

@@ -137,7 +137,7 @@ static GxStatus gx__tensor_match_refuse_missing(const GxSafetensors *s, const ch
                                                 const char *folder, GxError *err)
 {
     return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s has no tensor %s, which this model needs (the file has %d tensors; is it for another model?)%s",
+                   "%s has no tensor %s, which this model needs (tensors in the file: %d; is it for another model?)%s",
                    folder, name, s->n, gx__tensor_match_hint(match));
 }
 

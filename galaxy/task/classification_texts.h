@@ -56,8 +56,8 @@ GxStatus gx_classification_open_files(GxContext *g, GxClassification *c, const G
                        c->predict);
     if (c->predict[0] && c->skip_bad_records)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--skip_bad_records does not go with --predict, whose predictions stand in the lines of their "
-                       "records, so that none can be left out; correct the bad records, or leave the option out");
+                       "--skip_bad_records cannot be combined with --predict, whose predictions are in the lines of "
+                       "their records, so that none can be left out; correct the bad records, or leave the option out");
     if (c->predict[0]) return gx__classification_open_file(c, 1, c->predict, 1, err);
     if (!setup->only_shows || !c->validation_data[0] || !knows)
         GX_TRY(gx__classification_open_file(c, 0, c->train_data, 0, err));

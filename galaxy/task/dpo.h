@@ -213,8 +213,8 @@ static GxStatus gx__dpo_read(GxContext *g, GxDpo *c, const GxTaskSetup *setup)
     if (g->rank == 0 && is_resumed && !found && !gx_failed(g))
         GX_FAIL(err, GX_ERR_ARGUMENT,
                 "%s has the reference's log-probabilities (" GX__DPO_FILE
-                ") for other pairs than those of %s: the file or seq_len was another; go on with those that it was "
-                "trained on, or begin a new run with --model, or --adapter",
+                ") for other pairs than those of %s: the file or seq_len was different; continue with those that it "
+                "was trained on, or begin a new run with --model, or --adapter",
                 setup->model, c->train_data);
     int64_t known = found;
     gx_at(g, -1, "reference");
