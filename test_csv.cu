@@ -235,7 +235,8 @@ TEST(a_tsv_that_could_be_either_is_refused_with_what_to_do)
     static const char to_do[] = "put the names in the first line in quotation marks, too";
     refuses("a\tb\nx\ty\n\"say \"\"hi\"\"\"\tz\nsay \"hi\"\tz\n", 1,
             "t: quotation marks enclose a field in line 3, but in line 4 they are part of one", to_do);
-    refuses("a\tb\n\"two\nlines\"\tz\n5\" nails\tz\n", 1, "t: a field in line 2 is quoted", "one in line 4");
+    refuses("a\tb\n\"two\nlines\"\tz\n5\" nails\tz\n", 1, "t: quotation marks enclose a field in line 2",
+            "but in line 4 they are part of one");
     refuses("a\nx\n\"two\nlines\"\n", 1, "t:3: from here on several lines could be one quoted field", to_do);
     refuses("a\tb\nx\ty\n\"hi, you\"\tz\nho\tz\n", 1, "t:3: exactly those fields that contain a comma", to_do);
     // what to do
