@@ -76,7 +76,8 @@ static GxStatus export_adapter(const Options *o, const GxConfig *c, GxError *err
            said.matrices == 1 ? "x" : "ces", said.model, (long)said.parameters, said.alpha);
     if (said.folded)
         printf(
-            "lora_b of %d of them is multiplied, because rank_pattern or alpha_pattern gives them another alpha / r\n",
+            "lora_b of %d of them is multiplied, because rank_pattern or alpha_pattern gives them a different alpha / "
+            "r\n",
             said.folded);
     say_f16(o, said.as_f16);
     return GX_OK;
@@ -88,8 +89,8 @@ static GxStatus export_model(const Options *o, GxError *err)
     GxClaim claim;
     if (gx_path_is_adapter(o->model))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s holds an adapter, not a model; --adapter %s converts it alone, and ./merge_adapter "
-                       "--adapter %s --output_dir FOLDER makes one model of it and its base",
+                       "%s holds an adapter, not a model; --adapter %s converts it without its model, and "
+                       "./merge_adapter --adapter %s --output_dir FOLDER merges it into its model",
                        o->model, o->model, o->model);
     if (!o->output_file[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the GGUF file to write");
     GX_TRY(gx_claim_file(&claim, o->output_file, err));

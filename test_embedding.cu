@@ -753,7 +753,7 @@ TEST(a_text_is_cut_and_prompted_as_the_folder_says)
                  "\"similarity_fn_name\": \"dot\"}");
     float *asked = embed("st", "long.tsv", 3, WIDTH, "");
     check_vectors("with its prompt", asked, whole, 3 * WIDTH);
-    CHECK(strstr(said.out, "prompt stands before each text: \"is \""), "%s", said.out);
+    CHECK(strstr(said.out, "prompt is put before each text: \"is \""), "%s", said.out);
     write_file("st/sentence_bert_config.json", "{\"max_seq_length\": 4}");
     float *both = embed("st", "long.tsv", 3, WIDTH, "");
     check_vectors("cut at max_seq_length", both, cut, 3 * WIDTH);
@@ -887,7 +887,9 @@ TEST(modules_that_are_not_built_are_refused_by_name)
          "supported: torch.nn.modules.activation.Tanh and torch.nn.modules.linear.Identity"},
         {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 5, \"bias\": false}",
          "there is also linear.bias"},
-        {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 6}", "linear.weight has another shape"},
+        {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 6}",
+         "linear.weight does not have the shape "
+         "that config.json says"},
         {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 5, \"module_input_name\": \"x\"}",
          "module_input_name is x"},
         {all, mean, "{\"pad\": 1}", "{\"truncate_dim\": 3}", NULL, NULL}, // said

@@ -521,7 +521,7 @@ TEST(what_log_jsonl_gets_tensorboard_gets_and_a_run_that_goes_on_says_what_is_vo
     CHECK(!exists("board/runs"), "the files of the run before are there");
     static const Refusal cases[] = {
         {"--output_dir x --report_to wandb", {"but \"wandb\" is not supported; expected tensorboard, or none"}},
-        {"--output_dir x --report_to none,tensorboard", {"none cannot stand beside others"}},
+        {"--output_dir x --report_to none,tensorboard", {"none cannot be combined with others"}},
         {"--output_dir x --report_to tensorboard,", {"but \"\" is not supported"}},
     };
     CHECK_REFUSALS(cases);

@@ -151,7 +151,7 @@ TEST(what_cannot_be_adapted_is_refused)
         {BASE "--trainable_modules model.norm,,lm_head", {"the trainable module \"\" matches no module of the model"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},
         {"--model text.txt", {"text.txt is a file, but --model needs the folder"}},
-        {"--model a.gguf", {"./convert_gguf --gguf a.gguf --output_dir FOLDER makes one of it"}},
+        {"--model a.gguf", {"./convert_gguf --gguf a.gguf --output_dir FOLDER makes one from it"}},
         {"--adapter refused/checkpoint-2 --adapter_reduction_dim 16",
          {"--adapter_reduction_dim differs from that of the adapter"}},
         {"--adapter refused/checkpoint-2 --tuning lora", {"--tuning differs from that of the adapter"}},

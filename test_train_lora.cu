@@ -1781,7 +1781,7 @@ TEST(what_cannot_be_adapted_is_refused)
         {"--resume refused/checkpoint-2 --lora_dim 5 --max_steps 4", {"with --adapter refused/checkpoint-2"}},
         {BASE "--lora_dim 0", {"--lora_dim is \"0\"; expected an integer from 1 to 65536"}},
         {BASE "--target_modules all-linear,lm_head",
-         {"\"all-linear,lm_head\", but all-linear (all linear layers of attention and MLP) must stand alone"}},
+         {"\"all-linear,lm_head\", but all-linear (all linear layers of attention and MLP) must be the only one"}},
         {BASE "--lora_target_modules q_proj,norm", {"\"norm\" matches no linear layer of attention or MLP, no head"}},
         {BASE "--trainable_modules heads", {"\"heads\" matches no module of the model"}},
         {"--model refused/checkpoint-2 --tuning lora", {"holds an adapter", "base/checkpoint-8", "--adapter"}},

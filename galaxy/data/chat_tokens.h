@@ -572,7 +572,7 @@ static GxStatus gx__chat_tokens_check_size(const char *path, GxError *err)
     if (bytes <= GX__CHAT_TOKENS_CAP) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                    "%s has %ld bytes; only files of conversations of at most %d bytes are read directly: make a file "
-                   "of tokens of it with ./tokenize --corpus, and name that in --train_data",
+                   "of tokens from it with ./tokenize --corpus, and name that in --train_data",
                    path, (long)bytes, GX__CHAT_TOKENS_CAP);
 }
 

@@ -757,7 +757,7 @@ static GxStatus gx__gguf_new_key(GxGgufWriter *w, const char *name, GxGgufKind k
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the key %.100s comes after a GGUF file's header, or without a file",
                        name);
     if (!name[0] || strlen(name) >= GX_GGUF_KEY)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: a key has a name of %ld bytes; 1 to %d can be", w->file.path,
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: a key has a name of %ld bytes; 1 to %d are possible", w->file.path,
                        (long)strlen(name), GX_GGUF_KEY - 1);
     w->n_keys++;
     gx__gguf_put_text(&w->keys, name, err);
@@ -819,8 +819,10 @@ static GxStatus gx__gguf_check_new(const GxGgufWriter *w, const char *name, int 
                        "tensor %.100s comes after a GGUF file's header, without a file, or is one more than %d", name,
                        GX_GGUF_COUNT);
     if (!name[0] || strlen(name) >= GX_GGUF_NAME)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: the name %.100s has %ld bytes; 1 to %d can be", w->file.path, name,
-                       (long)strlen(name), GX_GGUF_NAME - 1);
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s: the name %.100s has %ld bytes; 1 to %d are "
+                       "possible",
+                       w->file.path, name, (long)strlen(name), GX_GGUF_NAME - 1);
     if (!gx_gguf_encodes(type) || ndim < 1 || ndim > GX_GGUF_DIMS)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s: tensor %s has %d dimensions and the type %d (%s); 1 to %d, of F32, F16, BF16 and Q8_0, can "

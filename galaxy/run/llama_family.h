@@ -212,7 +212,8 @@ static GxStatus gx__llama_family_read_ropes(GxLlamaConfig *c, const GxJson *json
         const GxField *f = &gx__llama_family_options[i];
         if (!strncmp(f->name, "rope_", 5) && !gx_field_same(f, &each[0], &each[1]))
             return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s: rope_scaling and rope_parameters are both there, and differ in %s; remove one of them",
+                           "%s: rope_scaling and rope_parameters are both present, and differ in %s; remove one of "
+                           "them",
                            path, f->name);
     }
     return GX_OK;
@@ -245,15 +246,14 @@ static const GxJsonKey gx__llama_family_keys[] = {
     {"attention_dropout", GX_KEY_READ, NULL},
     {"is_decoder", GX_KEY_HARMLESS, "these models are decoders"},
     {"is_llama_config", GX_KEY_HARMLESS, "a note in SmolLM's"},
-    {"rope_interleaved", GX_KEY_REFUSED, "RoPE's pairs would stand beside each other"},
+    {"rope_interleaved", GX_KEY_REFUSED, "RoPE's pairs would be interleaved"},
     {"use_mrope", GX_KEY_REFUSED, "positions would have several parts"},
     {"classifier_dropout", GX_KEY_HARMLESS, "of classifiers of tokens, which are not supported"},
     {"max_sequence_length", GX_KEY_HARMLESS,
      "the first LLaMA's max_position_embeddings, which transformers does not "
      "look at either"},
     {"original_max_position_embeddings", GX_KEY_REFUSED,
-     "transformers takes it for that of RoPE's scaling; it is read "
-     "where it stands in rope_scaling or rope_parameters"},
+     "transformers takes it for that of RoPE's scaling; it is read only from rope_scaling or rope_parameters"},
     {"quantization", GX_KEY_REFUSED, "weights would be stored in a different form, that of MLX"},
 };
 const GxJsonKeys gx_llama_keys = {GX_KEYS(gx__llama_family_keys)};

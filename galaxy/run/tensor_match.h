@@ -307,7 +307,7 @@ static GxStatus gx__tensor_match_head(GxTensorMatch *match, const GxSafetensors 
     char name[GX_NAME];
     if (h->found >= 0 && h->absent >= 0)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s has a part of a head: %s, but not %s; it must have all of it, or nothing%s", folder,
+                       "%s has only part of a head: %s, but not %s; it must have all of it or none%s", folder,
                        t->row[h->found].name, t->row[h->absent].name, gx__tensor_match_hint(match));
     for (int i = 0; i < t->n && h->found < 0; i++)
         if (!t->row[i].has_alias && gx_name_matches(t->row[i].name, h->pattern)) match->missing[i] = 1;

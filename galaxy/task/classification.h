@@ -57,9 +57,9 @@ GX_END
 #define GX__CLASSIFICATION_AT(field) offsetof(GxClassification, field)
 static const GxField gx__classification_options[] = {
     {"train_data", GX_FIELD_PATH, GX__CLASSIFICATION_AT(train_data), "data/bert/pos/train.tsv",
-     "file of labelled texts: .csv, .tsv or .jsonl (`make data-bert` makes the default file)", NULL},
+     "file of labeled texts: .csv, .tsv or .jsonl (`make data-bert` makes the default file)", NULL},
     {"validation_data", GX_FIELD_PATH, GX__CLASSIFICATION_AT(validation_data), "",
-     "file of labelled texts held out for validation; empty: a part of train_data", NULL},
+     "file of labeled texts held out for validation; empty: a part of train_data", NULL},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__CLASSIFICATION_AT(validation_fraction), "0.05",
      "fraction of train_data held out for validation if there is no validation_data; 0: none", "0..0.9"},
     {"text_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(text_column), "text", "name of the column with the texts",

@@ -57,7 +57,8 @@ GxStatus gx_classification_open_files(GxContext *g, GxClassification *c, const G
     if (c->predict[0] && c->skip_bad_records)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--skip_bad_records cannot be combined with --predict, whose predictions are in the lines of "
-                       "their records, so that none can be left out; correct the bad records, or leave the option out");
+                       "their records, so that none can be left out; correct the bad records, or leave out "
+                       "--skip_bad_records");
     if (c->predict[0]) return gx__classification_open_file(c, 1, c->predict, 1, err);
     if (!setup->only_shows || !c->validation_data[0] || !knows)
         GX_TRY(gx__classification_open_file(c, 0, c->train_data, 0, err));

@@ -154,7 +154,7 @@ static void gx__embedding_describe(const void *self, FILE *out)
         fprintf(out, "  the model has no Normalize module: vectors are not scaled to length 1\n");
     if (c->modules.prompt[0])
         fprintf(out, "  the model's default prompt %s \"%s\"\n",
-                c->embed[0] ? "stands before each text:" : "is not put before pairs, but before texts of --embed:",
+                c->embed[0] ? "is put before each text:" : "is not put before pairs, but before texts of --embed:",
                 gx_text_cut(c->modules.prompt, prompt, sizeof prompt));
     if (c->train.n)
         fprintf(out, "  each pair has %ld rival%s%s, the other texts of its micro-batch (%ld sample%s)\n",

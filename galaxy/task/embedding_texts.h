@@ -166,7 +166,8 @@ GxStatus gx_embedding_open_files(GxEmbeddingTask *c, const GxTaskSetup *setup, G
     if (c->embed[0] && skip)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--skip_bad_records cannot be combined with --embed, whose vectors are in the rows of their "
-                       "records, so that none can be left out; correct the bad records, or leave the option out");
+                       "records, so that none can be left out; correct the bad records, or leave out "
+                       "--skip_bad_records");
     if (c->embed[0]) return gx_group_file_open(&c->file[1], c->embed, texts, of_texts, 0, NULL, err);
     if (!setup->only_shows || !c->validation_data[0])
         GX_TRY(gx_group_file_open(&c->file[0], c->train_data, pairs, of_pairs, may_lack, skip, err));

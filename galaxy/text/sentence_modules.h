@@ -235,7 +235,7 @@ static GxStatus gx__sentence_read_matrix(const GxSafetensors *s, const char *nam
     const int fits = e && (in ? e->ndim == 2 && e->shape[1] == in : e->ndim == 1) && e->shape[0] == out;
     if (!fits)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s %s; expected [%ld%s%.0ld]", folder, name,
-                       e ? "has another shape than config.json says" : "is missing", (long)out, in ? "," : "",
+                       e ? "does not have the shape that config.json says" : "is missing", (long)out, in ? "," : "",
                        (long)in);
     *values = (float *)malloc((size_t)e->elements * sizeof **values);
     if (!*values) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %s of %s", name, folder);
