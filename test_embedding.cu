@@ -249,8 +249,7 @@ TEST(the_pooling_is_the_options_or_the_models_or_the_mean)
         {"{\"pooling_mode\": \"mean\"}", "--pooling cls", "cls", NULL},
         {"{\"pooling_mode_max_tokens\": true}", "", NULL, "asks for a pooling other than the mean"},
         {"{\"pooling_mode_max_tokens\": true, \"pooling_mode_cls_token\": true}", "", NULL,
-         "asks for a pooling other "
-         "than"},
+         "asks for a pooling other than"},
         {"{\"pooling_mode\": \"lasttoken\"}", "", NULL, "asks for a pooling other than"},
     };
     write_corpus("pairs.tsv", 2, 20, 1);
@@ -888,8 +887,7 @@ TEST(modules_that_are_not_built_are_refused_by_name)
         {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 5, \"bias\": false}",
          "there is also linear.bias"},
         {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 6}",
-         "linear.weight does not have the shape "
-         "that config.json says"},
+         "linear.weight does not have the shape that config.json says"},
         {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 5, \"module_input_name\": \"x\"}",
          "module_input_name is x"},
         {all, mean, "{\"pad\": 1}", "{\"truncate_dim\": 3}", NULL, NULL}, // said

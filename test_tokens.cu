@@ -558,8 +558,7 @@ TEST(rows_that_a_padded_vocabulary_has_already_stay_as_they_are)
           err());
     CHECK_RAN(run("--output_dir little --max_steps 2 --vocab_size 260"));
     CHECK_RAN(run("--model little/checkpoint-2 " ADD STILL "--output_dir little1"));
-    CHECK(strstr(err(), "rows for 4") && strstr(err(), "rows for new tokens: the model gets 6 in addition to its "
-                                                       "260"),
+    CHECK(strstr(err(), "rows for 4") && strstr(err(), "rows for new tokens: the model gets 6 in addition to its 260"),
           "%s", err());
     check_rows("little/checkpoint-2", "little1/checkpoint-1", "", "lm_head.weight", 6, 0);
     CHECK_RAN(run("--model little1/checkpoint-1 " ADD STILL "--output_dir little2"));

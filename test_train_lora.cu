@@ -1183,8 +1183,7 @@ TEST(a_quantised_base_in_many_files_or_of_bitsandbytes_is_dequantised_alike)
     CHECK_RAN(merge("--adapter q_bnb/checkpoint-2 --dequantize --output_dir q_unpacked"));
     CHECK_RAN(merge("--adapter q_same/checkpoint-2 --dequantize --output_dir q_packed"));
     CHECK(same_file("q_unpacked/model.safetensors", "q_packed/model.safetensors"), "of bitsandbytes: other bits");
-    CHECK(!file_contains("q_unpacked/config.json", "quantization_config"), "its config.json says that it is "
-                                                                           "quantized");
+    CHECK(!file_contains("q_unpacked/config.json", "quantization_config"), "its config.json says that it is quantized");
     shell("cd q_bnb/checkpoint-2 && rm training_args.json trainer_state.json manifest.json"); // as peft's
     CHECK_RAN(merge("--adapter q_bnb/checkpoint-2 --dequantize --output_dir q_of_peft"));
     CHECK(same_file("q_unpacked/model.safetensors", "q_of_peft/model.safetensors"),

@@ -107,9 +107,8 @@ static GxStatus gx__model_labels_set(GxModelLabels *m, const GxJson *json, const
                        id2label ? "id2label has" : "num_labels says", (long)n, GX_LABELS_MOST);
     if (number != n)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: num_labels is %ld, but the number of labels in id2label is %ld; make "
-                       "them the same",
-                       path, (long)number, (long)n);
+                       "%s: num_labels is %ld, but the number of labels in id2label is %ld; make them the same", path,
+                       (long)number, (long)n);
     if (!id2label) return gx__model_labels_numbered(m, n, kind, path, err);
     const char **name = (const char **)calloc((size_t)n, sizeof *name);
     if (!name) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld labels", (long)n);

@@ -819,10 +819,8 @@ static GxStatus gx__gguf_check_new(const GxGgufWriter *w, const char *name, int 
                        "tensor %.100s comes after a GGUF file's header, without a file, or is one more than %d", name,
                        GX_GGUF_COUNT);
     if (!name[0] || strlen(name) >= GX_GGUF_NAME)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s: the name %.100s has %ld bytes; 1 to %d are "
-                       "possible",
-                       w->file.path, name, (long)strlen(name), GX_GGUF_NAME - 1);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: the name %.100s has %ld bytes; 1 to %d are possible", w->file.path,
+                       name, (long)strlen(name), GX_GGUF_NAME - 1);
     if (!gx_gguf_encodes(type) || ndim < 1 || ndim > GX_GGUF_DIMS)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s: tensor %s has %d dimensions and the type %d (%s); 1 to %d, of F32, F16, BF16 and Q8_0, can "

@@ -157,9 +157,8 @@ static GxStatus gx__json_check(const char *text, int64_t bytes, const char *wher
         if (c == '\\' && in_string) {
             if (!(allowed & GX_JSON_NULS) && gx__json_is_nul(text + i, bytes - i))
                 return GX_FAIL(err, GX_ERR_FORMAT,
-                               "%s:%ld:%ld: a text has \\u0000 (a byte of value 0), which is not "
-                               "allowed",
-                               where, (long)line, (long)(i - line_start + 1));
+                               "%s:%ld:%ld: a text has \\u0000 (a byte of value 0), which is not allowed", where,
+                               (long)line, (long)(i - line_start + 1));
             i++;
         } else if (c == '"') in_string = !in_string;
         if (in_string) continue;

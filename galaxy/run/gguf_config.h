@@ -249,8 +249,7 @@ GxStatus gx_gguf_take_config(GxGgufWork *w, const GxGguf *g)
     GX_TRY(gx_gguf_check_keys(w, g));
     if (c->head_dim * c->num_attention_heads != c->hidden_size && !w->arch->has_head_dim)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: head_dim is %ld in a %s with %ld heads and hidden_size %ld, which "
-                       "is not supported",
+                       "%s: head_dim is %ld in a %s with %ld heads and hidden_size %ld, which is not supported",
                        w->path, (long)c->head_dim, w->arch->name, (long)c->num_attention_heads, (long)c->hidden_size);
     GX_TRY(gx_tokenizer_keys_from_gguf(&w->keys, g, c->vocab_size, err));
     c->pad_token_id = w->keys.pad;

@@ -56,8 +56,7 @@ static const GxJsonKey gx__gguf_file_keys[] = {
     {"*.rope.dimension_count_swa", GX_KEY_REFUSED, "layers with a sliding window would have a different RoPE"},
     {"*.vocab_size", GX_KEY_HARMLESS, "token_embd.weight has as many rows"},
     {"*.tensor_data_layout=\"reference\"|\"Meta AI original pth\"", GX_KEY_REFUSED,
-     "weights would have a different "
-     "layout"},
+     "weights would have a different layout"},
     {"*.use_parallel_residual", GX_KEY_REFUSED, "attention and MLP would have the same input"},
     {"*.attention.causal=true", GX_KEY_REFUSED, "tokens would attend to later ones"},
     {"*.attention.layer_norm_epsilon", GX_KEY_HARMLESS, "of norms that these models do not have"},

@@ -187,8 +187,8 @@ static GxStatus gx__merge_check_bits(gx__Merge *m, const char *adapter, int sign
     const int is_said = gx_adapter_run_said(adapter, &in_run, &of_run);
     if (sign < 0 && dequantize)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--unmerge takes the adapter out of a model that is not quantized, whatever it was merged "
-                       "into; leave --dequantize out");
+                       "--unmerge takes the adapter out of a model that is not quantized, whatever it was merged into; "
+                       "leave --dequantize out");
     if (sign < 0 && in_base)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s is quantized by bitsandbytes (%s), but --unmerge needs a folder that ./merge_adapter wrote",

@@ -126,8 +126,8 @@ static void gx__quantizing_refuse(GxContext *g, const gx__Quantizing *q, int64_t
     while (i < n - 1 && gx_cpu_quantizes(fabsf(q->x[i]))) i++;
     gx_error_clear(&g->error);
     GX_FAIL(&g->error, GX_ERR_FORMAT,
-            "%s has the value %g in row %ld, column %ld; only finite numbers below 2^120 can be quantized: check "
-            "where these weights come from",
+            "%s has the value %g in row %ld, column %ld; only finite numbers below 2^120 can be quantized: check where "
+            "these weights come from",
             q->t->name, (double)q->x[i], (long)((first + i) / q->whole.cols), (long)((first + i) % q->whole.cols));
 }
 

@@ -39,8 +39,8 @@ static const GxField gx__write_text_options[] = {
     {"adapter", GX_FIELD_PATH, GX__WRITE_AT(adapter), "",
      "folder of an adapter, saved by peft (LoRA) or by train_llama --tuning; it names its --model", NULL},
     {"strict", GX_FIELD_BOOL, GX__WRITE_AT(strict), "true",
-     "require that the weights match the model by name and shape; false: those that do not are left out or "
-     "initialized at random, and named in a warning",
+     "require that the weights match the model by name and shape; false: those that do not are left out or initialized "
+     "at random, and named in a warning",
      NULL},
     {"prompt", GX_FIELD_TEXTS, GX__WRITE_AT(prompt), NULL,
      "text that the model continues; may be given several times to continue several texts side by side", NULL},

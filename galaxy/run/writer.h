@@ -190,10 +190,8 @@ static GxStatus gx__writer_meet(GxWriter *w)
         w->o->chat && gx_config_source(&w->config, "timeout") == GX_FROM_DEFAULT; // a person who types may take long
     char program[100];
     if (g->world > GX_MAX_PARTS)
-        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                       "there are %d ranks, but at most %d are "
-                       "possible",
-                       g->world, GX_MAX_PARTS);
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "there are %d ranks, but at most %d are possible", g->world,
+                       GX_MAX_PARTS);
     GX_TRY(gx__writer_choose_mode(w));
     GX_TRY(gx_mesh_open(&w->mesh, dims, g->rank, g->world, &g->error));
     g->mesh = &w->mesh;

@@ -69,8 +69,7 @@ static const GxField gx__classification_options[] = {
     {"label_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(label_column), "label",
      "name of the column with the labels", NULL},
     {"group_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(group_column), "",
-     "name of the column that says which texts are candidates for the same answer, to be ranked against each "
-     "other",
+     "name of the column that says which texts are candidates for the same answer, to be ranked against each other",
      NULL},
     GX_SKIP_BAD_RECORDS(GX__CLASSIFICATION_AT(skip_bad_records)),
     {"problem_type", GX_FIELD_STRING, GX__CLASSIFICATION_AT(problem_type), "auto",

@@ -99,8 +99,7 @@ static GxStatus gx__classification_label(GxClassification *c, GxTexts *t, GxErro
     if (status != GX_ERR_FORMAT) return GX_FAIL(err, status, "%s", unknown.message);
     return GX_FAIL(err, status, "%s; %s%s", unknown.message, c->labels_from,
                    c->predict[0]
-                       ? "; to predict without labels, set --label_column to a name that no column of the file "
-                         "has"
+                       ? "; to predict without labels, set --label_column to a name that no column of the file has"
                        : "");
 }
 

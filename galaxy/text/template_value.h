@@ -524,10 +524,7 @@ int gx_template_contains(GxTemplateRun *r, GxTemplateValue x, GxTemplateValue in
     }
     if (in.kind == GX_T_STRING) {
         if (x.kind != GX_T_STRING)
-            return gx_template_fail(r,
-                                    "'in' cannot look for %s in a "
-                                    "string",
-                                    gx_template_type(x));
+            return gx_template_fail(r, "'in' cannot look for %s in a string", gx_template_type(x));
         *out = gx_template_find(r, in.u.s, in.u.s + in.n, x.u.s, x.n) != NULL;
         return gx_template_work(r, in.n / 16);
     }
