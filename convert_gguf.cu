@@ -21,13 +21,13 @@ typedef struct {
 static const GxField exporting[] = {
     {"model", GX_FIELD_PATH, AT(model), "", "Hugging Face folder, or a checkpoint of train_llama", NULL},
     {"adapter", GX_FIELD_PATH, AT(adapter), "",
-     "folder of a LoRA adapter, saved by peft or train_llama --tuning lora, to convert alone (for llama-cli --lora); "
-     "it names its model, unless --model does",
+     "folder of a LoRA adapter, saved by peft or train_llama --tuning lora, to convert without its model (for "
+     "llama-cli --lora); it names its model, unless --model does",
      NULL},
     {"output_file", GX_FIELD_PATH, AT(output_file), "", "GGUF file to write; it must not exist", NULL},
     {"outtype", GX_FIELD_STRING, AT(outtype), "f16",
-     "type of matrices and embeddings; with q8_0, rows that are not a multiple of 32 are f16; norms are always f32. If "
-     "it is not given, an adapter is f32",
+     "type of matrices and embeddings; with q8_0, rows whose length is not a multiple of 32 are f16; norms are always "
+     "f32. If it is not given, an adapter is f32",
      "f32|f16|bf16|q8_0"},
 };
 static const GxField importing[] = {
@@ -76,7 +76,8 @@ static GxStatus export_adapter(const Options *o, const GxConfig *c, GxError *err
            said.matrices == 1 ? "x" : "ces", said.model, (long)said.parameters, said.alpha);
     if (said.folded)
         printf(
-            "lora_b of %d of them is multiplied, because rank_pattern or alpha_pattern gives them another alpha / r\n",
+            "lora_b of %d of them is multiplied, because rank_pattern or alpha_pattern gives them a different alpha / "
+            "r\n",
             said.folded);
     say_f16(o, said.as_f16);
     return GX_OK;
@@ -88,8 +89,8 @@ static GxStatus export_model(const Options *o, GxError *err)
     GxClaim claim;
     if (gx_path_is_adapter(o->model))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s holds an adapter, not a model; --adapter %s converts it alone, and ./merge_adapter "
-                       "--adapter %s --output_dir FOLDER makes one model of it and its base",
+                       "%s holds an adapter, not a model; --adapter %s converts it without its model, and "
+                       "./merge_adapter --adapter %s --output_dir FOLDER merges it into its model",
                        o->model, o->model, o->model);
     if (!o->output_file[0]) return GX_FAIL(err, GX_ERR_ARGUMENT, "--output_file is missing: the GGUF file to write");
     GX_TRY(gx_claim_file(&claim, o->output_file, err));

@@ -28,8 +28,8 @@ static const GxField options[] = {
      "data type of the weights in model.safetensors; bf16 and fp16 round what is merged, and may lose a small adapter",
      "fp32|bf16|fp16"},
     {"dequantize", GX_FIELD_BOOL, AT(dequantize), "false",
-     "for an adapter that was trained with --quantize, or on a folder of bitsandbytes: merge it into the numbers that "
-     "the quantised weights stand for, on which it was trained, and not into the weights before quantisation",
+     "for an adapter that was trained with --quantize, or on a bitsandbytes folder: merge it into the dequantized "
+     "weights, on which it was trained, and not into the weights before quantization",
      NULL},
     {"unmerge", GX_FIELD_BOOL, AT(unmerge), "false",
      "take the adapter out of --model, into which it was merged (exact up to rounding)", NULL},

@@ -607,7 +607,7 @@ TEST(what_is_loaded_is_saved_to_the_bit)
         snprintf(name, sizeof name, "again_%s", all[i].from);
         snprintf(flags, sizeof flags, "--model %s %s", from, all[i].flags);
         if (!CHECK(run(name, flags) == 0 && !said.log[0], "%s: %s", from, said.log)) continue;
-        CHECK(!strstr(said.out, "newly initialised, not in") && !strstr(said.out, "not needed"), "%s", said.out);
+        CHECK(!strstr(said.out, "newly initialized, not in") && !strstr(said.out, "not needed"), "%s", said.out);
         check_same(name, from, "*");
         char saved[GX_PATH];
         snprintf(saved, sizeof saved, "%s/checkpoint-1", path_of(name));
@@ -767,9 +767,9 @@ TEST(files_that_contradict_themselves_or_the_model_are_refused_by_name)
 TEST(a_head_that_the_folder_does_not_have_is_drawn_and_said)
 {
     static const char *const
-        labels[] = {"newly initialised, not in data/ref/bert_pretrain: classifier.weight, classifier.bias not needed",
+        labels[] = {"newly initialized, not in data/ref/bert_pretrain: classifier.weight, classifier.bias not needed",
                     "not needed from data/ref/bert_pretrain: cls.predictions.bias, ", NULL},
-        *const pairs[] = {"newly initialised, not in", "bert.pooler.dense.weight, bert.pooler.dense.bias",
+        *const pairs[] = {"newly initialized, not in", "bert.pooler.dense.weight, bert.pooler.dense.bias",
                           "cls.seq_relationship.weight", NULL};
     char again[200];
     CHECK(run("labels", "--head labels --model " PRETRAIN) == 0 && !said.log[0], "%s", said.log);
@@ -816,9 +816,9 @@ TEST(without_strict_what_matches_is_taken_and_all_else_is_drawn_as_in_a_new_mode
     static const char *const
         modes[] = {"tp", "sp", "galaxy", "galaxy2"},
         *const strict[] = {"a part of a head: cls.seq_relationship.weight, but not cls.seq_relationship.bias",
-                           "--strict false loads what matches, and initialises the rest at random", NULL},
-        *const told[] = {"bert.encoder.layer.1.output.dense.weight, cls.seq_relationship.bias newly initialised, of",
-                         "newly initialised, of another shape in",
+                           "--strict false loads what matches, and initializes the rest at random", NULL},
+        *const told[] = {"bert.encoder.layer.1.output.dense.weight, cls.seq_relationship.bias newly initialized, of",
+                         "newly initialized, of another shape in",
                          "bert.encoder.layer.1.intermediate.dense.weight [20,12], which is [21,12] there",
                          "bert.encoder.layer.0.output.dense.weight [12,20], which is [12,21] there",
                          "/loose: bert.other.bias",
@@ -861,7 +861,7 @@ TEST(without_strict_a_long_list_of_names_is_cut_with_their_number)
     change_weights("few", "bert.encoder.*", NULL, NULL);
     CHECK(run("few_out", "--head pairs --model @few --strict false") == 0, "%s", said.log);
     unwrap(said.out);
-    const char *new_ones = strstr(said.out, "newly initialised, not in"),
+    const char *new_ones = strstr(said.out, "newly initialized, not in"),
                *last = new_ones ? strstr(new_ones, "(32 of them)") : NULL;
     int names = 0;
     for (const char *at = new_ones; last && (at = strstr(at, "bert.encoder.layer.")) && at < last; at++) names++;
@@ -943,7 +943,7 @@ TEST(a_llama_with_labels_is_loaded_saved_and_begun_from_a_language_model)
     static const char *const lines[] = {"[\"LlamaForSequenceClassification\"]", "\"0\": \"LABEL_0\"",
                                         "\"pad_token_id\": 0", "\"problem_type\": \"single_label_classification\"",
                                         NULL},
-                             *const begun[] = {"newly initialised, not in data/ref/llama_gqa: score.weight ",
+                             *const begun[] = {"newly initialized, not in data/ref/llama_gqa: score.weight ",
                                                "not needed from", "lm_head.weight", NULL};
     GxFamily llama = gx_llama;
     llama.tasks = list;

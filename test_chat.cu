@@ -552,7 +552,7 @@ TEST(files_of_conversations_that_are_wrong_are_refused_with_their_line)
                 {CHAT(USER("a") ", " SAYS("\xFF")), "chatml", NULL, GX_ERR_FORMAT, "chats.jsonl:1"},
                 {CHAT(USER("a") ", " SAYS("b")), "", NULL, GX_ERR_ARGUMENT,
                  "chats.jsonl:1: the record is a conversation, and neither the model's folder nor the tokenizer's has "
-                 "a chat template; --chat_template accepts the file of a template, or one of chatml|"},
+                 "a chat template; --chat_template accepts a template file, or one of chatml|"},
                 {"{\"instruction\": \"a\", \"output\": \"b\"}", "", "it is not known", GX_ERR_ARGUMENT,
                  "chats.jsonl:1: the record is a conversation, and it is not known; --chat_template"},
                 {"{\"instruction\": \"a\", \"output\": \"b\"}", "", NULL, GX_ERR_UNSUPPORTED,

@@ -348,8 +348,8 @@ TEST(lists_of_labels_in_json_lines_are_those_of_the_table)
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s --problem_type multi_label_classification",
              path_of("null.jsonl"), path_of("tokens"));
     CHECK(open_task(&c, &g, 16, "", flags) != GX_OK &&
-              strstr(g.error.message, "null.jsonl:2: \"label\" is null, which is no label: it is missing; expected a "
-                                      "string, or a list (if there are no labels: [])"),
+              strstr(g.error.message, "null.jsonl:2: \"label\" is null, so there is no label; expected a string, or a "
+                                      "list (if there are no labels: [])"),
           "%s", g.error.message);
     gx_classification.data.close(&c);
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s", path_of("t.jsonl"), path_of("tokens"));
@@ -437,7 +437,7 @@ TEST(a_bert_learns_one_label_of_several_and_says_how_well)
     static const char *const lines[] = {"300 texts to train on",
                                         "101 held out",
                                         "one of 2 labels (no, yes)",
-                                        "the most frequent label, always: accuracy ",
+                                        "always the most frequent label: accuracy ",
                                         " | accuracy ",
                                         " | f1 ",
                                         "matthews ",
@@ -526,7 +526,7 @@ TEST(a_number_is_learned)
     const float loss = (float)metric("loss");
     const double mse = metric("mse");
     test_close("the loss is the mean square error", &loss, &mse, 1, test_bound(100), 0);
-    CHECK(strstr(said.out, "the mean of the training data, always: mse "), "%s", said.out);
+    CHECK(strstr(said.out, "always the mean of the training data: mse "), "%s", said.out);
 }
 
 TEST(candidates_are_ranked_within_their_groups)
@@ -787,7 +787,7 @@ TEST(a_model_brings_its_labels_in_their_order)
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s --validation_fraction 0 --labels a,b,c",
              path_of("t.tsv"), path_of("tokens"));
     CHECK(open_task(&c, &g, 16, path_of("model"), flags) != GX_OK &&
-              strstr(g.error.message, "--labels names 3 labels, but the model's head has 2 (LABEL_0, LABEL_1)"),
+              strstr(g.error.message, "--labels names 3, but the model's head has 2 labels (LABEL_0, LABEL_1)"),
           "%s", g.error.message);
     gx_classification.data.close(&c);
     snprintf(flags, sizeof flags, "--train_data %s --tokenizer %s --validation_fraction 0 --problem_type regression",

@@ -661,12 +661,12 @@ TEST(tokenizers_without_a_name_in_gguf_files_are_refused)
     put_model(at("model"), &c);
     for (int i = 0; i < 4; i++) {
         put_json(pipeline(unknown[i]), at("model/tokenizer.json"));
-        refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "known are: gpt-2, smollm, llama-bpe, qwen2");
+        refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "known: gpt-2, smollm, llama-bpe, qwen2");
     }
     GxJson *ignores = pipeline("gpt2"), *strips = pipeline("gpt2"), *fills = pipeline("gpt2");
     gx_json_set(gx_json_get(ignores, "model"), "ignore_merges", gx_json_new_bool(1), &err);
     put_json(ignores, at("model/tokenizer.json"));
-    refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "known are: gpt-2");
+    refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "known: gpt-2");
     set_added(strips, "lstrip", 1);
     put_json(strips, at("model/tokenizer.json"));
     refuse_export(NULL, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "also takes the spaces around it (lstrip, rstrip)");
@@ -708,7 +708,7 @@ TEST(files_with_other_tokenizers_are_refused)
         const char *from, *to, *part;
         GxStatus status;
     } bad[] = {
-        {"smollm", "tekken", "tokenizer.ggml.pre is \"tekken\"; known are: gpt-2", GX_ERR_UNSUPPORTED},
+        {"smollm", "tekken", "tokenizer.ggml.pre is \"tekken\"; known: gpt-2", GX_ERR_UNSUPPORTED},
         {"tokenizer.ggml.pre", "tokenizer.ggml.xyz", "tokenizer.ggml.pre is \"default\"", GX_ERR_UNSUPPORTED},
         {"gpt2", "bert", "the tokenizer is \"bert\"; supported: gpt2, llama, none", GX_ERR_UNSUPPORTED},
         {"tokenizer.ggml.tokens", "tokenizer.ggml.xxxxxx", "the key tokenizer.ggml.tokens is missing", GX_ERR_FORMAT},

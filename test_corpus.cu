@@ -1431,7 +1431,7 @@ TEST(a_file_of_another_kind_is_refused_by_its_name_whatever_is_in_it)
         const char *name;
         int corpus, text, lines, table, plain; // 1: read there
         const char *words;
-    } names[] = {{"d.gz", 0, 0, 0, 0, 0, ": if it is really that, unpack it with gzip -d, else rename it"},
+    } names[] = {{"d.gz", 0, 0, 0, 0, 0, ": if it really is that, unpack it with gzip -d, otherwise rename it"},
                  {"d.html", 0, 0, 0, 0, 1, "an HTML page, judging by its name"},
                  {"d.HTM", 0, 0, 0, 0, 1, "an HTML page, judging by its name"},
                  {"d.ps", 0, 0, 0, 0, 0, "ps2ascii"},

@@ -234,8 +234,9 @@ TEST(a_tsv_that_could_be_either_is_refused_with_what_to_do)
 {
     static const char to_do[] = "put the names in the first line in quotation marks, too";
     refuses("a\tb\nx\ty\n\"say \"\"hi\"\"\"\tz\nsay \"hi\"\tz\n", 1,
-            "t: a field in line 3 is quoted as programs do it, but one in line 4", to_do);
-    refuses("a\tb\n\"two\nlines\"\tz\n5\" nails\tz\n", 1, "t: a field in line 2 is quoted", "one in line 4");
+            "t: quotation marks enclose a field in line 3, but in line 4 they are part of one", to_do);
+    refuses("a\tb\n\"two\nlines\"\tz\n5\" nails\tz\n", 1, "t: quotation marks enclose a field in line 2",
+            "but in line 4 they are part of one");
     refuses("a\nx\n\"two\nlines\"\n", 1, "t:3: from here on several lines could be one quoted field", to_do);
     refuses("a\tb\nx\ty\n\"hi, you\"\tz\nho\tz\n", 1, "t:3: exactly those fields that contain a comma", to_do);
     // what to do
@@ -404,7 +405,7 @@ TEST(a_table_that_lacks_something_is_refused_by_line_and_option)
     refuses_file("a.csv", "text,label\n\"a\nb\",c\nd\n",
                  "a.csv:4: 1 column; expected 2 (text, label) separated by commas", "");
     refuses_file("a.csv", "text,label\na,b,c\n", "a.csv:2: 3 columns; expected 2 (text, label) separated by commas",
-                 "a field that contains one must stand in quotation marks");
+                 "a field that contains one must be in quotation marks");
     refuses_file("a.tsv", "text\tlabel\na\tb\tc\n", "a.tsv:2: 3 columns", "a text cannot contain a tab");
     refuses_file("a.csv", "text,label\n\"a\nb\",c\n \"\",d\ne,f\n", "a.csv:4: column 1 contains a quotation mark", "");
     refuses_file("a.csv", "text,label\n\"a\nb\",c\n\"\n\",d\ne,f\n", "a.csv:4: \"text\" is empty", "");
@@ -520,7 +521,7 @@ TEST(a_file_all_of_whose_records_are_wrong_is_refused_all_the_same)
     GxRecords r;
     CHECK(gx_records_open(&r, put("a.csv", "text,label\na\nb\n"), GX_RECORDS_BY_NAME, columns, COLUMNS, &skip, &err) ==
                   GX_ERR_FORMAT &&
-              strstr(err.message, "all of its 2 records are wrong, so none is left; the first one: ") &&
+              strstr(err.message, "all of its records (2) are wrong, so none is left; the first one: ") &&
               strstr(err.message, "a.csv:2: 1 column"),
           "%s", err.message);
     gx_error_clear(&err);

@@ -247,9 +247,10 @@ TEST(the_pooling_is_the_options_or_the_models_or_the_mean)
         {"{\"embedding_dimension\": 4, \"pooling_mode\": \"cls\"}", "", "cls", NULL},
         {"{\"pooling_mode\": \"mean\"}", "", "mean", NULL},
         {"{\"pooling_mode\": \"mean\"}", "--pooling cls", "cls", NULL},
-        {"{\"pooling_mode_max_tokens\": true}", "", NULL, "asks for another pooling than the mean"},
-        {"{\"pooling_mode_max_tokens\": true, \"pooling_mode_cls_token\": true}", "", NULL, "another pooling"},
-        {"{\"pooling_mode\": \"lasttoken\"}", "", NULL, "another pooling"},
+        {"{\"pooling_mode_max_tokens\": true}", "", NULL, "asks for a pooling other than the mean"},
+        {"{\"pooling_mode_max_tokens\": true, \"pooling_mode_cls_token\": true}", "", NULL,
+         "asks for a pooling other than"},
+        {"{\"pooling_mode\": \"lasttoken\"}", "", NULL, "asks for a pooling other than"},
     };
     write_corpus("pairs.tsv", 2, 20, 1);
     mkdir(path_of("pooled"), 0777), mkdir(path_of("pooled/1_Pooling"), 0777);
@@ -751,7 +752,7 @@ TEST(a_text_is_cut_and_prompted_as_the_folder_says)
                  "\"similarity_fn_name\": \"dot\"}");
     float *asked = embed("st", "long.tsv", 3, WIDTH, "");
     check_vectors("with its prompt", asked, whole, 3 * WIDTH);
-    CHECK(strstr(said.out, "prompt stands before each text: \"is \""), "%s", said.out);
+    CHECK(strstr(said.out, "prompt is put before each text: \"is \""), "%s", said.out);
     write_file("st/sentence_bert_config.json", "{\"max_seq_length\": 4}");
     float *both = embed("st", "long.tsv", 3, WIDTH, "");
     check_vectors("cut at max_seq_length", both, cut, 3 * WIDTH);
@@ -857,8 +858,8 @@ TEST(modules_that_are_not_built_are_refused_by_name)
         {"[" TRANSFORMER ", " POOLING ", " MODULE("2", "my.own.Dense") "]", mean, NULL, NULL, NULL,
          "type my.own.Dense"},
         {"[" TRANSFORMER ", " POOLING ", " NORMALIZE ", " DENSE("2_Dense") "]", mean, NULL, NULL, NULL,
-         "Dense stands behind Normalize"},
-        {"[" POOLING "]", mean, NULL, NULL, NULL, "Pooling stands first"},
+         "Dense comes after Normalize"},
+        {"[" POOLING "]", mean, NULL, NULL, NULL, "Pooling comes first"},
         {"[" TRANSFORMER "]", mean, NULL, NULL, NULL, "there is no Pooling"},
         {"[" MODULE("0_Transformer", OF("Transformer")) ", " POOLING "]", mean, NULL, NULL, NULL,
          "the Transformer is in \"0_Transformer\""},
@@ -885,7 +886,8 @@ TEST(modules_that_are_not_built_are_refused_by_name)
          "supported: torch.nn.modules.activation.Tanh and torch.nn.modules.linear.Identity"},
         {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 5, \"bias\": false}",
          "there is also linear.bias"},
-        {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 6}", "linear.weight has another shape"},
+        {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 6}",
+         "linear.weight does not have the shape that config.json says"},
         {all, mean, NULL, NULL, "{\"in_features\": 16, \"out_features\": 5, \"module_input_name\": \"x\"}",
          "module_input_name is x"},
         {all, mean, "{\"pad\": 1}", "{\"truncate_dim\": 3}", NULL, NULL}, // said

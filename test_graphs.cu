@@ -326,7 +326,7 @@ TEST(a_collective_that_has_changed_is_found)
     CHECK(!gx_failed(&b.k.g), "%s", b.k.g.error.message);
     b.count = 7;
     between_run(&b, "another gather", "( ) ( ) ( ) ( ) ( ) =10 =10 =10 ");
-    CHECK(strstr(b.k.g.error.message, "not what would be asked for without graphs: the one behind graph 2 (unit 3, "),
+    CHECK(strstr(b.k.g.error.message, "not what would be asked for without graphs: the one after graph 2 (unit 3, "),
           "%s", b.k.g.error.message);
     kept_close(&b.k);
 }

@@ -1083,7 +1083,7 @@ TEST(lists_of_names_are_long_flags_and_lists_in_files)
         put_text(at("names.json"), text);
         const GxStatus status = read_names(&c, 3, from_file, &err);
         if (files[i].names) CHECK(status == GX_OK && !strcmp(names, files[i].names), "%s: %s", names, err.message);
-        else refused(&err, status, GX_ERR_ARGUMENT, "; expected names with commas between them", files[i].json);
+        else refused(&err, status, GX_ERR_ARGUMENT, "; expected names separated by commas", files[i].json);
     }
     // as many as there may be labels, as long as they may be; and back from the file that keeps them
     size_t end = (size_t)snprintf(flag, sizeof flag, "--names=");
@@ -1707,8 +1707,8 @@ TEST(safetensors_refuses_headers_that_do_not_fit)
     } bad[] = {{0, 0, "has 0 bytes"},
                {0, 7, "has 7 bytes"},
                {0, 8, "does not begin with {"},
-               {1, 8, "a header of 1 bytes is announced, but the file has 8"},
-               {9, 16, "a header of 9 bytes"},
+               {1, 8, "a header size of 1 is announced, but the file has 8 bytes"},
+               {9, 16, "a header size of 9 is announced"},
                {UINT64_MAX, 16, "is announced"},
                {UINT64_MAX - 7, 16, "is announced"},
                {(uint64_t)1 << 63, 16, "is announced"}};

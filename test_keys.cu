@@ -424,7 +424,7 @@ TEST(num_labels_says_how_many_labels_there_are_where_id2label_does_not)
     snprintf(text, sizeof text, "{\"num_labels\": 3, \"id2label\": {\"0\": \"a\", \"1\": \"b\"}}");
     gx_file_write(at("config.json"), text, (int64_t)strlen(text), &err);
     CHECK(gx_labels_read(&m, root, &err) == GX_ERR_FORMAT &&
-              strstr(err.message, "num_labels is 3, but id2label has 2 labels"),
+              strstr(err.message, "num_labels is 3, but the number of labels in id2label is 2"),
           "%s", err.message);
     gx_model_labels_close(&m);
     remove(at("config.json"));

@@ -118,7 +118,7 @@ static void check_values_of_codes(GxQuantKind kind, GxDtype dtype)
         free(kept);
         n++;
     }
-    CHECK(n == 7 * LAYERS, "%d matrices are quantised", n);
+    CHECK(n == 7 * LAYERS, "%d matrices are quantized", n);
     CHECK(quantized->trained_n == plain->trained_n && quantized->weights_n < plain->weights_n, "%ld and %ld numbers",
           (long)quantized->weights_n, (long)plain->weights_n);
     const double bound = test_bound(test_model_depth(&model_config, T, 1)) * (dtype == GX_BF16 ? 0x1p16 : 1);
@@ -185,7 +185,7 @@ static void check_quantized_folder(const char *name, GxQuantKind kind)
     t.o.kind = GX_OPTIMIZER_SGD;
     gx_runner_train(&t.g, &t.r, &base.b, NULL, NULL);
     const GxStep step = test_step(&t);
-    CHECK(packed == 7 * base.llama.num_hidden_layers, "%d matrices are quantised", packed);
+    CHECK(packed == 7 * base.llama.num_hidden_layers, "%d matrices are quantized", packed);
     if (CHECK(!gx_failed(&t.g), "%s", t.g.error.message))
         test_close_number(name, gx_step_loss(&step), test_reference_number(&base, "loss"),
                           test_bound(test_model_depth(&base.llama, base.T, 0)));
@@ -688,7 +688,7 @@ TEST(what_peft_cannot_mean_here_is_refused_by_its_key)
     static const char *const wrong[][2] = {
         {"\"peft_type\": \"IA3\"", "peft_type is \"IA3\""},
         {"\"peft_type\": \"PREFIX_TUNING\", \"num_virtual_tokens\": 8", "peft_type is \"PREFIX_TUNING\""},
-        {"\"use_dora\": true", "use_dora is true, which is not supported: matrices are scaled"},
+        {"\"use_dora\": true", "use_dora is true, which is not supported: matrices are also scaled"},
         {"\"lora_bias\": true", "lora_bias is true, which is not supported"},
         {"\"bias\": \"all\"", "bias is \"all\", which is not supported: the file has biases"},
         {"\"bias\": \"lora_only\"", "bias is \"lora_only\", which is not supported"},

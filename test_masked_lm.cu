@@ -1036,7 +1036,7 @@ TEST(it_is_trained_validated_shown_and_saved_with_its_tokenizer)
             return;
         CHECK(!strstr(said.log, "rror"), "%s", said.log);
         CHECK(strstr(said.out, "data: ") && strstr(said.out, "in 60 documents") &&
-                  strstr(said.out, "by the frequency of tokens alone: loss ") && strstr(said.out, "perplexity ") &&
+                  strstr(said.out, "by token frequency alone: loss ") && strstr(said.out, "perplexity ") &&
                   strstr(said.out, " tokens\n") && strstr(said.out, "  masked ") && strstr(said.out, "  filled ") &&
                   strstr(said.out, "  was "),
               "%s", said.out);

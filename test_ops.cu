@@ -2849,7 +2849,7 @@ TEST(products_are_computed_as_a_table_says_and_timing_them_changes_nothing)
     for (int i = 0; i < COUNT(bad); i++) {
         char *table = with_way(text, bad[i]);
         gx_error_clear(&why);
-        CHECK(g.device->take_tuned(&g, table, &why) == GX_ERR_FORMAT && strstr(why.message, "line 2 is no product"),
+        CHECK(g.device->take_tuned(&g, table, &why) == GX_ERR_FORMAT && strstr(why.message, "line 2 is not a product"),
               "\"%s\": %s", bad[i], why.message);
         free(table);
     }
@@ -3940,8 +3940,8 @@ TEST(attention_refuses_a_window_below_one_key_and_one_of_attention_that_is_not_c
         else
             gx_attention_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], p->x[5], p->x[6], p->x[7], p->x[5],
                                   &a);
-        check_message(&b, i / 2 ? "a window of -1 keys of attention that is causal"
-                                : "a window of 2 keys of attention that is not causal");
+        check_message(&b, i / 2 ? "sliding_window is -1, and attention is causal"
+                                : "sliding_window is 2, and attention is not causal");
     }
     bench_close(&b);
     free(p);
@@ -4061,10 +4061,10 @@ TEST(residual_refuses_half_a_norm_gradients_of_none_and_one_buffer_for_two_gradi
     Bench b;
     bench_open(&b, 1, 1 << 20);
     gx_residual_forward(&b.g, x[0], x[1], x[2], x[3], x[4], x[5], &r);
-    check_message(&b, "w alone or b alone");
+    check_message(&b, "only w or only b");
     r.b = r.w, r.w = NULL;
     gx_residual_backward(&b.g, x[0], x[1], NULL, NULL, NULL, x[5], x[6], x[7], x[8], &r, 0);
-    check_message(&b, "w alone or b alone");
+    check_message(&b, "only w or only b");
     r.b = NULL;
     gx_residual_backward(&b.g, x[0], x[1], NULL, x[2], NULL, x[5], x[6], x[7], x[8], &r, 0);
     check_message(&b, "dw or db is wanted");

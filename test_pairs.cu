@@ -488,7 +488,7 @@ TEST(a_model_refuses_the_tuning_that_no_row_gives_it_and_takes_the_others)
         plain_row(row);
         row[TUNING] = i / 2 % factors[TUNING].n, row[MODEL] = i / 2 / factors[TUNING].n, row[QUANTIZED] = i % 2;
         model_said(row, said);
-        const char *expected = row[TUNING] == ALL ? "nothing to quantise: no matrix of attention or MLP is frozen"
+        const char *expected = row[TUNING] == ALL ? "nothing to quantize: no matrix of attention or MLP is frozen"
                                : row[TUNING] == LORA_OF_HEAD ? "matches no linear"
                                                              : "use --tuning lora or --tuning adapter";
         CHECK(allows(row) ? !said[0] : strstr(said, expected) != NULL, "%s, %s, %s: \"%s\"", model_names[row[MODEL]],
@@ -505,7 +505,7 @@ TEST(programs_refuse_quantised_matrices_without_an_adapter)
     for (int q = 1; q < factors[QUANTIZED].n; q++) {
         plain_row(row);
         row[QUANTIZED] = q;
-        CHECK(!allows(row), "a row trains quantised matrices");
+        CHECK(!allows(row), "a row trains quantized matrices");
         args_of(row, &a), said_of(&a, 2, &mode, said);
         CHECK(strstr(said, "--quantize is an option for adapters"), "\"%s\"", said);
     }

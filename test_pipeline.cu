@@ -886,7 +886,7 @@ TEST(pipelines_that_cannot_be_are_refused)
          0,
          {0, 2, 4},
          GX_ERR_ARGUMENT,
-         "order zb1p computes weight halves apart, and they are not put off"},
+         "order zb1p computes weight halves apart, and they are not deferred"},
         {GX_ORDER_1F1B,
          2,
          2,

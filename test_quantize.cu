@@ -392,9 +392,9 @@ TEST(parts_that_are_no_blocks_and_boxes_outside_are_refused)
         refused(&b.g, GX_ERR_UNSUPPORTED, "dequantize: the device cpu does not compute in F16");
         GxLinearShape s = gx_linear_shape(1, ROWS, COLS, GX_F32);
         gx_quantized_linear_forward(&b.g, y, x, &w, 1, NULL, &s);
-        refused(&b.g, GX_ERR_ARGUMENT, "quantized_linear_forward: the quantised matrix is 3 x 45; the product expects");
+        refused(&b.g, GX_ERR_ARGUMENT, "quantized_linear_forward: the quantized matrix is 3 x 45; the product expects");
         gx_quantized_linear_backward_input(&b.g, y, x, &w, 1, &s);
-        refused(&b.g, GX_ERR_ARGUMENT, "quantized_linear_backward_input: the quantised matrix is 3 x 45;");
+        refused(&b.g, GX_ERR_ARGUMENT, "quantized_linear_backward_input: the quantized matrix is 3 x 45;");
         matrix_close(&w);
     }
     CHECK(b.arena.peak == 0, "refused, but scratch was taken");
@@ -529,7 +529,7 @@ TEST(a_product_with_several_matrices_is_that_with_their_rows_behind_each_other)
             snprintf(what, sizeof what, "dx, %s %s", kinds[kind], gx_dtype_name((GxDtype)type));
             check_product(what, dx[0], dx[1], R * IN, OUT, (GxDtype)type, 0);
             gx_quantized_linear_forward(&b.g, y[0], x, w, PARTS - 1, bias, &s);
-            refused(&b.g, GX_ERR_ARGUMENT, "the quantised matrix is 79 x 130; the product expects");
+            refused(&b.g, GX_ERR_ARGUMENT, "the quantized matrix is 79 x 130; the product expects");
             for (int i = 0; i < PARTS; i++) matrix_close(&w[i]), free(numbers[i]);
             free(x), free(dy), free(bias), free(dense), free(y[0]), free(y[1]), free(dx[0]), free(dx[1]);
             bench_close(&b);

@@ -282,11 +282,11 @@ TEST(what_is_no_json_is_refused_by_line)
     refuses("x.jsonl", "{\"text\": \"a\", \"label\": [1]}\n", -1, 1,
             "\"label\" is an array; expected a string or a number; to give a text several labels, use");
     refuses("x.jsonl", "{\"text\": [\"a\"], \"label\": 1}\n", -1, 1, "\"text\" is an array; expected a string");
-    refuses("x.jsonl", "{\"text\": null, \"label\": 1}\n", -1, 1, "\"text\" is null, which is no text");
+    refuses("x.jsonl", "{\"text\": null, \"label\": 1}\n", -1, 1, "\"text\" is null, so there is no text");
     refuses("x.jsonl", "{\"text\": \"a\", \"lable\": 1}\n", -1, 1, "there is no \"label\"; the line has: text, lable");
     refuses("x.jsonl", "{}\n", -1, 1, "there is no \"text\"; the line has: nothing");
     refuses("x.jsonl", "{\"text\": \"a\", \"label\": null}\n", -1, 1,
-            "\"label\" is null, which is no label: it is missing; expected a string or a number");
+            "\"label\" is null, so there is no label; expected a string or a number");
     refuses("x.jsonl", "{\"text\": \"\", \"label\": 1}\n", -1, 1, "\"text\" is empty");
     refuses("x.jsonl", "{\"text\": \"a\\u0000\", \"label\": 1}\n", -1, 1, ":12: a text has \\u0000");
     refuses("x.jsonl", "{\"text\":\"a\",\"text2\":\"b\",\"label\":1}\n{\"text\":\"a\",\"label\":1}\n", -1, 2,
@@ -313,10 +313,10 @@ TEST(quotation_marks_around_a_whole_column_are_refused_and_around_some_fields_th
     GxRecords r;
     CHECK(open_text(&r, "q.tsv", "text\tlabel\n\"a\"\t\"x\"\n\"b\"\t\"y\"\n", &err) == GX_ERR_FORMAT, "%s",
           err.message);
-    says(&err, "q.tsv", 0, "all 2 fields of the column \"text\" stand in quotation marks");
+    says(&err, "q.tsv", 0, "all 2 fields of the column \"text\" are in quotation marks");
     gx_error_clear(&err);
     CHECK(open_text(&r, "q.tsv", "text\tlabel\na\t\"x\"\nb\t\"y\"\n", &err) == GX_ERR_FORMAT, "%s", err.message);
-    says(&err, "q.tsv", 0, "the column \"label\" stand in quotation marks, but the names in the first line do not");
+    says(&err, "q.tsv", 0, "the column \"label\" are in quotation marks, but the names in the first line do not");
     gx_error_clear(&err);
     if (!opened(&r, "q.tsv", "text\tlabel\n\"a\"\tx\nb\t\"y\n")) return;
     is(&r, 0, TEXT, "\"a\""), is(&r, 1, LABEL, "\"y");

@@ -521,7 +521,7 @@ TEST(what_log_jsonl_gets_tensorboard_gets_and_a_run_that_goes_on_says_what_is_vo
     CHECK(!exists("board/runs"), "the files of the run before are there");
     static const Refusal cases[] = {
         {"--output_dir x --report_to wandb", {"but \"wandb\" is not supported; expected tensorboard, or none"}},
-        {"--output_dir x --report_to none,tensorboard", {"none cannot stand beside others"}},
+        {"--output_dir x --report_to none,tensorboard", {"none cannot be combined with others"}},
         {"--output_dir x --report_to tensorboard,", {"but \"\" is not supported"}},
     };
     CHECK_REFUSALS(cases);
@@ -540,7 +540,7 @@ TEST(a_run_whose_event_file_cannot_grow_is_warned_once_and_goes_on)
     close(b.file.fd), b.file.fd = open("/dev/full", O_WRONLY);
     heard[0] = 0;
     gx_tensorboard_progress(&b, &p, &logger);
-    CHECK(strstr(heard, "the training goes on") && strstr(heard, "log.jsonl has them"), "%s", heard);
+    CHECK(strstr(heard, "the training continues") && strstr(heard, "log.jsonl has them"), "%s", heard);
     heard[0] = 0;
     gx_tensorboard_progress(&b, &p, &logger);
     CHECK(!heard[0], "it said it twice: %s", heard);

@@ -177,7 +177,7 @@ TEST(the_number_of_threads_comes_with_its_reason)
     CHECK(strstr(text, expected) == text, "%s, not %s", text, expected);
     setenv("OMP_NUM_THREADS", "77", 1);
     gx_threads_text(&comm, gx_threads_for(&comm), 0, text);
-    CHECK(strstr(text, "; OMP_NUM_THREADS does not count)"), "%s", text);
+    CHECK(strstr(text, "; OMP_NUM_THREADS is ignored)"), "%s", text);
     unsetenv("OMP_NUM_THREADS");
 #endif
     if (before) setenv("OMP_NUM_THREADS", kept, 1);
@@ -1090,13 +1090,13 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"rope_theta\": 500, \"rope_parameters\": {\"rope_theta\": 600}",
          "rope_parameters: rope_theta is 600 in it, but 500 outside of it"},
         {"\"rope_scaling\": {\"type\": \"default\"}, \"rope_parameters\": {\"rope_theta\": 600}",
-         "rope_scaling and rope_parameters are both there, and differ in rope_theta"},
+         "rope_scaling and rope_parameters are both present, and differ in rope_theta"},
         {"\"rope_scaling\": {\"factor\": 2}", "rope_scaling: there is a factor, but no rope_type that it belongs to"},
         {"\"rope_scaling\": {\"type\": \"llama3\"}", "rope_scaling: factor is missing; expected a number, at least 1"},
         {"\"rope_scaling\": {" LLAMA3 ", \"factor\": 0.5}",
          "rope_scaling: factor is 0.5; expected a number, at least 1"},
         {"\"rope_scaling\": {" LLAMA3 ", \"factor\": 2}, \"rope_parameters\": {" LLAMA3 ", \"factor\": 4}",
-         "rope_scaling and rope_parameters are both there, and differ in rope_factor"},
+         "rope_scaling and rope_parameters are both present, and differ in rope_factor"},
         {"\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
          "layer_types has sliding_attention; a llama supports only full_attention"},
         {"\"layer_types\": \"sliding_attention\"", "\"layer_types\" is a string; expected an array"},
@@ -2133,7 +2133,7 @@ TEST(a_plan_that_does_not_fit_says_what_would)
         int64_t has, activations;
         const char *says;
     } cases[] = {
-        {4, 0, 30, 4, "let the 4 data-parallel ranks share the model (--zero 3: about 28 MB), use a smaller model"},
+        {4, 0, 30, 4, "shard the model among the 4 data-parallel ranks (--zero 3: about 28 MB), use a smaller model"},
         {4, 0, 27, 4, "or leave no room for one sample: use a smaller model"}, // it would not fit, either
         {4, 3, 30, 4, "or leave no room for one sample: use a smaller model"}, // they do already
         {1, 0, 30, 4, "or leave no room for one sample: use a smaller model"},

@@ -386,7 +386,7 @@ TEST(a_vocabulary_has_room_for_its_characters_or_is_refused)
     how.normalizer.strip_accents = 0;
     put(file, "ab ba abc", 9); // a, b, c, ##a, ##b, ##c, and 5 special tokens
     refused(&err, gx_wordpiece_train(&t, &file, 1, &how, &err), GX_ERR_ARGUMENT, "vocab_size is 9",
-            "characters of the texts alone are 11 pieces; make it at least that, or limit_alphabet smaller than 3");
+            "characters of the texts are already 11 pieces; make it at least that, or limit_alphabet smaller than 3");
     how.vocab_size = 10;
     refused(&err, gx_wordpiece_train(&t, &file, 1, &how, &err), GX_ERR_ARGUMENT, "vocab_size is 10", "at least that");
     how.vocab_size = 11;
@@ -505,7 +505,7 @@ TEST(files_that_are_wrong_are_refused_by_name)
          "the added token \"[UNK]\" has the id 7; the vocabulary has another"},
         {"{\"id\":2500,", "{\"id\":9,", GX_ERR_FORMAT, "the added token \"<keep>\" has the id 9; expected an id"},
         {"\"content\":\"<keep>\"", "\"content\":\"\"", GX_ERR_FORMAT, "an added token is empty"},
-        {"\"content\":\"Foo B\u00e4r\"", "\"content\":\"\u00ad\"", GX_ERR_FORMAT, "is empty after normalisation"},
+        {"\"content\":\"Foo B\u00e4r\"", "\"content\":\"\u00ad\"", GX_ERR_FORMAT, "is empty after normalization"},
         {"\"single_word\":false", "\"single_word\":true", GX_ERR_UNSUPPORTED, "has single_word true"},
         {"\"lowercase\":true", "\"lowercase\":1", GX_ERR_FORMAT, "\"lowercase\" is an integer; expected true or false"},
         {"\"clean_text\":true,", "", GX_ERR_FORMAT, "\"clean_text\" is missing"},

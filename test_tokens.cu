@@ -393,7 +393,7 @@ TEST(old_texts_keep_their_logits_and_new_tokens_have_the_mean_of_all)
     if (!make_base() || !make_tokens()) return;
     CHECK_RAN(run(BASE ADD STILL "--output_dir grown"));
     CHECK(strstr(err(), "tokens.json: 10 new tokens, with the ids 256 to 265"), "%s", err());
-    CHECK(strstr(err(), "the model gets 10 rows for new tokens in addition to its 256"), "%s", err());
+    CHECK(strstr(err(), "rows for new tokens: the model gets 10 in addition to its 256"), "%s", err());
     CHECK(file_contains("grown/checkpoint-1/config.json", "\"vocab_size\": 266"), "config.json has another vocab_size");
     check_whole("grown/checkpoint-1");
     check_rows("base/checkpoint-8", "grown/checkpoint-1", "", "model.embed_tokens.weight", 10, 0);
@@ -558,8 +558,8 @@ TEST(rows_that_a_padded_vocabulary_has_already_stay_as_they_are)
           err());
     CHECK_RAN(run("--output_dir little --max_steps 2 --vocab_size 260"));
     CHECK_RAN(run("--model little/checkpoint-2 " ADD STILL "--output_dir little1"));
-    CHECK(strstr(err(), "rows for 4") && strstr(err(), "gets 6 rows for new tokens in addition to its 260"), "%s",
-          err());
+    CHECK(strstr(err(), "rows for 4") && strstr(err(), "rows for new tokens: the model gets 6 in addition to its 260"),
+          "%s", err());
     check_rows("little/checkpoint-2", "little1/checkpoint-1", "", "lm_head.weight", 6, 0);
     CHECK_RAN(run("--model little1/checkpoint-1 " ADD STILL "--output_dir little2"));
     CHECK(strstr(err(), "the tokenizer already has all 10 tokens"), "%s", err());
@@ -572,7 +572,7 @@ TEST(a_tokenizer_that_goes_on_where_the_models_ends_gives_it_rows)
     CHECK_RAN(run("--add_tokens tokens.json --output_dir fresh --max_steps 1")); // bytes, and no model
     CHECK_RAN(run(BASE ADD STILL "--output_dir list"));
     CHECK_RAN(run(BASE "--tokenizer fresh/checkpoint-1 " STILL "--output_dir goes_on"));
-    CHECK(strstr(err(), "the tokenizer has 10 tokens more than that of base/checkpoint-8"), "%s", err());
+    CHECK(strstr(err(), "the tokenizer's vocabulary is larger by 10 than that of base/checkpoint-8"), "%s", err());
     CHECK(same_file("list/checkpoint-1/model.safetensors", "goes_on/checkpoint-1/model.safetensors"), "other weights");
     CHECK_RAN(run("--resume goes_on/checkpoint-1 --max_steps 2 --output_dir goes_on2"));
     CHECK_RAN(run(BASE ADD "--dry_run"));

@@ -225,7 +225,7 @@ TEST(autotune_keeps_its_choices_in_checkpoints_and_in_its_file)
     unsetenv("GX_EMU_CUBLASLT"), unsetenv("GX_EMU_ALGORITHM_MS");
     shell("head -c -2 whole/checkpoint-2/autotune.txt > " TABLE); // a digit of the last algorithm
     CHECK(run("--output_dir cut_table --max_steps 4 --autotune " TABLE) > 0, "a table that was cut is taken");
-    CHECK(strstr(err(), TABLE ": line ") && strstr(err(), "is no product with its algorithm"), "%s", err());
+    CHECK(strstr(err(), TABLE ": line ") && strstr(err(), "is not a product with its algorithm"), "%s", err());
     CHECK(!exists("cut_table"), "the refused run has made its folder");
     CHECK(run("--output_dir no_table --max_steps 4 --autotune whole") > 0, "a folder is taken");
     CHECK(strstr(err(), "--autotune whole is a folder; expected a file"), "%s", err());
@@ -356,12 +356,12 @@ TEST(autotune_on_the_cpu_refuses_tables_that_are_damaged_and_times_anew_on_anoth
     CHECK(!shell("head -n 1 good.txt > a; head -n 1 other.txt > b; cmp -s a b"), "the file is still for another CPU");
     shell("sed '$s/ [a-z]*$/ fastest/' good.txt > bad.txt");
     CHECK(run("--output_dir cpu_bad --autotune bad.txt " ON_CPU) > 0 && strstr(err(), "bad.txt: line ") &&
-              strstr(err(), "is no product with its algorithm; if it is a damaged table, remove it"),
+              strstr(err(), "is not a product with its algorithm; if it is a damaged table, remove it"),
           "%s", err());
     static const char *const damage[][2] = {
-        {"sed '2s/^[0-9]*/-8/' good.txt", "line 2 is no product"},
-        {"sed '2s/^[0-9]*/99999999999999999999999/' good.txt", "line 2 is no product"},
-        {"sed '2s/^\\([0-9]* [0-9]* [0-9]*\\) [0-9]*/\\1 0/' good.txt", "line 2 is no product"}, // lda
+        {"sed '2s/^[0-9]*/-8/' good.txt", "line 2 is not a product"},
+        {"sed '2s/^[0-9]*/99999999999999999999999/' good.txt", "line 2 is not a product"},
+        {"sed '2s/^\\([0-9]* [0-9]* [0-9]*\\) [0-9]*/\\1 0/' good.txt", "line 2 is not a product"}, // lda
         {"head -c 30 good.txt", "it begins with \"galaxy autotune 1, "},
         {"echo galaxy autotune results of last week", "it begins with \"galaxy autotune results "},
         {"(cat good.txt; printf '\\000')", "it has a byte of value 0"}};

@@ -229,7 +229,7 @@ TEST(a_name_that_means_no_module_is_warned_of_and_numbers_that_cannot_be_are_ref
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--output_dir warned --max_steps 1 --lora_rank_pattern q_proj=4,lm_head=2 --lora_alpha_pattern "
                        "k_pro=1,layers.5.self_attn.q_proj=2 --lora_exclude_modules q_projs"));
-    CHECK(strstr(err(), "rank_pattern: \"lm_head\" matches the end of no module's name that has LoRA") &&
+    CHECK(strstr(err(), "rank_pattern: \"lm_head\" matches the end of no name of a module with LoRA") &&
               strstr(err(), "alpha_pattern: \"k_pro\"") && strstr(err(), "\"layers.5.self_attn.q_proj\"") &&
               strstr(err(), "exclude_modules: \"q_projs\" matches no module") && !strstr(err(), "\"q_proj\""),
           "%s", err());
@@ -748,17 +748,17 @@ TEST(a_folder_that_is_quantised_already_is_the_model_that_is_quantised_as_it_is_
     CHECK(!strcmp(one, two) && !strcmp(one, more) && strlen(one) > 10, "three texts: %s\n%s\n%s", one, two, more);
     free(one), free(two), free(more);
     CHECK(run("--model packed1 --tuning lora --output_dir refused_bits") > 0 &&
-              strstr(err(), "proj.weight quantised by bitsandbytes (nf4), but in this run it is not quantised") &&
+              strstr(err(), "proj.weight quantized by bitsandbytes (nf4), but in this run it is not quantized") &&
               strstr(err(), "--quantize nf4 keeps"),
           "%s", err());
     CHECK(run("--model packed1 --tuning lora --quantize int8 --output_dir refused_bits") > 0 &&
-              strstr(err(), "quantised by bitsandbytes (nf4), but in this run it is int8"),
+              strstr(err(), "quantized by bitsandbytes (nf4), but in this run it is int8"),
           "%s", err());
     CHECK(run("--model packed0 --output_dir refused_bits") > 0 &&
-              strstr(err(), "quantised by bitsandbytes (nf4_plain)"),
+              strstr(err(), "quantized by bitsandbytes (nf4_plain)"),
           "%s", err());
     CHECK(merge("--adapter as_it_is1/checkpoint-4 --output_dir refused_bits") > 0 &&
-              strstr(err(), "quantised by bitsandbytes (nf4)"),
+              strstr(err(), "quantized by bitsandbytes (nf4)"),
           "%s", err());
     CHECK_RAN(merge("--adapter as_it_is1/checkpoint-4 --model base/checkpoint-8 --output_dir into_numbers"));
     CHECK(strstr(err(), "are not those that the adapter") && strstr(err(), "with --quantize nf4"), "%s", err());
@@ -1112,7 +1112,7 @@ static void check_dequantized(const char *merged, const char *adapter_file, GxQu
         CHECK(worst <= 1, "%s: %s is %g of what rounding may do from Q(W) + s B A", merged, name, worst);
         free(w), free(x), free(q);
     }
-    CHECK(quantized == 14, "%d matrices are quantised", quantized);
+    CHECK(quantized == 14, "%d matrices are quantized", quantized);
     gx_safetensors_close(&s), gx_safetensors_close(&m), gx_safetensors_close(&adapter);
 }
 
@@ -1183,20 +1183,20 @@ TEST(a_quantised_base_in_many_files_or_of_bitsandbytes_is_dequantised_alike)
     CHECK_RAN(merge("--adapter q_bnb/checkpoint-2 --dequantize --output_dir q_unpacked"));
     CHECK_RAN(merge("--adapter q_same/checkpoint-2 --dequantize --output_dir q_packed"));
     CHECK(same_file("q_unpacked/model.safetensors", "q_packed/model.safetensors"), "of bitsandbytes: other bits");
-    CHECK(!file_contains("q_unpacked/config.json", "quantization_config"), "its config.json says that it is quantised");
+    CHECK(!file_contains("q_unpacked/config.json", "quantization_config"), "its config.json says that it is quantized");
     shell("cd q_bnb/checkpoint-2 && rm training_args.json trainer_state.json manifest.json"); // as peft's
     CHECK_RAN(merge("--adapter q_bnb/checkpoint-2 --dequantize --output_dir q_of_peft"));
     CHECK(same_file("q_unpacked/model.safetensors", "q_of_peft/model.safetensors"),
           "of an adapter of peft: other bits");
     CHECK(merge("--adapter q_bnb/checkpoint-2 --output_dir q_no") > 0 &&
-              strstr(err(), "packed1 is quantised by bitsandbytes (nf4); say --dequantize"),
+              strstr(err(), "packed1 is quantized by bitsandbytes (nf4); say --dequantize"),
           "%s", err());
     CHECK(merge("--adapter q_bnb/checkpoint-2 --dequantize --model base/checkpoint-8 --output_dir q_no") > 0 &&
               strstr(err(), "nor the model's says how it was"),
           "%s", err());
     CHECK_RAN(run(BASE "--output_dir q_none --max_steps 1"));
     CHECK(merge("--adapter q_none/checkpoint-1 --dequantize --output_dir q_no") > 0 &&
-              strstr(err(), "training_args.json says that it was not quantised; leave it out"),
+              strstr(err(), "training_args.json says that it was not quantized; leave it out"),
           "%s", err());
     CHECK(merge("--adapter q_of/checkpoint-4 --dequantize --unmerge --model q_one --output_dir q_no") > 0 &&
               strstr(err(), "leave --dequantize out"),
@@ -1221,7 +1221,9 @@ TEST(what_cannot_be_taken_out_again_is_refused_and_what_was_rounded_is_said)
     CHECK_RAN(run(BASE "--output_dir taken3 --max_steps 2 --trainable_modules norm"));
     CHECK_RAN(merge("--adapter taken2/checkpoint-2 --output_dir taken2_in --save_dtype bf16"));
     CHECK_RAN(merge("--adapter taken2/checkpoint-2 --unmerge --model taken2_in --output_dir taken2_out"));
-    CHECK(strstr(err(), "warning: the weights of taken2_in are in BF16, so what was rounded"), "%s", err());
+    CHECK(strstr(err(), "warning: the weights of taken2_in are in BF16, so the rounding when the adapter was merged "
+                        "cannot be undone"),
+          "%s", err());
     CHECK(merge("--adapter taken2/checkpoint-2 --unmerge --output_dir x") > 0 &&
               strstr(err(), "--unmerge needs --model"),
           "%s", err());
@@ -1769,7 +1771,7 @@ TEST(what_cannot_be_adapted_is_refused)
         {"--lora_dim 4 --model base/checkpoint-8", {"--lora_dim is an option for adapters", "--tuning lora"}},
         {"--r 4 --model base/checkpoint-8", {"--lora_dim is an option for adapters"}},
         {BASE "--lora_alpha 1e-7", {"LoRA's alpha is 1e-07"}},
-        {BASE "--strict false", {"--strict false initialises some weights of --model"}},
+        {BASE "--strict false", {"--strict false initializes some weights of --model"}},
         {BASE "--lora_target_modules 1.self_attn.q_proj --trainable_modules q_proj",
          {"is to have LoRA and to be trained"}},
         {"--adapter refused/checkpoint-2 --output_dir refused --overwrite_output_dir",
@@ -1778,7 +1780,7 @@ TEST(what_cannot_be_adapted_is_refused)
         {"--resume refused/checkpoint-2 --lora_dim 5 --max_steps 4", {"with --adapter refused/checkpoint-2"}},
         {BASE "--lora_dim 0", {"--lora_dim is \"0\"; expected an integer from 1 to 65536"}},
         {BASE "--target_modules all-linear,lm_head",
-         {"\"all-linear,lm_head\", but all-linear (all linear layers of attention and MLP) must stand alone"}},
+         {"\"all-linear,lm_head\", but all-linear (all linear layers of attention and MLP) must be the only one"}},
         {BASE "--lora_target_modules q_proj,norm", {"\"norm\" matches no linear layer of attention or MLP, no head"}},
         {BASE "--trainable_modules heads", {"\"heads\" matches no module of the model"}},
         {"--model refused/checkpoint-2 --tuning lora", {"holds an adapter", "base/checkpoint-8", "--adapter"}},

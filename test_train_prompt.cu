@@ -280,7 +280,7 @@ TEST(what_cannot_have_prompts_is_refused)
         {"--model base/checkpoint-8 --tuning prompt --prompt_len 0", {"from 1 to 65536"}},
         {BASE "--prompt_variant v3", {"--prompt_variant is \"v3\"; expected", "v1"}},
         {BASE "--prompt_layers 3", {"prompt_layers is 3; it can be at most the model's number of layers, which is 2"}},
-        {BASE "--strict false", {"--strict false initialises some weights of --model"}},
+        {BASE "--strict false", {"--strict false initializes some weights of --model"}},
         {BASE "--trainable_modules heads", {"\"heads\" matches no module of the model"}},
         {BASE "--trainable_modules v_proj", {"layers.1.self_attn.v_proj.weight cannot be a trainable module"}},
         {"--model refused/checkpoint-2", {"holds an adapter", "base/checkpoint-8", "--adapter"}},

@@ -118,8 +118,8 @@ TEST(weights_beyond_fp16_are_saved_in_fp32_with_a_warning)
 {
     CHECK_RAN(run("--output_dir huge --max_steps 1 --optimizer sgd --learning_rate 1e9 --warmup_steps 0 "
                   "--max_grad_norm 0 --save_dtype fp16"));
-    CHECK(strstr(out(), "fp16 ends at 65504; the weights are saved in fp32") ||
-              strstr(err(), "fp16 ends at 65504; the weights are saved in fp32"),
+    CHECK(strstr(out(), "the largest fp16 value is 65504; the weights are saved in fp32") ||
+              strstr(err(), "the largest fp16 value is 65504; the weights are saved in fp32"),
           "%s%s", out(), err());
     check_whole("huge/checkpoint-1");
     CHECK(shell("grep -q '\"torch_dtype\": \"float32\"' huge/checkpoint-1/config.json") == 0, "its dtype");
@@ -347,7 +347,7 @@ TEST(going_back_leaves_the_older_way_whole_and_apart)
     CHECK_RAN(run("--output_dir back --max_steps 6 --save_steps 2 --save_total_limit 0"));
     shell("cp -r back before_back");
     CHECK_RAN(run_plain("--resume back/checkpoint-2 --max_steps 3 --learning_rate 0.1"));
-    CHECK(strstr(out(), "moved to back/abandoned what came after step 2 before: 2 checkpoints, 5 lines"), "%s", out());
+    CHECK(strstr(out(), "moved to back/abandoned what the run had after step 2: 2 checkpoints, 5 lines"), "%s", out());
     check_branch("back", 3, 4);
     CHECK(shell("diff -r before_back/checkpoint-4 back/abandoned/checkpoint-4 && "
                 "diff -r before_back/checkpoint-6 back/abandoned/checkpoint-6") == 0,
@@ -464,7 +464,7 @@ TEST(a_run_that_has_lost_its_run_json_says_so_and_how_to_go_on)
           "cannot open nameless/run.json", "--resume nameless/checkpoint-4 --output_dir nameless-2"}},
         {"--resume auto --output_dir torn_name",
          {"torn_name/checkpoint-4", "torn_name/run.json:", "--output_dir torn_name-2"}},
-        {"--train_data text.txt --output_dir no_number", {"no_number/run.json: it has no number of a run", NULL, NULL}},
+        {"--train_data text.txt --output_dir no_number", {"no_number/run.json: it has no run number", NULL, NULL}},
         {"--train_data text.txt --output_dir torn_name --overwrite_output_dir",
          {"no run that --overwrite_output_dir could replace (torn_name/run.json:", NULL, NULL}}};
     CHECK_RAN(run("--output_dir named_run --max_steps 4 --save_steps 2"));

@@ -420,8 +420,8 @@ TEST(a_cache_where_none_can_be_is_refused)
         {BASE "--output_dir placed --side_cache_dir of_device", {"of_device/rank-0.rows is a device"}},
         {BASE "--output_dir placed --side_cache_dir of_text", {"of_text/rank-0.rows is not a cache of records"}},
         {BASE "--output_dir placed --side_cache_dir of_one/ --ranks 2", {"of_one/rank-1.rows is a pipe"}},
-        {BASE "--output_dir placed --side_cache_dir small.txt/deeper", {"of a side cache: small.txt is no folder"}},
-        {BASE "--output_dir placed --side_cache_dir dangling/x", {"of a side cache: dangling is no folder"}},
+        {BASE "--output_dir placed --side_cache_dir small.txt/deeper", {"of a side cache: small.txt is not a folder"}},
+        {BASE "--output_dir placed --side_cache_dir dangling/x", {"of a side cache: dangling is not a folder"}},
     };
     if (!make_small()) return;
     shell("mkdir -p of_pipe of_folder/rank-0.rows of_device of_text of_one && mkfifo of_pipe/rank-0.rows && "

@@ -590,10 +590,10 @@ TEST(weights_that_do_not_match_are_drawn_where_that_is_asked_for_and_told)
     set_prompts(&x, 1);
     shell("sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 3/' model/config.json");
     CHECK(write_text("") == 1 && strstr(err(), "has no tensor model.layers.2.") &&
-              strstr(err(), "--strict false loads what matches, and initialises the rest at random"),
+              strstr(err(), "--strict false loads what matches, and initializes the rest at random"),
           "%s", err());
     CHECK_RAN(write_text("--strict 0 --max_new_tokens 24"));
-    CHECK(strstr(err(), "newly initialised, not in model: model.layers.2.") && !strstr(err(), "not needed"), "%s",
+    CHECK(strstr(err(), "newly initialized, not in model: model.layers.2.") && !strstr(err(), "not needed"), "%s",
           err());
     char *once = strdup(out());
     CHECK_RAN(write_text("--strict 0 --max_new_tokens 24 --ranks 2"));

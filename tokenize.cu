@@ -40,17 +40,17 @@ static const GxField training[] = {
     {"type", GX_FIELD_STRING, AT(type), "wordpiece", "wordpiece: as BERT; bpe: on bytes, as GPT-2", "wordpiece|bpe"},
     {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "folder to write the new tokenizer to", NULL},
     {"vocab_size", GX_FIELD_INT, AT(vocab_size), "30000",
-     "size of the vocabulary, at least special tokens and characters (bpe: 258); it becomes smaller if no pair is "
-     "frequent enough",
+     "size of the vocabulary, at least the special tokens and characters (bpe: 258); smaller if no pair is frequent "
+     "enough",
      "6..16777216"},
     {"min_frequency", GX_FIELD_INT, AT(min_frequency), "2", "how often a pair must occur to become a piece", "1.."},
 };
 static const GxField training_wordpiece[] = {
     {"limit_alphabet", GX_FIELD_INT, AT(limit_alphabet), "1000",
      "how many different characters to keep, the most frequent ones; 0: all", "0.."},
-    {"lowercase", GX_FIELD_BOOL, AT(lowercase), "true", "make letters lower-case", NULL},
+    {"lowercase", GX_FIELD_BOOL, AT(lowercase), "true", "convert letters to lower case", NULL},
     {"strip_accents", GX_FIELD_STRING, AT(strip_accents), "auto",
-     "remove accents; auto: if letters are made lower-case", "auto|true|false"},
+     "remove accents; auto: if letters are converted to lower case", "auto|true|false"},
     {"handle_chinese_chars", GX_FIELD_BOOL, AT(handle_chinese_chars), "true", "make each Chinese character a word",
      NULL},
     {"clean_text", GX_FIELD_BOOL, AT(clean_text), "true", "remove control characters", NULL},
@@ -78,8 +78,8 @@ static const GxField files_of_tokens[] = {
     {"threads", GX_FIELD_INT, AT(threads), "0", "CPU threads; 0: as many as there are processors", "0..1024"},
 };
 static const GxField showing[] = {
-    {"text", GX_FIELD_LONG_TEXT, AT(text), "", "text to show the tokens of", NULL},
-    {"file", GX_FIELD_PATH, AT(file), "", "file or pipe of up to 64 MB, to show the tokens of each of its lines", NULL},
+    {"text", GX_FIELD_LONG_TEXT, AT(text), "", "text whose tokens to show", NULL},
+    {"file", GX_FIELD_PATH, AT(file), "", "file or pipe of up to 64 MB; shows the tokens of each line", NULL},
     {"add_special_tokens", GX_FIELD_BOOL, AT(add_special_tokens), "false",
      "add the special tokens around a text, such as [CLS] and [SEP], or <s>", NULL},
     {"max_length", GX_FIELD_INT, AT(max_length), "0", "most tokens of a text, special tokens included; 0: all",
@@ -264,8 +264,7 @@ static void say_chats(const Chats *c, const GxDatasetChat *chat)
               "longer than a sample (--seq_len): their last turns are left out");
     say_count(chat->left_out, "answer is", "answers are",
               "left out: too long for a sample (--seq_len), together with what is answered");
-    say_count(chat->unanswered, "conversation ends", "conversations end",
-              "with a turn of the user's, which is left out");
+    say_count(chat->unanswered, "conversation ends", "conversations end", "with a user's turn, which is left out");
     if (!f) return;
     if (!gx_chat_end(f)[0])
         fprintf(stderr, "tokenize: %s writes nothing after an answer, so the model will not learn to end one\n",

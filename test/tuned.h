@@ -62,7 +62,7 @@ static Layout tuned_layout(Tuned t, const Layout *shape)
              : t.lora   ? "LoRA"
              : t.prompt ? "prompts"
                         : "adapters",
-             t.lora + t.bottleneck + t.prompt + t.side, t.quantize ? " on quantised matrices" : "", shape->what);
+             t.lora + t.bottleneck + t.prompt + t.side, t.quantize ? " on quantized matrices" : "", shape->what);
     return l;
 }
 

@@ -69,7 +69,7 @@ GX_EMU_UNCOUNTED inline Mbarrier &mbarrier_at(const unsigned long long *at, cons
     const bool is_marked = *(volatile const unsigned long long *)at == mbarrier_mark;
     Hidden hidden;
     Mbarrier *m = find_mbarrier(at);
-    if (!m) kernel_fails("%s: the barrier at %u in shared memory was never initialised", text(place).c_str(), address);
+    if (!m) kernel_fails("%s: the barrier at %u in shared memory was never initialized", text(place).c_str(), address);
     if (!is_marked)
         kernel_fails("%s: the barrier at %u in shared memory was overwritten", text(place).c_str(), address);
     return *m;
@@ -80,7 +80,7 @@ inline void show_to_async(const Mbarrier &m) { memcpy(seen_by_async(m.at), &mbar
 inline void check_that_async_sees(const Mbarrier &m, const Place &place)
 {
     if (memcmp(seen_by_async(m.at), &mbarrier_mark, sizeof mbarrier_mark))
-        kernel_fails("%s: no fence.mbarrier_init by thread %d, which initialised the barrier at %u in shared memory",
+        kernel_fails("%s: no fence.mbarrier_init by thread %d, which initialized the barrier at %u in shared memory",
                      text(place).c_str(), m.initialised_by, shared_address(m.at));
 }
 

@@ -225,8 +225,8 @@ void gx_field_expected(const GxField *f, char *out, size_t size)
                                         "UTF-8 text of at most 255 bytes",
                                         "a list of at most 256 integers",
                                         "UTF-8 text of at most 4095 bytes",
-                                        "names with commas between them, UTF-8 of at most 262143 bytes",
-                                        "UTF-8 text, of at most 262142 bytes, all such together",
+                                        "names separated by commas, UTF-8 text of at most 262143 bytes",
+                                        "UTF-8 text, of at most 262142 bytes in total",
                                         "UTF-8 text of at most 4095 bytes",
                                         "a hash, 0x and 16 hexadecimal digits"};
     const int is_list = f->type == GX_FIELD_INT_LIST;

@@ -195,7 +195,7 @@ void gx_captured_compare(GxContext *g, const GxCaptured *kept, const GxCaptured 
         g->device->graph_compare(g, a->graph, b->graph);
         if (a->awaited != b->awaited || a->unit != b->unit || !gx__comm_captured_same_call(a->call, b->call))
             GX_FAIL(&g->error, GX_ERR_DEVICE,
-                    "a collective that is kept is not what would be asked for without graphs: the one behind graph %ld "
+                    "a collective that is kept is not what would be asked for without graphs: the one after graph %ld "
                     "(unit %d, %s)",
                     (long)i, a->unit, a->site ? a->site : "-");
     }

@@ -480,7 +480,7 @@ static GxAsked gx__meet_ask(GxMeeting *m, int fd, GxAnswer *a, char *why, size_t
         return GX__MEET_ASK_AGAIN;
     }
     if (a->magic != gx__meet_magic) {
-        snprintf(why, n, "what answers there is no rank of this program");
+        snprintf(why, n, "what answers there is not a rank of this program");
         return GX__MEET_ASK_AGAIN;
     }
     a->text[sizeof a->text - 1] = 0;

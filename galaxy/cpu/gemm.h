@@ -50,7 +50,7 @@ static GxStatus gx__cpu_gemm_checked(const GxGemm *p, GxError *err)
     if (!(p->type_ab == GX_F32 && p->type_c == GX_F32) &&
         !(p->type_ab == GX_BF16 && (p->type_c == GX_F32 || p->type_c == GX_BF16)))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "matrix product of %s into %s; there are F32 into F32, BF16 into BF16 or F32",
+                       "matrix product of %s into %s; supported: F32 into F32, BF16 into BF16 or F32",
                        gx_dtype_name(p->type_ab), gx_dtype_name(p->type_c));
     return GX_OK;
 }

@@ -144,7 +144,7 @@ static GxStatus gx__cpu_quantize_refuses(GxContext *g, const GxQuantized *w, int
     int64_t i = 0;
     while (gx_cpu_quantizes(fabsf(x[i]))) i++;
     return GX_FAIL(&g->error, GX_ERR_FORMAT,
-                   "row %ld, column %ld of a matrix is %g; only finite numbers below 2^120 can be quantised: check "
+                   "row %ld, column %ld of a matrix is %g; only finite numbers below 2^120 can be quantized: check "
                    "where these weights come from",
                    (long)((first + i) / w->cols), (long)((first + i) % w->cols), (double)x[i]);
 }

@@ -481,7 +481,7 @@ static void gx__cuda_product(GxContext *g, const char *what, const GxCudaProduct
             gx_dtype_name(p->type), p->trans_b ? ", transposed" : "", gx_dtype_name(p->type_c),
             p->bias ? " with bias" : "", cublasLtGetStatusName(status), (int)status,
             gx_cuda(g)->products->n_tuned
-                ? "; its algorithms come from --autotune: remove that file, and they are timed anew"
+                ? "; its algorithms come from --autotune: remove that file, and they are timed again"
                 : "");
 }
 

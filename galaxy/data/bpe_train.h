@@ -211,8 +211,8 @@ static GxStatus gx__bpe_train_all(gx__BpeTraining *x, const char *const *files, 
     const int64_t size = x->how->vocab_size;
     if (size < GX_BPE_TRAIN_LEAST || size > GX_BPE_TRAIN_MOST)
         return GX_FAIL(x->err, GX_ERR_ARGUMENT,
-                       "vocab_size is %ld; expected %d to %d: %s, 256 bytes, and what is merged of them", (long)size,
-                       GX_BPE_TRAIN_LEAST, GX_BPE_TRAIN_MOST, gx__bpe_train_end);
+                       "vocab_size is %ld; expected %d to %d: %s, 256 bytes, and the pieces merged from them",
+                       (long)size, GX_BPE_TRAIN_LEAST, GX_BPE_TRAIN_MOST, gx__bpe_train_end);
     GX_TRY(gx_regex_open(&x->words, gx_words_of_gpt2, files[0], x->err));
     GX_TRY(gx__bpe_train_alphabet(x));
     for (int i = 0; i < n; i++) GX_TRY(gx_train_texts_read(&text, files[i], x->how->log, x->err));

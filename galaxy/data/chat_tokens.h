@@ -351,11 +351,11 @@ static GxStatus gx__chat_line_take(const gx__ChatTokens *a, gx__ChatLine *line, 
     line->unanswered = r->leaves_out_last, line->is_text = r->is_text;
     if (r->is_text || (!f && r->instruction && !a->how->lacks)) return gx__chat_line_unformatted(a, line, r);
     if (!f)
-        return GX_FAIL(
-            &line->err, GX_ERR_ARGUMENT,
-            "the record is a conversation, and %s; --chat_template accepts the file of a template, or one of %s",
-            a->how->lacks ? a->how->lacks : "neither the model's folder nor the tokenizer's has a chat template",
-            GX_CHAT_NAMES);
+        return GX_FAIL(&line->err, GX_ERR_ARGUMENT,
+                       "the record is a conversation, and %s; --chat_template accepts a template file, or one of %s",
+                       a->how->lacks ? a->how->lacks
+                                     : "neither the model's folder nor the tokenizer's has a chat template",
+                       GX_CHAT_NAMES);
     GX_TRY(gx__chat_line_check_end(a, line));
     GX_TRY(gx__chat_line_whole(a, line, r, &rewrites));
     return rewrites ? gx__chat_line_by_answer(a, line, r) : GX_OK;
@@ -572,7 +572,7 @@ static GxStatus gx__chat_tokens_check_size(const char *path, GxError *err)
     if (bytes <= GX__CHAT_TOKENS_CAP) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                    "%s has %ld bytes; only files of conversations of at most %d bytes are read directly: make a file "
-                   "of tokens of it with ./tokenize --corpus, and name that in --train_data",
+                   "of tokens from it with ./tokenize --corpus, and name that in --train_data",
                    path, (long)bytes, GX__CHAT_TOKENS_CAP);
 }
 

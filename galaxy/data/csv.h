@@ -316,8 +316,8 @@ static GxStatus gx__csv_choose_quotes(GxCsv *c, GxError *err)
     gx__csv_detect(&m, c->next, c->end, c->line);
     if (m.quoted && m.bare)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: a field in line %ld is quoted as programs do it, but one in line %ld has plain quotation "
-                       "marks, so it is not known which of the two they are; %s",
+                       "%s: quotation marks enclose a field in line %ld, but in line %ld they are part of one, so it "
+                       "is not clear which is meant; %s",
                        c->path, (long)m.quoted, (long)m.bare, how);
     if (!m.quoted && !m.bare && m.over_lines)
         return GX_FAIL(err, GX_ERR_FORMAT,
@@ -326,7 +326,7 @@ static GxStatus gx__csv_choose_quotes(GxCsv *c, GxError *err)
                        c->path, (long)m.over_lines, how);
     if (!m.quoted && !m.bare && m.with_comma && !m.needless && !m.plain_comma)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s:%ld: exactly those fields that contain a comma stand in quotation marks: either Excel wrote "
+                       "%s:%ld: exactly those fields that contain a comma are in quotation marks: either Excel wrote "
                        "them, or they are part of the texts; %s",
                        c->path, (long)m.with_comma, how);
     c->has_quotes = m.quoted != 0;

@@ -205,7 +205,7 @@ static GxStatus gx__labels_check(const GxLabels *l, gx__Label x, const char *whe
     if (l->n == GX_LABELS_MOST)
         return GX_FAIL(err, GX_ERR_FORMAT,
                        "%s: the label \"%s\" is one too many: there may be at most %d different labels; are they "
-                       "numbers to predict, or is another column meant?",
+                       "numbers to predict, or is a different column meant?",
                        where, gx__labels_quote(x, cut), GX_LABELS_MOST);
     return GX_OK;
 }

@@ -106,8 +106,9 @@ static GxStatus gx__model_labels_set(GxModelLabels *m, const GxJson *json, const
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s %ld labels; 1 to %d are possible", path,
                        id2label ? "id2label has" : "num_labels says", (long)n, GX_LABELS_MOST);
     if (number != n)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: num_labels is %ld, but id2label has %ld labels; make them the same",
-                       path, (long)number, (long)n);
+        return GX_FAIL(err, GX_ERR_FORMAT,
+                       "%s: num_labels is %ld, but the number of labels in id2label is %ld; make them the same", path,
+                       (long)number, (long)n);
     if (!id2label) return gx__model_labels_numbered(m, n, kind, path, err);
     const char **name = (const char **)calloc((size_t)n, sizeof *name);
     if (!name) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld labels", (long)n);

@@ -156,8 +156,8 @@ static GxStatus gx__pair_take_turns(const gx__Pairs *a, gx__Pair *x, GxChatRecor
     for (int k = 0; k < 2; k++) GX_TRY(gx__pair_check_turns(a, x, &r[k], k, prompt));
     if (!a->how->format)
         return GX_FAIL(&x->err, GX_ERR_ARGUMENT,
-                       "%s:%ld: the pair consists of messages, and %s; --chat_template accepts the file of a template, "
-                       "or one of %s",
+                       "%s:%ld: the pair consists of messages, and %s; --chat_template accepts a template file, or one "
+                       "of %s",
                        a->path, (long)x->number,
                        a->how->lacks ? a->how->lacks
                                      : "neither the model's folder nor the tokenizer's has a chat template",

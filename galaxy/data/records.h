@@ -272,7 +272,7 @@ static GxStatus gx__records_row(GxRecords *r, const GxCsv *c, const gx__RecordsH
         return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: %d column%s; expected %d (%s) separated by %s%s", r->path,
                        (long)c->number, c->fields, gx_text_s(c->fields), h->fields, h->names, gx_csv_separators(c),
                        c->fields <= h->fields ? ""
-                       : c->has_quotes        ? ": a field that contains one must stand in quotation marks"
+                       : c->has_quotes        ? ": a field that contains one must be in quotation marks"
                                               : ": a text cannot contain a tab");
     return gx__records_check_last(r, c->number, err);
 }
@@ -326,7 +326,7 @@ static GxStatus gx__records_check_quotes(const GxRecords *r, GxError *err)
         }
         if (quoted < 2 || quoted < fields) continue;
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: all %ld fields of the column \"%s\" stand in quotation marks, but the names in the first "
+                       "%s: all %ld fields of the column \"%s\" are in quotation marks, but the names in the first "
                        "line do not, so the marks would be part of the texts; write the file without them (pandas: "
                        "quoting=csv.QUOTE_NONE), with all names in quotation marks, too, or as .jsonl",
                        r->path, (long)quoted, r->column[j].name);
@@ -360,8 +360,8 @@ static GxStatus gx__records_missing(const GxRecords *r, const GxJson *object, in
     const GxRecordColumn *c = &r->column[j];
     char names[GX__RECORDS_NAMES] = "", say[80];
     if (gx_json_get(object, c->name))
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is null, which is no %s: it is missing; expected a string%s",
-                       r->path, (long)number, c->name, c->is_label ? "label" : "text",
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: \"%s\" is null, so there is no %s; expected a string%s", r->path,
+                       (long)number, c->name, c->is_label ? "label" : "text",
                        c->is_label == GX_COLUMN_SEVERAL ? ", or a list (if there are no labels: [])"
                        : c->is_label                    ? " or a number"
                                                         : "");
@@ -563,7 +563,7 @@ static GxStatus gx__records_read(GxRecords *r, GxRecordsFormat format, char *tex
     GX_TRY(gx__records_lines(r, format, text, begin, &first, is_sound, skip, err));
     if (r->n > 0) return GX_OK;
     if (skip && skip->n > skipped)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: all of its %ld records are wrong, so none is left; the first one: %s",
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: all of its records (%ld) are wrong, so none is left; the first one: %s",
                        r->path, (long)(skip->n - skipped),
                        skipped < GX_BAD_RECORDS ? skip->why[skipped] : skip->why[0]);
     return GX_FAIL(err, GX_ERR_FORMAT, "%s holds no records%s", r->path,

@@ -210,7 +210,7 @@ static GxStatus gx__train_all(gx__Training *x, const char *const *files, int n)
     GX_TRY(gx__train_alphabet(x));
     if (x->v.p.size > x->how->vocab_size)
         return GX_FAIL(x->err, GX_ERR_ARGUMENT,
-                       "vocab_size is %ld, but the special tokens and the characters of the texts alone are %ld "
+                       "vocab_size is %ld, but the special tokens and the characters of the texts are already %ld "
                        "pieces; make it at least that, or limit_alphabet smaller than %ld",
                        (long)x->how->vocab_size, (long)x->v.p.size, (long)x->letters);
     GX_TRY(gx_pieces_index(&x->v.p, x->err));

@@ -171,7 +171,7 @@ GxStatus gx_bnb_find(const GxSafetensors *s, const char *name, GxBnbMatrix *m, G
     const GxSafetensorsEntry *state = gx__bnb_part(s, name, GX__BNB_STATE_NAME), *w = gx_safetensors_find(s, name);
     memset(m, 0, sizeof *m);
     if (gx__bnb_part(s, name, ".quant_state.bitsandbytes__fp4"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s is quantised to fp4, which is not supported; nf4 and int8 are",
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s is quantized to fp4, which is not supported; nf4 and int8 are",
                        name);
     m->is_quantized = w && (state || gx__bnb_part(s, name, ".SCB"));
     if (!m->is_quantized) return GX_OK;
@@ -246,7 +246,7 @@ GxStatus gx_bnb_read_codes(const GxSafetensors *s, const char *name, const GxQua
     const int64_t from = is_int8 ? first : first / 2, bytes = is_int8 ? n : gx_ceil_div(n, 2),
                   size = e->bytes / e->elements; // NF4: any type with as many bytes
     if (from % size || bytes % size)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s is of type %s, of which codes [%ld, %ld) are no whole number", name,
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s is of type %s, of which codes [%ld, %ld) are not a whole number", name,
                        e->dtype_name, (long)first, (long)(first + n));
     return gx_safetensors_read_raw(s, e, from / size, bytes / size, codes, err);
 }
@@ -256,7 +256,7 @@ GxStatus gx_bnb_read_scales(const GxSafetensors *s, const char *name, const GxQu
     GxBnbMatrix m;
     GX_TRY(gx_bnb_find(s, name, &m, err));
     if (!m.is_quantized || m.kind != w->kind || m.rows != w->rows || m.cols != w->cols)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is no quantised matrix of %ld x %ld and this kind", name,
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is not a quantized matrix of %ld x %ld and this kind", name,
                        (long)w->rows, (long)w->cols);
     GX_TRY(w->kind == GX_INT8 ? gx__bnb_read_int8(s, name, w, err) : gx__bnb_read_nf4(s, name, w, err));
     if (w->kind == GX_NF4_DOUBLED) *w->offset = m.offset;
@@ -303,8 +303,8 @@ static const GxJsonKey gx__bnb_config_keys[] = {
     {"bnb_4bit_compute_dtype", GX_KEY_HARMLESS, "--precision says in what is computed"},
     {"bnb_4bit_quant_storage", GX_KEY_HARMLESS, "the tensors have a type"},
     {"bnb_4bit_use_double_quant", GX_KEY_HARMLESS, "the tensors say it"},
-    {"llm_int8_skip_modules", GX_KEY_HARMLESS, "the tensors say which are quantised"},
-    {"llm_int8_threshold", GX_KEY_HARMLESS, "activations are not quantised, so none is too large for it"},
+    {"llm_int8_skip_modules", GX_KEY_HARMLESS, "the tensors say which are quantized"},
+    {"llm_int8_threshold", GX_KEY_HARMLESS, "activations are not quantized, so none is too large for it"},
     {"llm_int8_has_fp16_weight", GX_KEY_HARMLESS, "the tensors have a type"},
     {"llm_int8_enable_fp32_cpu_offload", GX_KEY_HARMLESS, "where transformers keeps weights"},
 };
@@ -357,7 +357,7 @@ static GxStatus gx__bnb_state_text(const GxQuantized *w, GxDtype dtype, char **t
         gx_json_set(json, "nested_offset", gx_json_new_double(*w->offset), err);
     }
     if (!type)
-        GX_FAIL(err, GX_ERR_ARGUMENT, "values of type %s are not quantised; F32, BF16 and F16 are",
+        GX_FAIL(err, GX_ERR_ARGUMENT, "values of type %s are not quantized; F32, BF16 and F16 are",
                 gx_dtype_name(dtype));
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_json_dump(json, 0, text, bytes, err);
@@ -386,7 +386,7 @@ int gx_bnb_entries(GxSafetensorsEntry entry[GX_BNB_ENTRIES], const char *name, c
     int64_t bytes = 0;
     int n = 0;
     if (strlen(name) + sizeof GX__BNB_STATE_NAME > GX_SAFETENSORS_NAME) {
-        GX_FAIL(err, GX_ERR_ARGUMENT, "the name %.40s... is too long for the parts of a quantised matrix", name);
+        GX_FAIL(err, GX_ERR_ARGUMENT, "the name %.40s... is too long for the parts of a quantized matrix", name);
         return 0;
     }
     if (w->kind == GX_INT8) {

@@ -200,8 +200,8 @@ static GxStatus gx__file_refuse(const char *path, int kind, const char *by, int 
     static const char *const expected[] = {GX_FILE_CORPORA, "text in UTF-8", "JSON lines, a record in each",
                                            "a .csv, a .tsv, or .jsonl with a record in each line", "text in UTF-8"};
     return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s is %s, judging by its %s; expected %s: %s%s%s", path,
-                   gx__file_kinds[kind].what, by, expected[use], is_doubtful ? "if it is really that, " : "",
-                   gx__file_kinds[kind].to_do, is_doubtful ? ", else rename it" : "");
+                   gx__file_kinds[kind].what, by, expected[use], is_doubtful ? "if it really is that, " : "",
+                   gx__file_kinds[kind].to_do, is_doubtful ? ", otherwise rename it" : "");
 }
 
 // where the next character that is not white space is
@@ -222,8 +222,8 @@ static GxStatus gx__file_refuse_json(const char *path, const char *head, int64_t
     if (use == GX_FILE_AS_IT_IS || (!is_lines && !gx__file_is_among(ending, "json"))) return GX_OK;
     if ((is_text && !is_lines && is_array) || has_objects)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s is one JSON array; expected a .jsonl file with a record in each line, which jq -c '.[]' "
-                       "FILE.json > FILE.jsonl makes of it",
+                       "%s is one JSON array; expected a .jsonl file with a record in each line; to convert it: jq -c "
+                       "'.[]' FILE.json > FILE.jsonl",
                        path);
     if (use == GX_FILE_AS_TEXT && is_lines)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
@@ -233,8 +233,8 @@ static GxStatus gx__file_refuse_json(const char *path, const char *head, int64_t
     if (is_text && !is_lines && at < n && head[at] == '{')
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s is a JSON file, as its name says, and would be learned with all its brackets; records are "
-                       "read line by line from a file whose name ends with .jsonl, which jq -c . FILE.json > "
-                       "FILE.jsonl makes of it; to learn it as it is, name it .txt",
+                       "read line by line from a file whose name ends with .jsonl; to convert it: jq -c . FILE.json > "
+                       "FILE.jsonl; to learn it as it is, name it .txt",
                        path);
     return GX_OK;
 }

@@ -268,8 +268,9 @@ static GxStatus gx__gguf_take_items(gx__GgufReading *r, GxGgufKey *k, uint64_t c
 {
     const int bytes = gx__gguf_kinds[k->kind].bytes, least = bytes ? bytes : 8;
     if (count > (uint64_t)gx__gguf_left(r) / (uint64_t)least)
-        return GX_FAIL(r->err, GX_ERR_FORMAT, "%s: %s has %llu items of %s; the file has %ld bytes left", r->g->path,
-                       what, (unsigned long long)count, gx__gguf_kinds[k->kind].name, (long)gx__gguf_left(r));
+        return GX_FAIL(r->err, GX_ERR_FORMAT,
+                       "%s: %s has an item count of %llu (type: %s); bytes left in the file: %ld", r->g->path, what,
+                       (unsigned long long)count, gx__gguf_kinds[k->kind].name, (long)gx__gguf_left(r));
     k->count = (int64_t)count;
     if (bytes) return gx__gguf_keep(r, k->count * bytes, &k->at, what);
     if (k->count > GX_GGUF_HEADER / 8)
@@ -338,9 +339,10 @@ static GxStatus gx__gguf_reserve(gx__GgufReading *r, uint64_t count, int least, 
                                  const char *what)
 {
     if (count > (uint64_t)gx__gguf_left(r) / (uint64_t)least || count > GX_GGUF_COUNT)
-        return GX_FAIL(r->err, GX_ERR_FORMAT,
-                       "%s: %llu %s are announced, but the file has %ld bytes left for them, and at most %d are read",
-                       r->g->path, (unsigned long long)count, what, (long)gx__gguf_left(r), GX_GGUF_COUNT);
+        return GX_FAIL(
+            r->err, GX_ERR_FORMAT,
+            "%s: the number of %s is %llu, but the file has %ld bytes left for them, and at most %d are read",
+            r->g->path, what, (unsigned long long)count, (long)gx__gguf_left(r), GX_GGUF_COUNT);
     *room = calloc((size_t)count + 1, size);
     return *room ? GX_OK : GX_FAIL(r->err, GX_ERR_MEMORY, "%s: no memory for its %s", r->g->path, what);
 }
@@ -408,7 +410,8 @@ static GxStatus gx__gguf_take_shape(gx__GgufReading *r, GxGgufTensor *t)
         uint64_t size;
         GX_TRY(gx__gguf_take_u64(r, &size, "a tensor's shape"));
         if (size > INT64_MAX)
-            return GX__GGUF_FAIL(r, t, "dimension %d is %llu; at most 2^63 - 1 can be", d, (unsigned long long)size);
+            return GX__GGUF_FAIL(r, t, "dimension %d is %llu; at most 2^63 - 1 is supported", d,
+                                 (unsigned long long)size);
         t->shape[d] = (int64_t)size;
     }
     return GX_OK;
@@ -445,7 +448,7 @@ static GxStatus gx__gguf_take_tensor(gx__GgufReading *r, GxGgufTensor *t)
     if (!gx__gguf_measure(t, type)) return GX__GGUF_FAIL(r, t, "%s", "the size of its shape does not fit into 64 bits");
     GX_TRY(gx__gguf_take_u64(r, &offset, "a tensor's offset"));
     if (offset > INT64_MAX)
-        return GX__GGUF_FAIL(r, t, "it begins at byte %llu of the data; at most 2^63 - 1 can be",
+        return GX__GGUF_FAIL(r, t, "it begins at byte %llu of the data; at most 2^63 - 1 is supported",
                              (unsigned long long)offset);
     t->offset = (int64_t)offset;
     return GX_OK;
@@ -635,7 +638,8 @@ GxStatus gx_gguf_get_int(const GxGguf *g, const char *name, int required, int64_
     if (!k) return GX_OK;
     *out = gx_gguf_int_at(g, k, 0);
     if (k->kind == GX_GGUF_UINT64 && *out == INT64_MAX)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the key %s is beyond 2^63 - 2, where counts end", g->path, name);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: the key %s is above 2^63 - 2, the most that is supported", g->path,
+                       name);
     return GX_OK;
 }
 
@@ -753,7 +757,7 @@ static GxStatus gx__gguf_new_key(GxGgufWriter *w, const char *name, GxGgufKind k
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the key %.100s comes after a GGUF file's header, or without a file",
                        name);
     if (!name[0] || strlen(name) >= GX_GGUF_KEY)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: a key has a name of %ld bytes; 1 to %d can be", w->file.path,
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: a key has a name of %ld bytes; 1 to %d are possible", w->file.path,
                        (long)strlen(name), GX_GGUF_KEY - 1);
     w->n_keys++;
     gx__gguf_put_text(&w->keys, name, err);
@@ -815,8 +819,8 @@ static GxStatus gx__gguf_check_new(const GxGgufWriter *w, const char *name, int 
                        "tensor %.100s comes after a GGUF file's header, without a file, or is one more than %d", name,
                        GX_GGUF_COUNT);
     if (!name[0] || strlen(name) >= GX_GGUF_NAME)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: the name %.100s has %ld bytes; 1 to %d can be", w->file.path, name,
-                       (long)strlen(name), GX_GGUF_NAME - 1);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s: the name %.100s has %ld bytes; 1 to %d are possible", w->file.path,
+                       name, (long)strlen(name), GX_GGUF_NAME - 1);
     if (!gx_gguf_encodes(type) || ndim < 1 || ndim > GX_GGUF_DIMS)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%s: tensor %s has %d dimensions and the type %d (%s); 1 to %d, of F32, F16, BF16 and Q8_0, can "
@@ -936,7 +940,7 @@ GxStatus gx_gguf_finish(GxGgufWriter *w, GxError *err)
 {
     GxStatus status = gx_error_code(err);
     if (status == GX_OK && !w->file.is_open)
-        status = GX_FAIL(err, GX_ERR_ARGUMENT, "a GGUF file is finished that is not open");
+        status = GX_FAIL(err, GX_ERR_ARGUMENT, "a GGUF file that is not open is finished");
     if (status == GX_OK && !w->data_begin) status = gx__gguf_write_header(w, err);
     if (status == GX_OK) status = gx__gguf_pad(w, err);
     if (status == GX_OK && w->current < w->tensors)

@@ -156,8 +156,9 @@ static GxStatus gx__json_check(const char *text, int64_t bytes, const char *wher
         if (c == '\n') line++, line_start = i + 1;
         if (c == '\\' && in_string) {
             if (!(allowed & GX_JSON_NULS) && gx__json_is_nul(text + i, bytes - i))
-                return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld:%ld: a text has \\u0000 (a byte of value 0), which none may",
-                               where, (long)line, (long)(i - line_start + 1));
+                return GX_FAIL(err, GX_ERR_FORMAT,
+                               "%s:%ld:%ld: a text has \\u0000 (a byte of value 0), which is not allowed", where,
+                               (long)line, (long)(i - line_start + 1));
             i++;
         } else if (c == '"') in_string = !in_string;
         if (in_string) continue;
@@ -365,7 +366,7 @@ static GxStatus gx__json_refused(const char *what, GxError *err)
 #ifdef GX_WITH_JANSSON
     return GX_FAIL(
         err, GX_ERR_ARGUMENT,
-        "JSON: %.100s has no value, or is no UTF-8 text, or its number is not finite, or there is no memory for it",
+        "JSON: %.100s has no value, or is not UTF-8 text, or its number is not finite, or there is no memory for it",
         what);
 #else
     return GX_FAIL(err, GX_ERR_UNSUPPORTED, "JSON (%.100s): " GX__JSON_NONE, what);

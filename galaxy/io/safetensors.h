@@ -373,10 +373,11 @@ static GxStatus gx__st_load_as(GxSafetensors *s, const char *path, const char *n
                        (long)file->bytes);
     GX_TRY(gx_file_read_at(file->fd, path, &n, 8, 0, err));
     if (n > GX_SAFETENSORS_HEADER || n > (uint64_t)file->bytes - 8)
-        return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s: a header of %llu bytes is announced, but the file has %ld, and headers have at most %d: %s",
-                       path, (unsigned long long)n, (long)file->bytes, GX_SAFETENSORS_HEADER,
-                       "it is cut off, or not a safetensors file");
+        return GX_FAIL(
+            err, GX_ERR_FORMAT,
+            "%s: a header size of %llu is announced, but the file has %ld bytes, and headers have at most %d: %s", path,
+            (unsigned long long)n, (long)file->bytes, GX_SAFETENSORS_HEADER,
+            "it is cut off, or not a safetensors file");
     char *text = (char *)malloc((size_t)n + 1);
     if (!text)
         return GX_FAIL(err, GX_ERR_MEMORY, "%s: no memory for a header of %llu bytes", path, (unsigned long long)n);

@@ -273,7 +273,7 @@ static GxStatus gx__model_quantize(GxModel *m, int kind, GxError *err)
     if (n || !kind) return GX_OK;
     return GX_FAIL(
         err, GX_ERR_ARGUMENT,
-        "nothing to quantise: no matrix of attention or MLP is frozen (q, k and v are packed in one, and so are gate "
+        "nothing to quantize: no matrix of attention or MLP is frozen (q, k and v are packed in one, and so are gate "
         "and up; all parts of a pack must be frozen): freeze some (--freeze), or train an adapter (--tuning lora)");
 }
 

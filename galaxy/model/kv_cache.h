@@ -143,8 +143,8 @@ GxRows gx_kv_cache_rows(const GxPass *p)
     const int64_t end = runs->run[0].position + runs->run[0].length;
     if (p->is_training || runs->n != 1 || end > c->T || p->b->B != c->B) {
         GX_FAIL(&p->g->error, GX_ERR_ARGUMENT,
-                "a batch of %ld columns up to position %ld for a cache of %ld columns and %ld positions; they must be "
-                "as many columns, one run of positions, and no training",
+                "a batch of %ld columns up to position %ld for a cache of %ld columns and %ld positions; expected as "
+                "many columns, one run of positions, and no training",
                 (long)p->b->B, (long)end, (long)c->B, (long)c->T);
         return gx_no_rows();
     }

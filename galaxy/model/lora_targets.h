@@ -184,7 +184,7 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
         if (name.n == 10 && !strncasecmp(name.at, "all-linear", 10))
             return GX_FAIL(err, GX_ERR_ARGUMENT,
                            "LoRA's targets are \"%.200s\", but all-linear (all linear layers of attention and MLP) "
-                           "must stand alone; to have other modules too, name each one, such as %s",
+                           "must be the only one; to have other modules too, name each one, such as %s",
                            m->adapter.lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
         for (int i = 0; i < m->table.n && !found; i++) found = gx__lora_names(m, &m->table.row[i], name);
         if (!found)

@@ -60,7 +60,7 @@ static int gx__gelu_check(GxContext *g, const char *name, int64_t R, int64_t F, 
 {
     if (!gx_op_check(g, name, dtype, R, F)) return 0;
     if (kind == GX_GELU_ERF || kind == GX_GELU_TANH) return 1;
-    GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: kind %d; there are GX_GELU_ERF (%d) and GX_GELU_TANH (%d)", name,
+    GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s: kind is %d; supported: GX_GELU_ERF (%d) and GX_GELU_TANH (%d)", name,
             (int)kind, (int)GX_GELU_ERF, (int)GX_GELU_TANH);
     return 0;
 }

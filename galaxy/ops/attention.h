@@ -111,8 +111,8 @@ static int gx__attention_window_check(GxContext *g, const char *name, const GxAt
 {
     if (a->sliding_window == 0 || (a->sliding_window > 0 && a->causal)) return 1;
     GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-            "%s: a window of %ld keys of attention that is %scausal; a window is of 1 key or more (0: none) and of "
-            "causal attention alone",
+            "%s: sliding_window is %ld, and attention is %scausal; a window has 1 key or more (0: none), and only "
+            "causal attention has one",
             name, (long)a->sliding_window, a->causal ? "" : "not ");
     return 0;
 }

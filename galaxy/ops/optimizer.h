@@ -146,8 +146,8 @@ static int gx__optimizer_ranges_fit(GxContext *g, const char *name, const GxUpda
     for (int r = 0; fit && r < of->n; at = of->end[r++]) fit = at <= of->begin[r] && of->begin[r] <= of->end[r];
     if (fit && at <= u->n) return 1;
     GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-            "%s: the %d ranges that do not decay are not up to %d within %ld elements, one after the other", name,
-            of->n, (int)GX_MOST_UNDECAYED, (long)u->n);
+            "%s: there are %d ranges that do not decay; expected up to %d within %ld elements, one after the other",
+            name, of->n, (int)GX_MOST_UNDECAYED, (long)u->n);
     return 0;
 }
 

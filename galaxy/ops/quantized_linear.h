@@ -43,7 +43,7 @@ static int gx__quantized_linear_check(GxContext *g, const char *name, const GxQu
     }
     if (rows == s->Out && cols == s->In) return 1;
     GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-            "%s: the quantised matrix is %ld x %ld; the product expects Out x In: %ld x %ld", name, (long)rows,
+            "%s: the quantized matrix is %ld x %ld; the product expects Out x In: %ld x %ld", name, (long)rows,
             (long)cols, (long)s->Out, (long)s->In);
     return 0;
 }

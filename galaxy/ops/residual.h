@@ -56,7 +56,7 @@ static int gx__residual_check(GxContext *g, const char *name, const GxResidual *
     if (!gx_op_check(g, name, r->dtype, r->R, r->C) || !gx_dropout_check(g, name, &r->dropout)) return 0;
     if (!r->w == !r->b) return 1;
     GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-            "%s: a layer norm with w alone or b alone; give both, or neither where the sum is not to be normed", name);
+            "%s: a layer norm with only w or only b; give both, or neither if the sum is not to be normed", name);
     return 0;
 }
 

@@ -34,7 +34,7 @@ GxStatus gx_tuned_read(GxContext *g, const char *text, const char *header, int (
                        text, header);
     int number = 2;
     for (const char *at = text + length; at[0] && at[1]; at += 1 + strcspn(at + 1, "\n"), number++)
-        if (!take(g, at + 1)) return GX_FAIL(err, GX_ERR_FORMAT, "line %d is no product with its algorithm", number);
+        if (!take(g, at + 1)) return GX_FAIL(err, GX_ERR_FORMAT, "line %d is not a product with its algorithm", number);
     return GX_OK;
 }
 #endif

@@ -452,7 +452,7 @@ const char *gx_object_name(int object)
                                                   "gradients",
                                                   "shard",
                                                   "moments",
-                                                  "put-off weight half",
+                                                  "deferred weight half",
                                                   "weights",
                                                   "sums of squares",
                                                   "counts",

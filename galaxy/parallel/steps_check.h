@@ -193,9 +193,8 @@ static GxStatus gx__steps_check_half(const GxStepsReplay *r, int i)
                                 "unit %d has no weight half of its own: it is the embedding, the head, or frozen",
                                 a->unit);
     if (a->half != gx__steps_half(r->p, a->unit))
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
-                                "half is %d; of this unit it is %d, as the specification puts off", a->half,
-                                gx__steps_half(r->p, a->unit));
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "half is %d; of this unit it is %d, as the specification defers",
+                                a->half, gx__steps_half(r->p, a->unit));
     return GX_OK;
 }
 

@@ -47,7 +47,7 @@ static GxStatus gx__steps_check_order(const GxStepsSpec *p, GxError *err)
                        "%d micro-batch%s on %d ranks; order %s needs a multiple of the number of ranks",
                        p->micro_batches, p->micro_batches == 1 ? "" : "es", ranks, order->name);
     if (order->has_halves && !p->defers_weights)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "order %s computes weight halves apart, and they are not put off",
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "order %s computes weight halves apart, and they are not deferred",
                        order->name);
     return GX_OK;
 }

@@ -70,7 +70,7 @@ static GxRange gx__values_mine(const GxStore *s, GxValues what, int row, int64_t
 float *gx_values_write(GxContext *g, const GxStore *s, GxValues what, int row, int64_t first, int64_t n)
 {
     if (what == GX_VALUES_WEIGHTS && s->place[row].quantized >= 0) {
-        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s is quantised: its values come from a file, and stay as they are",
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s is quantized: its values come from a file, and stay as they are",
                 s->table->row[row].name);
         return NULL;
     }
@@ -83,7 +83,7 @@ static float *gx__values_dequantized(GxContext *g, const GxStore *s, int row, in
     const GxTensorId id = {row};
     const GxQuantized w = gx_store_quantized(s, id);
     if (first % w.cols || n % w.cols) {
-        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s is quantised: its values can be read in whole rows alone",
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s is quantized: its values can be read only in whole rows",
                 s->table->row[row].name);
         return NULL;
     }

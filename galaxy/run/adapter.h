@@ -140,7 +140,7 @@ static GxStatus gx__adapter_add(char *list, size_t size, const char *name, GxErr
     if (gx__adapter_is_listed(list, name)) return GX_OK;
     if ((size_t)snprintf(list + n, size - n, "%s%s", n ? "," : "", name) < size - n) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                   "the names of the adapter's modules have more than %d characters together; name fewer, or use a "
+                   "the names of the adapter's modules have more than %d characters in total; name fewer, or use a "
                    "shorter end that they share",
                    (int)size - 1);
 }
@@ -351,7 +351,7 @@ static void gx__adapter_warn_numbers(const GxModel *m, const char *key, const ch
         }
         if (!found)
             gx_log(log, GX_LOG_WARNING,
-                   "%s: \"%.100s\" matches the end of no module's name that has LoRA, and is ignored", key, one.key);
+                   "%s: \"%.100s\" matches the end of no name of a module with LoRA, and is ignored", key, one.key);
     }
     gx_json_free(object);
 }

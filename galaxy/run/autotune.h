@@ -109,7 +109,8 @@ static GxStatus gx__autotune_read(GxSession *s, const char *path, GxError *err)
     if (status != GX_ERR_UNSUPPORTED)
         return GX_FAIL(
             err, status,
-            "%s: %s; if it is a damaged table, remove it, and the products are timed again; else name another file",
+            "%s: %s; if it is a damaged table, remove it, and the products are timed again; otherwise name another "
+            "file",
             path, why.message);
     if (bytes && !gx_options_is_inference(&r->o))
         gx_log(&g->log, GX_LOG_WARNING, "%s is for another device or library: %s; its choices are not used", path,

@@ -42,7 +42,7 @@ static const GxField gx__bert_family_options[] = {
     {"max_position_embeddings", GX_FIELD_INT, GX__BERT_FAMILY_AT(max_position_embeddings), "512",
      "most tokens in a sequence", "1.."},
     {"type_vocab_size", GX_FIELD_INT, GX__BERT_FAMILY_AT(type_vocab_size), "2",
-     "number of token types: of the first text, of the second", "1.."},
+     "number of token types: first text, second text", "1.."},
     {"pad_token_id", GX_FIELD_INT, GX__BERT_FAMILY_AT(pad_token_id), "0",
      "id of the padding token, whose row of the embedding gets no gradient from its look-ups; -1: none", "-1.."},
     {"hidden_act", GX_FIELD_STRING, GX__BERT_FAMILY_AT(hidden_act), "gelu",

@@ -220,10 +220,11 @@ void gx_best_resume(GxSession *s)
     gx_broadcast(s->g, GX_AXIS_ALL, 0, &stays, 1, GX_I64); // paths may differ between ranks, so rank 0 decides
     if (stays) return;
     if (gx_session_is_first(s) && changed)
-        gx_log(&s->g->log, GX_LOG_WARNING, "%s has changed: the best validation is determined anew from here", changed);
+        gx_log(&s->g->log, GX_LOG_WARNING, "%s has changed: the best validation is determined again from here",
+               changed);
     else if (gx_session_is_first(s))
         gx_log(&s->g->log, GX_LOG_WARNING,
-               "the checkpoint of the best validation so far, of step %ld, is not in %s: the best is determined anew "
+               "the checkpoint of the best validation so far, of step %ld, is not in %s: the best is determined again "
                "from here",
                (long)r->best.step, r->o.output_dir);
     r->best = none;

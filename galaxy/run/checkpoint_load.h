@@ -399,7 +399,7 @@ static void gx__checkpoint_load_check_missing(GxContext *g, const GxModel *m, co
     else if (gx__checkpoint_load_is_same_model(m, folder, "config.json"))
         GX_FAIL(&g->error, GX_ERR_FORMAT,
                 "%s has no tensor %s, which this model needs, because its config.json says that it is a %s; --strict "
-                "false initialises it at random",
+                "false initializes it at random",
                 folder, loaded->missing.text, m->family->architecture(m->config, &m->head));
 }
 

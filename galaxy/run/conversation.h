@@ -107,8 +107,8 @@ static GxStatus gx__conversation_encode(GxWriter *w, GxConversation *c)
         if (fits) break;
         if (c->n - first < 3)
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "the conversation has %ld tokens; %ld are possible if %d are left for an answer: say less "
-                           "at once, or use a larger --context if the model has one",
+                           "the conversation has %ld tokens, but there is room for %ld if %d are left for an answer: "
+                           "say less at once, or use a larger --context if the model allows it",
                            (long)n, (long)w->positions, GX__CONVERSATION_ROOM);
         gx__conversation_remove(c, first, 2);
         forgotten += 2;
@@ -140,7 +140,8 @@ static void gx__conversation_compare_format(GxWriter *w, const char *folder)
     if (here && strcmp(here, there))
         gx_log(
             &w->g->log, GX_LOG_WARNING,
-            "%s was trained on another format than this conversation has (%s); start again with --adapter %s for that",
+            "%s was trained on another format than this conversation has (%s); to use it, start again with --adapter "
+            "%s",
             folder, gx_chat_name(w->format), folder);
     gx_json_free(said), free(here), free(there);
 }

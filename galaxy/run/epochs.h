@@ -66,7 +66,7 @@ static void gx__epochs_warn(const GxConfig *c, const char *steps, int64_t said, 
     if (!log || said == now || gx_config_source(c, steps) != GX_FROM_FILE || gx_config_source(c, share) != GX_FROM_FILE)
         return;
     gx_log(log, GX_LOG_WARNING,
-           "%s has \"%s\": %ld and \"%s\": %.15g, which is %ld here; the latter counts: to use the former, leave the "
+           "%s has \"%s\": %ld and \"%s\": %.15g, which is %ld here; the latter is used; to use the former, leave the "
            "latter out",
            c->file, steps, (long)said, share, value, (long)now);
 }

@@ -97,12 +97,12 @@ static const GxJsonKey gx__family_keys[] = {
     {"tf_legacy_loss", GX_KEY_HARMLESS, "of TensorFlow"},
     {"tie_encoder_decoder", GX_KEY_HARMLESS, "of models with an encoder and a decoder"},
     {"cross_attention_hidden_size", GX_KEY_HARMLESS, "of cross-attention, which add_cross_attention asks for"},
-    {"is_encoder_decoder", GX_KEY_REFUSED, "the model would be another"},
+    {"is_encoder_decoder", GX_KEY_REFUSED, "it would be a different model"},
     {"add_cross_attention", GX_KEY_REFUSED, "layers would attend to an encoder's output"},
     {"pruned_heads", GX_KEY_REFUSED, "heads would be missing"},
     {"per_layer_config", GX_KEY_REFUSED, "layers would differ from one another"},
-    {"compression_config", GX_KEY_REFUSED, "weights would be stored in another form"},
-    {"auto_map", GX_KEY_NAMED, "the folder brings code of its own, which may compute another model and is not run"},
+    {"compression_config", GX_KEY_REFUSED, "weights would be stored in a different form"},
+    {"auto_map", GX_KEY_NAMED, "the folder has its own code, which is not run and may compute a different model"},
     {"prefix", GX_KEY_NAMED, "it is not put in front of texts"},
 };
 const GxJsonKeys gx_family_keys = {GX_KEYS(gx__family_keys)};

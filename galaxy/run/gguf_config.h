@@ -44,7 +44,7 @@ GxStatus gx_gguf_find_arch(GxGgufWork *w, const char *type)
     char names[GX_TEXT_VALUE];
     w->arch = gx_gguf_arch_of_type(type);
     if (w->arch) return GX_OK;
-    return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: a model_type of %s; supported: %s", w->folder, type,
+    return GX_FAIL(&w->g.error, GX_ERR_UNSUPPORTED, "%s: model_type is %s; supported: %s", w->folder, type,
                    gx_gguf_arch_names(1, names));
 }
 
@@ -249,8 +249,9 @@ GxStatus gx_gguf_take_config(GxGgufWork *w, const GxGguf *g)
     GX_TRY(gx__gguf_check_import(w, g));
     GX_TRY(gx_gguf_check_keys(w, g));
     if (c->head_dim * c->num_attention_heads != c->hidden_size && !w->arch->has_head_dim)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: heads of %ld in a %s with %ld heads and width %ld", w->path,
-                       (long)c->head_dim, w->arch->name, (long)c->num_attention_heads, (long)c->hidden_size);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: head_dim is %ld in a %s with %ld heads and hidden_size %ld, which is not supported",
+                       w->path, (long)c->head_dim, w->arch->name, (long)c->num_attention_heads, (long)c->hidden_size);
     GX_TRY(gx_tokenizer_keys_from_gguf(&w->keys, g, c->vocab_size, err));
     c->pad_token_id = w->keys.pad;
     GX_TRY(gx_gguf_get_array(g, gx__gguf_own_pad, 0, GX_GGUF_INT32, &own_pad, err));

@@ -42,7 +42,7 @@ static GxStatus gx__health_blame_weights(GxSession *s)
                        "use other weights, such as an earlier checkpoint",
                        all, from);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "the gradients of %s were not finite, because of the initialised model, not of the learning rate; "
+                   "the gradients of %s were not finite, because of the initialized model, not of the learning rate; "
                    "change the model's options",
                    all);
 }

@@ -59,9 +59,9 @@ static const GxField gx__llama_family_options[] = {
      "model family; qwen2: q, k and v have biases; qwen3: each head's q and k are normed", "llama|mistral|qwen2|qwen3"},
     // these differ in config.json: each model type has its own spelling of windows, and RoPE has an object of its own
     {"sliding_window", GX_FIELD_INT, offsetof(GxLlamaConfig, sliding_window), "0",
-     "mistral, qwen2, qwen3: last tokens that each token attends to, itself included; 0: all", "0.."},
+     "mistral, qwen2, qwen3: number of most recent tokens that each token attends to, itself included; 0: all", "0.."},
     {"max_window_layers", GX_FIELD_INT, offsetof(GxLlamaConfig, max_window_layers), "0",
-     "qwen2, qwen3: number of first layers that attend to all tokens in spite of sliding_window", "0.."},
+     "qwen2, qwen3: number of layers, from the first, that attend to all tokens in spite of sliding_window", "0.."},
     {"layer_types", GX_FIELD_STRING, offsetof(GxLlamaConfig, layer_types), "",
      "qwen2, qwen3: instead of max_window_layers, a letter per layer: s (sliding_window) or f (full attention)", NULL},
     {"rope_type", GX_FIELD_STRING, offsetof(GxLlamaConfig, rope_type), "default",
@@ -212,7 +212,8 @@ static GxStatus gx__llama_family_read_ropes(GxLlamaConfig *c, const GxJson *json
         const GxField *f = &gx__llama_family_options[i];
         if (!strncmp(f->name, "rope_", 5) && !gx_field_same(f, &each[0], &each[1]))
             return GX_FAIL(err, GX_ERR_FORMAT,
-                           "%s: rope_scaling and rope_parameters are both there, and differ in %s; remove one of them",
+                           "%s: rope_scaling and rope_parameters are both present, and differ in %s; remove one of "
+                           "them",
                            path, f->name);
     }
     return GX_OK;
@@ -245,16 +246,15 @@ static const GxJsonKey gx__llama_family_keys[] = {
     {"attention_dropout", GX_KEY_READ, NULL},
     {"is_decoder", GX_KEY_HARMLESS, "these models are decoders"},
     {"is_llama_config", GX_KEY_HARMLESS, "a note in SmolLM's"},
-    {"rope_interleaved", GX_KEY_REFUSED, "RoPE's pairs would stand beside each other"},
+    {"rope_interleaved", GX_KEY_REFUSED, "RoPE's pairs would be interleaved"},
     {"use_mrope", GX_KEY_REFUSED, "positions would have several parts"},
     {"classifier_dropout", GX_KEY_HARMLESS, "of classifiers of tokens, which are not supported"},
     {"max_sequence_length", GX_KEY_HARMLESS,
      "the first LLaMA's max_position_embeddings, which transformers does not "
      "look at either"},
     {"original_max_position_embeddings", GX_KEY_REFUSED,
-     "transformers takes it for that of RoPE's scaling; it is read "
-     "where it stands in rope_scaling or rope_parameters"},
-    {"quantization", GX_KEY_REFUSED, "weights would be stored in another form, that of MLX"},
+     "transformers takes it for that of RoPE's scaling; it is read only from rope_scaling or rope_parameters"},
+    {"quantization", GX_KEY_REFUSED, "weights would be stored in a different form, that of MLX"},
 };
 const GxJsonKeys gx_llama_keys = {GX_KEYS(gx__llama_family_keys)};
 

@@ -24,7 +24,7 @@ static void gx__log_lines_check(gx__LogLines *l, const GxSession *s, const GxErr
     const int is_behind = gx_error_code(disk) != GX_OK;
     if (is_behind && !l->is_behind)
         gx_log(&s->g->log, GX_LOG_WARNING,
-               "%s; the training goes on, and the lines are written when it is possible again", disk->message);
+               "%s; the training continues, and the lines are written when it is possible again", disk->message);
     if (!is_behind && l->is_behind) gx_log(&s->g->log, GX_LOG_INFO, "%s is complete again", s->run->log_path);
     l->is_behind = is_behind;
 }

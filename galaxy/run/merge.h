@@ -176,15 +176,15 @@ static GxStatus gx__merge_check_bits(gx__Merge *m, const char *adapter, int sign
     const int is_said = gx_adapter_run_said(adapter, &in_run, &of_run);
     if (sign < 0 && dequantize)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--unmerge takes the adapter out of a model that is not quantised, whatever it was merged into; "
+                       "--unmerge takes the adapter out of a model that is not quantized, whatever it was merged into; "
                        "leave --dequantize out");
     if (sign < 0 && in_base)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s is quantised by bitsandbytes (%s), but --unmerge needs a folder that ./merge_adapter wrote",
+                       "%s is quantized by bitsandbytes (%s), but --unmerge needs a folder that ./merge_adapter wrote",
                        m->base, gx_quantize_name(in_base));
     if (!dequantize && in_base)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s is quantised by bitsandbytes (%s); say --dequantize to merge into the numbers that it "
+                       "%s is quantized by bitsandbytes (%s); say --dequantize to merge into the numbers that it "
                        "stands for, or name the model in fp32, bf16 or fp16 with --model",
                        m->base, gx_quantize_name(in_base));
     if (!dequantize && in_run && sign > 0)
@@ -197,10 +197,10 @@ static GxStatus gx__merge_check_bits(gx__Merge *m, const char *adapter, int sign
     m->quantize = is_said ? in_run : in_base, m->products = is_said ? of_run : of_base;
     if (m->quantize) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "--dequantize merges into a model as it was quantised in training, but %s; leave it out%s",
+                   "--dequantize merges into a model as it was quantized in training, but %s; leave it out%s",
                    is_said
-                       ? "the adapter's training_args.json says that it was not quantised"
-                       : "neither the adapter's folder (training_args.json) nor the model's says how it was quantised",
+                       ? "the adapter's training_args.json says that it was not quantized"
+                       : "neither the adapter's folder (training_args.json) nor the model's says how it was quantized",
                    is_said ? "" : ", or name the bitsandbytes folder that it was trained on with --model");
 }
 
@@ -329,8 +329,8 @@ static void gx__unmerge_warn(const GxSafetensors *s, const char *folder, const G
     for (int i = 0; i < s->n; i++)
         if (s->entry[i].dtype != GX_F32) {
             gx_log(log, GX_LOG_WARNING,
-                   "the weights of %s are in %s, so what was rounded when the adapter was merged does not come back",
-                   folder, s->entry[i].dtype_name);
+                   "the weights of %s are in %s, so the rounding when the adapter was merged cannot be undone", folder,
+                   s->entry[i].dtype_name);
             return;
         }
 }

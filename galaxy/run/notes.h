@@ -71,7 +71,7 @@ static void gx__notes_of_shards(const GxSession *s)
     if (!r->chosen.sharded || s->model.store.sharded) return;
     if (r->program_schedule && r->program_schedule->has_shards) {
         gx_log(&s->g->log, GX_LOG_WARNING,
-               "schedule %s shares the model among data-parallel ranks, but there is only one (of %d ranks), or "
+               "schedule %s shards the model among data-parallel ranks, but there is only one (of %d ranks), or "
                "--dp_shard is 1; --ranks N, or mpirun, starts more",
                r->program_schedule->name, s->g->world);
         return;
@@ -79,11 +79,11 @@ static void gx__notes_of_shards(const GxSession *s)
     if (copies > 1)
         gx_log(&s->g->log, GX_LOG_WARNING,
                "--zero %s changes nothing: --dp_shard is 1, so each of the %d data-parallel ranks has everything; use "
-               "a larger one, or neither --dp_shard nor --dp_replicate, to share it",
+               "a larger one, or neither --dp_shard nor --dp_replicate, to shard it",
                r->o.zero, copies);
     else
         gx_log(&s->g->log, GX_LOG_WARNING,
-               "--zero %s changes nothing: it shares the model among data-parallel ranks, but there is only one (%d "
+               "--zero %s changes nothing: it shards the model among data-parallel ranks, but there is only one (%d "
                "rank%s, --pp %ld, --tp %ld); --ranks N, or mpirun, starts more",
                r->o.zero, s->g->world, s->g->world == 1 ? "" : "s", (long)r->o.pp, (long)r->o.tp);
 }
@@ -201,8 +201,8 @@ static void gx__notes_of_held_out(const GxSession *s)
         return;
     if (n > 1) snprintf(samples, sizeof samples, "%ld samples are", (long)n);
     gx_log(&s->g->log, GX_LOG_WARNING,
-           "%s all that is held out: validations on so few say little; a larger --validation_fraction holds out more "
-           "(0: nothing)%s",
+           "%s all that is held out, so validations say little; a larger --validation_fraction holds out more (0: "
+           "nothing)%s",
            samples, has_file ? ", and --validation_data names a separate file" : "");
 }
 
@@ -249,7 +249,7 @@ static void gx__notes_of_rows(const GxSession *s)
     if (!r->vocab_of_model || rows == r->vocab_of_model) return;
     if (rows > had)
         gx_log(&s->g->log, GX_LOG_INFO,
-               "the model gets %ld rows for new tokens in addition to its %ld, each the mean of those: config.json "
+               "rows for new tokens: the model gets %ld in addition to its %ld, each the mean of those; config.json "
                "will say vocab_size %ld",
                (long)(rows - had), (long)had, (long)rows);
     else

@@ -92,7 +92,7 @@ GxStatus gx_options_report_to(const GxTrainOptions *o, int *tensorboard, GxError
     }
     if (none && names > 1)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--report_to is \"%s\", but none cannot stand beside others; leave none out", o->report_to);
+                       "--report_to is \"%s\", but none cannot be combined with others; leave none out", o->report_to);
     return GX_OK;
 }
 

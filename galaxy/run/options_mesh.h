@@ -34,9 +34,9 @@ GX_END
 
 #define GX__OPTIONS_MESH_AT(field) offsetof(GxTrainOptions, field)
 #define GX__OPTIONS_MESH_STAGES                                                                                        \
-    "pipeline stages, among which the ranks are divided: each has some of the layers, the first also the embedding, "  \
-    "the last also the head; micro-batches follow each other through them (take --gradient_accumulation_steps of "     \
-    "four per stage or more)"
+    "number of pipeline stages, among which the ranks are divided: each has some layers, the first also the "          \
+    "embedding, the last also the head; micro-batches pass through them one after another (use at least four "         \
+    "per stage: --gradient_accumulation_steps)"
 static const GxField gx__options_mesh_tp[] = {
     {"tp", GX_FIELD_INT, GX__OPTIONS_MESH_AT(tp), "0",
      "ranks that share each layer (a tp group); the others are pipeline stages (--pp) and data-parallel copies; 0: all "
@@ -64,39 +64,39 @@ static const GxField gx__options_mesh_layers[] = {
 };
 static const GxField gx__options_mesh_shards[] = {
     {"zero", GX_FIELD_STRING, GX__OPTIONS_MESH_AT(zero), "auto",
-     "what data-parallel ranks share, so that each has a part instead of all of it: 1: the optimizer's state; 2: also "
-     "gradients; 3: also weights (FSDP); 0: nothing; auto: 3 with --dp_shard or --dp_shard_list, else 0. The result is "
-     "the same, but for rounding if there are copies (--dp_replicate)",
+     "what is sharded among data-parallel ranks, so that each holds a part of it: 1: the optimizer's state; 2: also "
+     "gradients; 3: also weights (FSDP); 0: nothing; auto: 3 with --dp_shard or --dp_shard_list, otherwise 0. The "
+     "result is the same, except for rounding if there are copies (--dp_replicate)",
      "auto|0|1|2|3"},
     {"dp_shard", GX_FIELD_INT, GX__OPTIONS_MESH_AT(dp_shard), "0",
-     "data-parallel ranks that share what --zero says; if there are more ranks, each further group of this size has a "
-     "copy (HSDP); 0: all ranks if --zero is not 0; -1: all ranks",
+     "number of data-parallel ranks among which --zero shards; if there are more, each further group of this size has "
+     "a copy (HSDP); 0: all ranks if --zero is not 0; -1: all ranks",
      "-1..256"},
     {"dp_replicate", GX_FIELD_INT, GX__OPTIONS_MESH_AT(dp_replicate), "0",
      "groups of --dp_shard ranks, each with a whole copy of the model; 0: as many as there are ranks for", "0..256"},
     {"dp_shard_list", GX_FIELD_INT_LIST, GX__OPTIONS_MESH_AT(dp_shard_list), NULL,
      "share of each rank of --dp_shard, such as 3,1 for unequal memory", "1..65536"},
     {"shard_grads_in_window", GX_FIELD_BOOL, GX__OPTIONS_MESH_AT(shard_grads_in_window), "false",
-     "with --zero 2 or 3: sum and share out gradients after each micro-batch, not only after a step's last; needs less "
+     "with --zero 2 or 3: reduce-scatter gradients after each micro-batch, not only after a step's last; needs less "
      "memory and more communication",
      NULL},
     {"gathered_units", GX_FIELD_INT, GX__OPTIONS_MESH_AT(gathered_units), "0",
-     "with --zero 3: most units (embedding, layer or head) whose weights are whole on a rank at once; more need more "
+     "with --zero 3: most units (embedding, layers, head) whose gathered weights a rank holds at once; more need more "
      "memory and less communication; 0: two, or three if the head is the embedding",
      "0..4096"},
 };
 // For a program whose schedule shards everything.
 static const GxField gx__options_mesh_own_shards[] = {
     {"tp", GX_FIELD_INT, GX__OPTIONS_MESH_AT(tp), "1",
-     "ranks that share each layer as the mode splits it (tensor or sequence parallelism)", "1..256"},
+     "number of ranks that share each layer as the mode splits it (tensor or sequence parallelism)", "1..256"},
     {"dp_shard", GX_FIELD_INT, GX__OPTIONS_MESH_AT(dp_shard), "0",
-     "ranks that share every unit (embedding, layers, head); if there are more ranks, each further group of this size "
-     "has a copy (HSDP); 0 or -1: all that --tp leaves",
+     "number of ranks among which each unit (embedding, layers, head) is sharded; if there are more, each further "
+     "group of this size has a copy (HSDP); 0 or -1: all that --tp leaves",
      "-1..256"},
     {"dp_replicate", GX_FIELD_INT, GX__OPTIONS_MESH_AT(dp_replicate), "0",
      "groups of --dp_shard ranks, each with a whole copy of the model; 0: as many as there are ranks for", "0..256"},
     {"shard_grads_in_window", GX_FIELD_BOOL, GX__OPTIONS_MESH_AT(shard_grads_in_window), "false",
-     "sum and share out gradients after each micro-batch, not only after a step's last; needs less memory and more "
+     "reduce-scatter gradients after each micro-batch, not only after a step's last; needs less memory and more "
      "communication",
      NULL},
 };
@@ -202,23 +202,23 @@ static GxStatus gx__options_mesh_check_zero(const GxTrainOptions *o, const GxCon
                                                           : NULL;
     if (of && zero == 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--%s is for ranks that share what --zero says, but --zero is 0 (nothing); say --zero 1, 2 or "
-                       "3, or leave out --%s",
+                       "--%s is for sharding, but --zero is 0 (nothing is sharded); say --zero 1, 2 or 3, or leave out "
+                       "--%s",
                        of, of);
     if (o->shard_grads_in_window && zero < 2)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--shard_grads_in_window is for gradients that ranks share, but with --zero %d each rank has "
-                       "all of them; say --zero 2 or 3, or leave it out",
+                       "--shard_grads_in_window is for sharded gradients, but with --zero %d each rank has all of "
+                       "them; say --zero 2 or 3, or leave it out",
                        zero);
     if (o->gathered_units && zero != 3)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--gathered_units is for weights that ranks share, but with --zero %d each rank has all of "
-                       "them; say --zero 3, or leave it out",
+                       "--gathered_units is for sharded weights, but with --zero %d each rank has all of them; say "
+                       "--zero 3, or leave it out",
                        zero);
     if (zero && o->reduce_bucket && gx_config_is_set(c, "reduce_bucket"))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--reduce_bucket sums the gradients of several layers together, but with --zero %d those of "
-                       "each layer are shared out separately; leave out one of the two",
+                       "each layer are reduce-scattered separately; leave out one of the two",
                        zero);
     return GX_OK;
 }
@@ -229,12 +229,12 @@ static GxStatus gx__options_mesh_check_shard_list(const GxTrainOptions *o, GxErr
     if (!listed || listed == o->dp_shard) return GX_OK;
     if (o->dp_shard == 1)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "dp_shard_list has %d entries, but each data-parallel rank has everything (--dp_shard 1); leave "
+                       "dp_shard_list lists %d ranks, but each data-parallel rank has everything (--dp_shard 1); leave "
                        "the list out",
                        listed);
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "dp_shard_list has %d entr%s, but %ld ranks share (--dp_shard); give the share of each rank, or "
-                   "leave the list out",
+                   "dp_shard_list has %d entr%s, but the model is sharded among %ld ranks (--dp_shard); give the share "
+                   "of each rank, or leave the list out",
                    listed, listed == 1 ? "y" : "ies", (long)o->dp_shard);
 }
 
@@ -258,7 +258,7 @@ static GxStatus gx__options_mesh_resolve_shards(GxTrainOptions *o, const GxConfi
     if (o->dp_replicate && o->dp_replicate * o->dp_shard != copies)
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
-            "--dp_replicate %ld x --dp_shard %ld are %ld ranks, but there are %d%s; leave out one of the two",
+            "--dp_replicate %ld x --dp_shard %ld makes %ld ranks, but there are %d%s; leave out one of the two",
             (long)o->dp_replicate, (long)o->dp_shard, (long)(o->dp_replicate * o->dp_shard), copies, left);
     return gx__options_mesh_check_shard_list(o, err);
 }

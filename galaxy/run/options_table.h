@@ -51,10 +51,10 @@ static const GxField gx__options_train_options[] = {
      "samples in a micro-batch of each data-parallel rank (or copy of the model on --pp x --tp ranks), such as 3,1 for "
      "unequal machines",
      "1..16777216"},
-    {"max_steps", GX_FIELD_INT, GX__OPTIONS_AT(max_steps), "500", "optimizer steps in the whole training", "1.."},
+    {"max_steps", GX_FIELD_INT, GX__OPTIONS_AT(max_steps), "500", "total number of optimizer steps", "1.."},
     {"num_train_epochs", GX_FIELD_DOUBLE, GX__OPTIONS_AT(num_train_epochs), "0",
-     "passes over the training data, such as 3 or 0.5, instead of max_steps; the steps are rounded up; 0: max_steps "
-     "counts",
+     "passes over the training data, such as 3 or 0.5, instead of max_steps; rounded up to whole steps; 0: use "
+     "max_steps",
      "0..1000000"},
     {"seed", GX_FIELD_INT, GX__OPTIONS_AT(seed), "1234",
      "seed of the random initial weights, the order of samples, and sampled text", "0.."},
@@ -63,19 +63,19 @@ static const GxField gx__options_train_options[] = {
     {"lr_scheduler_type", GX_FIELD_STRING, GX__OPTIONS_AT(lr_scheduler_type), "cosine", "schedule of the learning rate",
      "constant|linear|cosine|wsd|wsd_sqrt|wsd_cosine"},
     {"learning_rate", GX_FIELD_DOUBLE, GX__OPTIONS_AT(learning_rate), "2e-3",
-     "largest learning rate; if it is not given: 2e-3 for a new model, 2e-5 with --model, 2e-4 with --model and "
-     "another --tuning than full (9e-3 with prompt); with --task dpo 1e-6, or 1e-5 with another --tuning",
+     "largest learning rate; by default 2e-3 for a new model, 2e-5 with --model, 2e-4 with --model and another "
+     "--tuning than full (9e-3 with prompt); with --task dpo 1e-6, or 1e-5 with another --tuning",
      "0.."},
     {"min_lr_ratio", GX_FIELD_DOUBLE, GX__OPTIONS_AT(min_lr_ratio), "0.1",
      "smallest learning rate, as a fraction of the largest", "0..1"},
     {"warmup_steps", GX_FIELD_INT, GX__OPTIONS_AT(warmup_steps), "20",
-     "steps in which the learning rate rises to its largest value; at most max_steps, and at most a fifth of them if "
-     "it is not given",
+     "steps over which the learning rate rises to its largest value; at most max_steps, and by default at most a fifth "
+     "of them",
      "0.."},
     {"warmup_ratio", GX_FIELD_DOUBLE, GX__OPTIONS_AT(warmup_ratio), "0",
-     "warmup_steps as a fraction of max_steps, rounded up; 0: warmup_steps counts", "0..1"},
+     "warmup_steps as a fraction of max_steps, rounded up; 0: use warmup_steps", "0..1"},
     {"lr_decay_steps", GX_FIELD_INT, GX__OPTIONS_AT(lr_decay_steps), "100",
-     "with a wsd schedule: steps at the end in which the learning rate decays", "1.."},
+     "with a wsd schedule: steps at the end over which the learning rate decays", "1.."},
     {"adam_beta1", GX_FIELD_DOUBLE, GX__OPTIONS_AT(adam_beta1), "0.9", "decay rate of Adam's first moment",
      "0..0.999999"},
     {"adam_beta2", GX_FIELD_DOUBLE, GX__OPTIONS_AT(adam_beta2), "0.95", "decay rate of Adam's second moment",
@@ -87,63 +87,63 @@ static const GxField gx__options_train_options[] = {
     {"momentum", GX_FIELD_DOUBLE, GX__OPTIONS_AT(momentum), "0.9",
      "momentum of sgd; 0: plain sgd, which keeps no velocity", "0..0.999999"},
     {"max_grad_norm", GX_FIELD_DOUBLE, GX__OPTIONS_AT(max_grad_norm), "1",
-     "largest global norm of the gradients, to which they are scaled down; 0: no clipping", "0.."},
+     "largest global norm of the gradients; larger ones are scaled down to it; 0: no clipping", "0.."},
     {"logging_steps", GX_FIELD_INT, GX__OPTIONS_AT(logging_steps), "10", "steps between progress lines", "1.."},
     {"report_to", GX_FIELD_STRING, GX__OPTIONS_AT(report_to), "none",
      "where else to log: tensorboard (event files in output_dir/runs, for tensorboard --logdir) or none; log.jsonl is "
      "always written",
      NULL},
     {"profile_steps", GX_FIELD_INT, GX__OPTIONS_AT(profile_steps), "0",
-     "steps to profile, from the third on: a table says where rank 0's time goes, by operation; 0: none", "0.."},
+     "steps to profile, from the third on: a table shows where rank 0's time goes, by operation; 0: none", "0.."},
     {"eval_steps", GX_FIELD_INT, GX__OPTIONS_AT(eval_steps), "100", "steps between validations; 0: at the end only",
      "0.."},
     {"max_eval_samples", GX_FIELD_INT, GX__OPTIONS_AT(max_eval_samples), "-1",
-     "held-out samples in each validation, also in the last; 0: all; -1: 64, but all in the last one and with "
+     "held-out samples in each validation, the last included; 0: all; -1: 64, but all in the last one and with "
      "--evaluate",
      "-1.."},
     {"save_steps", GX_FIELD_INT, GX__OPTIONS_AT(save_steps), "0", "steps between checkpoints; 0: at the end only",
      "0.."},
     {"save_total_limit", GX_FIELD_INT, GX__OPTIONS_AT(save_total_limit), "2",
-     "how many of the newest checkpoints to keep besides the best one; 0: all", "0.."},
+     "how many of the newest checkpoints to keep in addition to the best one; 0: all", "0.."},
     {"save_dtype", GX_FIELD_STRING, GX__OPTIONS_AT(save_dtype), "fp32",
-     "data type of the weights in a checkpoint's model.safetensors; whatever it is, resuming loses no bit",
+     "data type of the weights in a checkpoint's model.safetensors; resuming is exact with any of them",
      "fp32|bf16|fp16"},
     {"max_shard_size", GX_FIELD_STRING, GX__OPTIONS_AT(max_shard_size), "5GB",
-     "largest size of a file of weights, such as 500MB or 5GB; a larger model is saved in several files with an index; "
-     "0: always one file",
+     "largest size of a weight file, such as 500MB or 5GB; a larger model is saved in several files with an index; 0: "
+     "always one file",
      NULL},
     {"metric_for_best_model", GX_FIELD_STRING, GX__OPTIONS_AT(metric_for_best_model), "",
-     "metric by which validations during the training are compared; the checkpoint of the best one is saved, and kept "
-     "besides the newest. Empty: no comparison, unless load_best_model_at_end or early_stopping_patience need one: "
-     "then the loss (with --task embedding: mrr)",
+     "metric by which validations during training are compared; the checkpoint of the best one is saved, and kept in "
+     "addition to the newest. Empty: no comparison, unless load_best_model_at_end or early_stopping_patience needs "
+     "one: then the loss (with --task embedding: mrr)",
      NULL},
     {"greater_is_better", GX_FIELD_STRING, GX__OPTIONS_AT(greater_is_better), "auto",
-     "whether a larger value of metric_for_best_model is better; auto: as the task says", "auto|true|false"},
+     "whether a larger value of metric_for_best_model is better; auto: the task decides", "auto|true|false"},
     {"load_best_model_at_end", GX_FIELD_BOOL, GX__OPTIONS_AT(load_best_model_at_end), "false",
      "use the best weights for the last validation and the sample; their checkpoint is saved and kept", NULL},
     {"early_stopping_patience", GX_FIELD_INT, GX__OPTIONS_AT(early_stopping_patience), "0",
      "end the run after this many validations in a row without a better metric; 0: never", "0.."},
     {"early_stopping_threshold", GX_FIELD_DOUBLE, GX__OPTIONS_AT(early_stopping_threshold), "0",
-     "by how much a metric must be better than the best so far to count as better for early_stopping_patience", "0.."},
+     "by how much a metric must beat the best so far to count as better for early_stopping_patience", "0.."},
     {"output_dir", GX_FIELD_PATH, GX__OPTIONS_AT(output_dir), "out", "folder for checkpoints, log.jsonl and loss.svg",
      NULL},
     {"model", GX_FIELD_PATH, GX__OPTIONS_AT(model), "",
      "Hugging Face folder to start from: its config.json and weights; empty: a new model with random weights", NULL},
     {"strict", GX_FIELD_BOOL, GX__OPTIONS_AT(strict), "true",
      "require that the weights of --model match the model by name and shape; false: those that do not are left out or "
-     "initialised at random, and named in a warning",
+     "initialized at random, and named in a warning",
      NULL},
     {"ignore_mismatched_sizes", GX_FIELD_BOOL, GX__OPTIONS_AT(ignore_mismatched_sizes), "false",
      "if the head of --model is for other labels than the data's, train a new head", NULL},
     {"add_tokens", GX_FIELD_PATH, GX__OPTIONS_AT(add_tokens), "",
      "file of tokens to add to the tokenizer: one per line, or, if it is named .json, a list of texts or of AddedToken "
-     "objects (content, special, lstrip, rstrip, normalized), or {\"token\": id}; tokens that the tokenizer has are "
-     "left out. The embedding, and a head over tokens, get rows for them, each the mean of the others; rows that "
-     "--model has beyond its tokens are used first, as they are",
+     "objects (content, special, lstrip, rstrip, normalized), or {\"token\": id}; tokens that the tokenizer already "
+     "has are skipped. The embedding, and a head over tokens, get rows for the new ones, each the mean of the existing "
+     "rows; rows that --model has beyond its tokens are used first, unchanged",
      NULL},
     {"resume", GX_FIELD_PATH, GX__OPTIONS_AT(resume), "",
-     "continue a run, with its options: auto: from the newest complete checkpoint in output_dir, if there is one; or "
-     "from the folder of a checkpoint",
+     "continue a run with its options; auto: from the newest complete checkpoint in output_dir, if there is one; "
+     "FOLDER: from this checkpoint",
      NULL},
     {"overwrite_output_dir", GX_FIELD_BOOL, GX__OPTIONS_AT(overwrite_output_dir), "false",
      "let a new run replace the one in output_dir", NULL},
@@ -151,7 +151,7 @@ static const GxField gx__options_train_options[] = {
      "number of ranks, as threads of this process (leave it out under mpirun)", "1..256"},
     {"world", GX_FIELD_INT, GX__OPTIONS_AT(world), "1",
      "number of ranks, as processes started by hand, each with its own --rank and the same --init", "1..256"},
-    {"rank", GX_FIELD_INT, GX__OPTIONS_AT(rank), "0", "number of this process among them, from 0 on", "0..255"},
+    {"rank", GX_FIELD_INT, GX__OPTIONS_AT(rank), "0", "number of this process among them, starting at 0", "0..255"},
     {"init", GX_FIELD_STRING, GX__OPTIONS_AT(init), "",
      "address where the processes meet, tcp://host:port; rank 0 listens there", NULL},
     {"threads", GX_FIELD_INT, GX__OPTIONS_AT(threads), "0",
@@ -168,33 +168,33 @@ static const GxField gx__options_train_options[] = {
     {"precision", GX_FIELD_STRING, GX__OPTIONS_AT(precision), "fp32",
      "data type of weights and activations; master weights, moments and gradients are always fp32", "fp32|bf16"},
     {"tf32", GX_FIELD_BOOL, GX__OPTIONS_AT(tf32), "false",
-     "cuda with fp32: let matrix products round their inputs to TF32 (10 bits of mantissa), which tensor cores "
-     "multiply; attention stays in fp32",
+     "cuda with fp32: round the inputs of matrix products to TF32 (10 bits of mantissa), so that tensor cores compute "
+     "them; attention stays in fp32",
      NULL},
     {"autotune", GX_FIELD_PATH, GX__OPTIONS_AT(autotune), "",
-     "file that remembers which algorithm is the fastest for each shape of matrix product (one of cuBLASLt's, or on "
-     "the CPU oneDNN's sgemm, its matmul, or Galaxy's own kernels); shapes that it lacks are timed in the first step",
+     "file with the fastest algorithm for each shape of matrix product (one of cuBLASLt's, or on the CPU oneDNN's "
+     "sgemm, its matmul, or Galaxy's own kernels); shapes that it lacks are timed in the first step, and added",
      NULL},
     {"cuda_graphs", GX_FIELD_BOOL, GX__OPTIONS_AT(cuda_graphs), "false",
      "cuda: capture the kernels of a micro-batch, or those between two collectives, once, and launch them as one CUDA "
      "graph",
      NULL},
     {"head_chunk", GX_FIELD_INT, GX__OPTIONS_AT(head_chunk), "512",
-     "rows of logits that exist at once; fewer need less memory and more time", "1..1000000000"},
+     "rows of logits computed at once; fewer need less memory and more time", "1..1000000000"},
     {"reduce_bucket", GX_FIELD_INT, GX__OPTIONS_AT(reduce_bucket), "0",
-     "with several ranks: layers whose gradients are summed together, while the backward of those below runs; 0: all "
-     "at once, after the backward. The result is the same to the bit",
+     "with several ranks: number of layers whose gradients are summed together, while the backward pass of the layers "
+     "below runs; 0: all at once, after the backward pass. The result is bitwise the same",
      "0..100000"},
     {"recompute", GX_FIELD_STRING, GX__OPTIONS_AT(recompute), "none",
-     "layer: keep only the input of each layer, and compute the layer again before its backward; saves memory, takes "
+     "layer: keep only the input of each layer, and recompute the layer for its backward pass; saves memory, takes "
      "time",
      "none|layer"},
     {"freeze", GX_FIELD_STRING, GX__OPTIONS_AT(freeze), "",
      "tensors that are not trained, by their names in the checkpoint, such as 'model.embed_tokens*,*.layers.?.*'; with "
-     "bf16 they have no fp32 master weights, and are saved rounded as they are computed with",
+     "bf16 they have no fp32 master weights, and are saved as rounded to bf16",
      NULL},
     {"dry_run", GX_FIELD_BOOL, GX__OPTIONS_AT(dry_run), "false",
-     "print the memory plan and the FLOPs, and stop; weights and data are not opened", NULL},
+     "print the memory plan and the FLOPs, and stop; no weights or data are read", NULL},
     {"evaluate", GX_FIELD_BOOL, GX__OPTIONS_AT(evaluate), "false",
      "validate the model of --resume or --model on all held-out samples, and stop; no file is written", NULL},
     {"sample_only", GX_FIELD_BOOL, GX__OPTIONS_AT(sample_only), "false",

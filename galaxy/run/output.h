@@ -174,7 +174,7 @@ GxRunInfo gx_run_read_or_why(const char *output_dir, GxError *why)
     if (status == GX_OK) status = gx_json_read(&json, path, 1 << 16, why);
     if (status == GX_OK) status = gx_json_get_fields(json, GX_FIELDS(gx__output_run), 0, &r, path, why);
     if (status == GX_OK) status = gx__output_check_run(json, path, why);
-    if (status == GX_OK && !r.run) status = GX_FAIL(why, GX_ERR_FORMAT, "%s: it has no number of a run", path);
+    if (status == GX_OK && !r.run) status = GX_FAIL(why, GX_ERR_FORMAT, "%s: it has no run number", path);
     gx_json_free(json);
     return status == GX_OK ? r : none;
 }
@@ -663,9 +663,8 @@ GxStatus gx_checkpoint_newest(const char *output_dir, int64_t run, char newest[G
         const int whole = gx_folder_verify(newest, 1, &torn) == GX_OK;
         if (whole && gx__output_belongs_to(newest, run)) break;
         if (whole)
-            gx_log(log, GX_LOG_WARNING,
-                   "%s belongs to another run than the last one that was started in %s, and is skipped", newest,
-                   output_dir);
+            gx_log(log, GX_LOG_WARNING, "%s does not belong to the last run that was started in %s, and is skipped",
+                   newest, output_dir);
         else gx_log(log, GX_LOG_WARNING, "%s is incomplete, and is skipped: %s", newest, torn.message);
         newest[0] = 0;
     }
@@ -788,7 +787,7 @@ static GxStatus gx__output_refuse_file(const char *folder, GxError *err)
     if (end && !strcmp(end, ".gguf"))
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
-            "%s is a file, but --model needs a folder; ./convert_gguf --gguf %s --output_dir FOLDER makes one of it",
+            "%s is a file, but --model needs a folder; ./convert_gguf --gguf %s --output_dir FOLDER makes one from it",
             folder, folder);
     return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is a file, but --model needs the folder that has config.json and weights",
                    folder);

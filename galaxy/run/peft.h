@@ -136,27 +136,27 @@ static const GxJsonKey gx__peft_lora_keys[] = {
     {"qalora_group_size", GX_KEY_HARMLESS, "with use_qalora"},
     {"runtime_config", GX_KEY_HARMLESS, "peft ignores it in a file"},
     {"bias=\"none\"", GX_KEY_REFUSED, "the file has biases that were trained with LoRA's matrices"},
-    {"use_dora", GX_KEY_REFUSED, "matrices are scaled besides, to a length of their own (DoRA)"},
+    {"use_dora", GX_KEY_REFUSED, "matrices are also scaled to a trained length (DoRA)"},
     {"lora_bias", GX_KEY_REFUSED, "B has a bias"},
-    {"layer_replication", GX_KEY_REFUSED, "layers of the base come several times"},
-    {"target_parameters", GX_KEY_REFUSED, "there are LoRA matrices for tensors that are no module's weight"},
+    {"layer_replication", GX_KEY_REFUSED, "layers of the base model are repeated"},
+    {"target_parameters", GX_KEY_REFUSED, "there are LoRA matrices for tensors that are not a module's weight"},
     {"trainable_token_indices", GX_KEY_REFUSED, "rows of the embedding are replaced"},
-    {"megatron_config", GX_KEY_REFUSED, "it is of a model of Megatron's layers"},
+    {"megatron_config", GX_KEY_REFUSED, "it is for a model with Megatron's layers"},
     {"use_qalora", GX_KEY_REFUSED, "A reads averages of its input (QA-LoRA)"},
     {"use_bdlora", GX_KEY_REFUSED, "LoRA's matrices are block-diagonal (BD-LoRA)"},
     {"arrow_config", GX_KEY_REFUSED, "each token chooses among several adapters (Arrow)"},
-    {"alora_invocation_tokens", GX_KEY_REFUSED, "the adapter acts from these tokens on alone (aLoRA)"},
+    {"alora_invocation_tokens", GX_KEY_REFUSED, "the adapter acts only from these tokens on (aLoRA)"},
     {"monteclora_config", GX_KEY_REFUSED, "LoRA's matrices are sampled (MonteCLoRA)"},
     {"kasa_config", GX_KEY_REFUSED,
-     "the base lacks its smallest singular values, and a diagonal stands between A and B"},
+     "the base model lacks its smallest singular values, and there is a diagonal between A and B"},
 };
 static const GxJsonKey gx__peft_prompt_keys[] = {
     GX__PEFT_OF_ALL,
     {"adapter_len", GX_KEY_READ, NULL},
     {"adapter_layers", GX_KEY_READ, NULL},
-    {"target_modules=\"self_attn\"", GX_KEY_REFUSED, "prompts are of modules that are called self_attn"}};
+    {"target_modules=\"self_attn\"", GX_KEY_REFUSED, "only modules named self_attn have prompts"}};
 #define GX__PEFT_OF_OWN                                                                                                \
-    GX__PEFT_OF_ALL, { "target_modules", GX_KEY_REFUSED, "of this type there is something in every layer" }
+    GX__PEFT_OF_ALL, { "target_modules", GX_KEY_REFUSED, "adapters of this type are in every layer" }
 static const GxJsonKey gx__peft_bottleneck_keys[] = {GX__PEFT_OF_OWN, {"adapter_reduction_dim", GX_KEY_READ, NULL}};
 static const GxJsonKey gx__peft_side_keys[] = {GX__PEFT_OF_OWN,
                                                {"side_reduction_factor", GX_KEY_READ, NULL},

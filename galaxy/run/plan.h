@@ -180,8 +180,9 @@ static GxStatus gx__plan_refuse_all(const GxPlan *p, const GxPlanPlace *place, c
     const int64_t shared = gx__plan_shared(p, place);
     char instead[120] = "";
     if (shared && shared <= place->has)
-        snprintf(instead, sizeof instead, "let the %d data-parallel ranks share the model (--zero 3: about %.0f MB), ",
-                 p->copies, (double)shared / 1e6);
+        snprintf(instead, sizeof instead,
+                 "shard the model among the %d data-parallel ranks (--zero 3: about %.0f MB), ", p->copies,
+                 (double)shared / 1e6);
     return GX_FAIL(err, GX_ERR_MEMORY,
                    "the plan needs %.1f MB %s %.1f MB left; weights, gradients and optimizer do not fit, or leave no "
                    "room for one sample: %suse a smaller model, put its layers on more machines or cards (--pp), or "

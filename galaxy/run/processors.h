@@ -209,7 +209,7 @@ static void gx__processors_share_text(const GxComm *comm, int threads, char *tex
                               machine);
     if (limit > 0 && limit < affinity)
         n += (size_t)snprintf(text + n, size - n, "; the CPU limit of this container is %g", limit);
-    if (variable && atoi(variable) != threads) snprintf(text + n, size - n, "; OMP_NUM_THREADS does not count");
+    if (variable && atoi(variable) != threads) snprintf(text + n, size - n, "; OMP_NUM_THREADS is ignored");
 }
 
 void gx_threads_text(const GxComm *comm, int threads, int64_t asked, char text[GX_THREADS_TEXT])

@@ -15,8 +15,8 @@ GX_BEGIN
 #define GX_QUANTIZE_NAMES "none|nf4|nf4_plain|int8"
 #define GX_NOT_QUANTIZED  "none"
 #define GX_QUANTIZE_HELP                                                                                               \
-    "4 bits (nf4: with doubly quantised scales, an eighth of fp32's memory; nf4_plain: with plain scales) or in 8 "    \
-    "bits (int8), as bitsandbytes does; a folder that is quantised already is taken as it is"
+    "4 bits (nf4: with doubly quantized scales, an eighth of fp32's memory; nf4_plain: with plain scales) or in 8 "    \
+    "bits (int8), as bitsandbytes does; a folder that is quantized already is taken as it is"
 int gx_quantize_of(const char *name);       // 1 + GxQuantKind; "nf4" is GX_NF4_DOUBLED; 0: none of these names
 const char *gx_quantize_name(int quantize); // "none" for 0
 
@@ -127,7 +127,7 @@ static void gx__quantizing_refuse(GxContext *g, const gx__Quantizing *q, int64_t
     while (i < n - 1 && gx_cpu_quantizes(fabsf(q->x[i]))) i++;
     gx_error_clear(&g->error);
     GX_FAIL(&g->error, GX_ERR_FORMAT,
-            "%s has the value %g in row %ld, column %ld; only finite numbers below 2^120 can be quantised: check where "
+            "%s has the value %g in row %ld, column %ld; only finite numbers below 2^120 can be quantized: check where "
             "these weights come from",
             q->t->name, (double)q->x[i], (long)((first + i) / q->whole.cols), (long)((first + i) % q->whole.cols));
 }

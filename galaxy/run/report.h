@@ -52,11 +52,11 @@ void gx_report_weights(const GxSession *s, const GxWeightsLoaded *w)
 {
     const GxTrainRun *r = s->run;
     if (w->reinitialised.n)
-        gx_report(s->g, "  newly initialised instead of those in %s (--ignore_mismatched_sizes): %s\n", r->o.model,
+        gx_report(s->g, "  newly initialized instead of those in %s (--ignore_mismatched_sizes): %s\n", r->o.model,
                   w->reinitialised.text);
-    if (w->missing.n) gx_report(s->g, "  newly initialised, not in %s: %s\n", r->o.model, w->missing.text);
+    if (w->missing.n) gx_report(s->g, "  newly initialized, not in %s: %s\n", r->o.model, w->missing.text);
     if (w->mismatched.n)
-        gx_report(s->g, "  newly initialised, of another shape in %s: %s\n", r->o.model, w->mismatched.text);
+        gx_report(s->g, "  newly initialized, of another shape in %s: %s\n", r->o.model, w->mismatched.text);
     if (w->unexpected.n) gx_report(s->g, "  not needed from %s: %s\n", r->o.model, w->unexpected.text);
 }
 
@@ -64,7 +64,7 @@ void gx_report_abandoned(const GxSession *s, int checkpoints, int64_t lines)
 {
     const GxTrainRun *r = s->run;
     if (!checkpoints && !lines) return;
-    gx_report(s->g, "  moved to %s/%s what came after step %ld before: %d checkpoint%s, %ld line%s of the log\n",
+    gx_report(s->g, "  moved to %s/%s what the run had after step %ld: %d checkpoint%s, %ld line%s of the log\n",
               r->o.output_dir, GX_ABANDONED, (long)r->at.step, checkpoints, gx_text_s(checkpoints), (long)lines,
               gx_text_s(lines));
 }

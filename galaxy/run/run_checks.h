@@ -83,7 +83,7 @@ GxStatus gx_run_check_tuning(GxTrainRun *r, GxError *err)
     GX_TRY(gx__run_checks_dropout(r, err));
     if (!o->strict)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--strict false initialises some weights of --model at random, but the adapter's folder does "
+                       "--strict false initializes some weights of --model at random, but the adapter's folder does "
                        "not contain them, so nobody could load it; leave one of them out");
     if (o->ignore_mismatched_sizes && o->tuning.adapter[0])
         return GX_FAIL(

@@ -186,7 +186,8 @@ GxStatus gx_session_agree(GxSession *s)
     GxTrainOptions *o = &r->o;
     int dims[GX_MESH_AXES] = {1, 1, -1, 1, 1};
     if (g->world > GX_MAX_PARTS)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%d ranks; at most %d are possible", g->world, GX_MAX_PARTS);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "there are %d ranks, but at most %d are possible", g->world,
+                       GX_MAX_PARTS);
     // until the ranks have agreed on the arrangement, all are data-parallel
     GX_TRY(gx_mesh_open(&s->mesh, dims, g->rank, g->world, err));
     g->mesh = &s->mesh;

@@ -165,7 +165,7 @@ static void gx__side_cache_keep(GxSession *s, int64_t B)
     if (!gx_error_code(&c->records.error) || c->said_full) return;
     c->said_full = 1;
     gx_log(&s->g->log, GX_LOG_WARNING,
-           "rank %d: the side cache takes no more samples: %s; the training goes on, and the other samples are "
+           "rank %d: the side cache takes no more samples: %s; the training continues, and the other samples are "
            "computed in each epoch",
            s->g->rank, c->records.error.message);
 }
@@ -253,7 +253,7 @@ static GxStatus gx__side_cache_check_folder(const char *folder, GxError *err)
     }
     if (access(at, W_OK | X_OK) == 0 && gx_path_is_folder(at)) return GX_OK;
     return GX_FAIL(err, GX_ERR_IO, "%s cannot be the folder of a side cache: %s is %s; choose another --side_cache_dir",
-                   folder, at, gx_path_is_folder(at) ? "a folder that cannot be written to" : "no folder");
+                   folder, at, gx_path_is_folder(at) ? "a folder that cannot be written to" : "not a folder");
 }
 
 static GxStatus gx__side_cache_refuse_files(GxSession *s)
@@ -398,7 +398,7 @@ static void gx__side_cache_fit(GxSession *s, int64_t others)
         gx_log(
             &s->g->log, GX_LOG_WARNING,
             "the side cache needs %.1f MB on each rank, but the disk of %s has only %.1f MB left beside checkpoints: "
-            "of %ld samples that are not there yet, %ld are kept, and the others are computed in each epoch",
+            "of %ld samples that are not there yet, %ld are kept, and the others are recomputed in each epoch",
             (double)c->samples * (double)stride / 1e6, c->folder, (double)gx_max(0, left - others) / 1e6,
             (long)c->samples, (long)fit);
 }
@@ -417,7 +417,7 @@ static GxStatus gx__side_cache_open_files(GxSession *s, uint64_t about, int64_t 
     GX_TRY(gx_status(g));
     if (found == GX_RECORDS_OTHER)
         gx_log(&g->log, GX_LOG_WARNING,
-               "%s is for another model, another part of it, or another version, and is written anew", path);
+               "%s is for another model, another part of it, or another version, and is rewritten", path);
     if (found == GX_RECORDS_IN_USE)
         gx_log(&g->log, GX_LOG_WARNING, "%s is being written by another run; what it has is read, but nothing is added",
                path);
@@ -481,7 +481,7 @@ static void gx__side_cache_describe(const void *self, const GxSession *s, FILE *
     const GxSideCache *c = (const GxSideCache *)self;
     const char *of = s->g->world > 1 ? " of rank 0" : "";
     if (!c->in_memory && !c->on_disk) {
-        fprintf(out, "side cache: none; the samples of the first epoch are those of all\n");
+        fprintf(out, "side cache: none; all epochs have the samples of the first\n");
         return;
     }
     fprintf(out, "side cache: %.3f MB a sample, %s%ld sample%s%s: %.1f MB %s\n", (double)c->bytes / 1e6,

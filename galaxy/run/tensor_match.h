@@ -117,7 +117,7 @@ static int gx__tensor_match_has_shape(const GxSafetensorsEntry *e, const GxTenso
 static const char *gx__tensor_match_hint(const GxTensorMatch *match)
 {
     return match && match->how == GX_MATCH_BODY
-               ? "; --strict false loads what matches, and initialises the rest at random"
+               ? "; --strict false loads what matches, and initializes the rest at random"
                : "";
 }
 
@@ -137,7 +137,7 @@ static GxStatus gx__tensor_match_refuse_missing(const GxSafetensors *s, const ch
                                                 const char *folder, GxError *err)
 {
     return GX_FAIL(err, GX_ERR_FORMAT,
-                   "%s has no tensor %s, which this model needs (the file has %d tensors; is it for another model?)%s",
+                   "%s has no tensor %s, which this model needs (tensors in the file: %d; is it for another model?)%s",
                    folder, name, s->n, gx__tensor_match_hint(match));
 }
 
@@ -186,10 +186,10 @@ static GxStatus gx__tensor_match_quantized(GxTensorMatch *match, const GxSafeten
     const char *theirs = gx_quantize_name(1 + (int)m.kind);
     if (row->quantized != 1 + (int)m.kind)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s holds %s quantised by bitsandbytes (%s), but in this run it is %s; --quantize %s keeps a "
+                       "%s holds %s quantized by bitsandbytes (%s), but in this run it is %s; --quantize %s keeps a "
                        "matrix of attention or MLP as it is, if nothing trains it (as with --tuning lora, or to write "
                        "text); else name a folder in fp32, bf16 or fp16",
-                       folder, e->name, theirs, row->quantized ? gx_quantize_name(row->quantized) : "not quantised",
+                       folder, e->name, theirs, row->quantized ? gx_quantize_name(row->quantized) : "not quantized",
                        theirs);
     if (row->ndim != 2 || m.rows != row->global_shape[0] || m.cols != row->global_shape[1])
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s has the shape [%ld,%ld], but this model's has [%ld,%ld]", folder,
@@ -307,7 +307,7 @@ static GxStatus gx__tensor_match_head(GxTensorMatch *match, const GxSafetensors 
     char name[GX_NAME];
     if (h->found >= 0 && h->absent >= 0)
         return GX_FAIL(err, GX_ERR_FORMAT,
-                       "%s has a part of a head: %s, but not %s; it must have all of it, or nothing%s", folder,
+                       "%s has only part of a head: %s, but not %s; it must have all of it or none%s", folder,
                        t->row[h->found].name, t->row[h->absent].name, gx__tensor_match_hint(match));
     for (int i = 0; i < t->n && h->found < 0; i++)
         if (!t->row[i].has_alias && gx_name_matches(t->row[i].name, h->pattern)) match->missing[i] = 1;

@@ -191,7 +191,7 @@ static GxStatus gx__tensor_save_values(GxSafetensorsWriter *w, GxDtype dtype, co
 {
     for (int64_t i = 0; dtype == GX_F16 && i < n; i++)
         if (fabsf(values[i]) >= 65520 && !isinf(values[i]))
-            return GX_FAIL(disk, GX_ERR_UNSUPPORTED, "%s has the value %g, but fp16 ends at 65504", name,
+            return GX_FAIL(disk, GX_ERR_UNSUPPORTED, "%s has the value %g, but the largest fp16 value is 65504", name,
                            (double)values[i]);
     return gx_safetensors_write_floats(w, name, first, values, n, disk);
 }

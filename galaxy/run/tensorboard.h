@@ -50,10 +50,10 @@ static void gx__tensorboard_warn(GxTensorboard *b, const GxError *lost, const Gx
 {
     const int is_behind = gx_error_code(lost) != GX_OK;
     if (is_behind && !b->is_behind)
-        gx_log(
-            log, GX_LOG_WARNING,
-            "%s; the training goes on, but TensorBoard will lack these values until there is room (log.jsonl has them)",
-            lost->message);
+        gx_log(log, GX_LOG_WARNING,
+               "%s; the training continues, but TensorBoard will lack these values until there is room (log.jsonl has "
+               "them)",
+               lost->message);
     b->is_behind |= is_behind;
 }
 

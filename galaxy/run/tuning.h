@@ -111,8 +111,8 @@ static const GxField gx__tuning_options[] = {
      "scale LoRA's product by lora_alpha / sqrt(lora_dim) instead (rsLoRA)", NULL},
     {"lora_target_modules", GX_FIELD_NAMES, GX__TUNING_AT(lora_target_modules), "",
      "modules that get LoRA (also --target_modules): ends of their names, such as q_proj,v_proj; or a regular "
-     "expression for whole names, such as '.*\\.[0-3]\\..*_proj' (a text with a character that names do not have); or "
-     "all-linear: all linear layers except heads. The token embedding and heads get LoRA only if they are named: "
+     "expression for whole names, such as '.*\\.[0-3]\\..*_proj' (any text with a character that names do not have); "
+     "or all-linear: all linear layers except heads. The token embedding and heads get LoRA only if they are named: "
      "embed_tokens, word_embeddings, lm_head, score, classifier. Empty: all of attention and MLP",
      NULL},
     {"lora_exclude_modules", GX_FIELD_NAMES, GX__TUNING_AT(lora_exclude_modules), "",
@@ -124,20 +124,20 @@ static const GxField gx__tuning_options[] = {
      "none: all layers",
      "0.."},
     {"lora_layers_pattern", GX_FIELD_STRING, GX__TUNING_AT(lora_layers_pattern), "",
-     "name of the list of layers, which a layer's number follows in the names of modules (also --layers_pattern); "
+     "name of the list of layers, which precedes a layer's number in the names of modules (also --layers_pattern); "
      "empty: any",
      NULL},
     {"lora_rank_pattern", GX_FIELD_NAMES, GX__TUNING_AT(lora_rank_pattern), "",
-     "other lora_dim for some modules (also --rank_pattern), by the ends of their names: q_proj=8,v_proj=4; or by "
+     "different lora_dim for some modules (also --rank_pattern), by the ends of their names: q_proj=8,v_proj=4; or by "
      "regular expressions, of which the first match counts: '{\"layers\\\\.[01]\\\\..*\": 8}'",
      NULL},
     {"lora_alpha_pattern", GX_FIELD_NAMES, GX__TUNING_AT(lora_alpha_pattern), "",
-     "other lora_alpha for some modules (also --alpha_pattern), written as lora_rank_pattern is", NULL},
+     "different lora_alpha for some modules (also --alpha_pattern), written as lora_rank_pattern is", NULL},
     {"adapter_reduction_dim", GX_FIELD_INT, GX__TUNING_AT(adapter_reduction_dim), "16",
-     "adapters reduce the model's width by this factor, and lead back; a divisor of the width", "1..65536"},
+     "factor by which adapters reduce the model's width, and then expand it again; must divide the width", "1..65536"},
     {"side_reduction_factor", GX_FIELD_INT, GX__TUNING_AT(side_reduction_factor), "8",
-     "width, MLP and heads of the side network are smaller than the model's by this factor; a divisor of the model's "
-     "width",
+     "factor by which the width, MLP and heads of the side network are smaller than the model's; must divide the "
+     "model's width",
      "1..65536"},
     {"side_mix", GX_FIELD_STRING, GX__TUNING_AT(side_mix), "plain",
      "what a side layer reads. plain: the sum of the model's layer, projected down, and the side layer before; gated: "
@@ -147,7 +147,7 @@ static const GxField gx__tuning_options[] = {
      "biases in the linear layers between the model and its side network", NULL},
     {"side_cache", GX_FIELD_STRING, GX__TUNING_AT(side_cache), "disk",
      "where side_only keeps the outputs of the model's layers. disk: in output_dir/side_cache, which a resumed run "
-     "uses again; memory; none: they are computed each time",
+     "reuses; memory; none: they are recomputed each time",
      "disk|memory|none"},
     {"side_cache_dir", GX_FIELD_PATH, GX__TUNING_AT(side_cache_dir), "",
      "with --side_cache disk: another folder for it, which other runs on the same model and data can use, too", NULL},
@@ -161,12 +161,12 @@ static const GxField gx__tuning_options[] = {
      "layers, and the norms; peft cannot read it",
      "v1|v2"},
     {"trainable_modules", GX_FIELD_NAMES, GX__TUNING_AT(trainable_modules), "",
-     "modules that are trained whole in addition, by the ends of their names (also --modules_to_save, as in peft): "
-     "model.norm; norm alone also means input_layernorm. A head for labels always is",
+     "modules that are also trained, as a whole, by the ends of their names (also --modules_to_save, as in peft), such "
+     "as model.norm; norm alone also matches input_layernorm. A head for labels is always trained",
      NULL},
     {"adapter", GX_FIELD_PATH, GX__TUNING_AT(adapter), "",
-     "folder of an adapter to start from, saved by peft or an earlier run; it sets lora_dim and the like, and says "
-     "where --model is",
+     "folder of an adapter to start from, saved by peft or an earlier run; it sets lora_dim and similar options, and "
+     "names its --model",
      NULL},
     {"quantize", GX_FIELD_STRING, GX__TUNING_AT(quantize), GX_NOT_QUANTIZED,
      "keep the attention and MLP matrices of --model in " GX_QUANTIZE_HELP, GX_QUANTIZE_NAMES},

@@ -37,23 +37,22 @@ static const GxField gx__write_text_options[] = {
     {"model", GX_FIELD_PATH, GX__WRITE_AT(model), "",
      "Hugging Face folder with config.json, weights, tokenizer.json and generation_config.json", NULL},
     {"adapter", GX_FIELD_PATH, GX__WRITE_AT(adapter), "",
-     "folder of an adapter, saved by peft (LoRA) or by train_llama --tuning; it says where --model is", NULL},
+     "folder of an adapter, saved by peft (LoRA) or by train_llama --tuning; it names its --model", NULL},
     {"strict", GX_FIELD_BOOL, GX__WRITE_AT(strict), "true",
-     "require that the weights match the model by name and shape; false: those that do not are left out or initialised "
+     "require that the weights match the model by name and shape; false: those that do not are left out or initialized "
      "at random, and named in a warning",
      NULL},
     {"prompt", GX_FIELD_TEXTS, GX__WRITE_AT(prompt), NULL,
-     "text that the model continues; give it several times to continue several texts side by side", NULL},
+     "text that the model continues; may be given several times to continue several texts side by side", NULL},
     {"prompt_file", GX_FIELD_PATH, GX__WRITE_AT(prompt_file), "", "file whose whole text is one more prompt", NULL},
     {"max_new_tokens", GX_FIELD_INT, GX__WRITE_AT(max_new_tokens), "128",
-     "most tokens to write for each text or answer; if it is not given, generation_config.json may set it",
-     "1..16777216"},
+     "most new tokens for each text or answer; if it is not given, generation_config.json may set it", "1..16777216"},
     {"stop", GX_FIELD_TEXTS, GX__WRITE_AT(stop), NULL,
      "end a text as soon as it contains this string, after the token that completes it; may be given several times",
      NULL},
     {"echo", GX_FIELD_BOOL, GX__WRITE_AT(echo), "false", "print the prompt before what follows it", NULL},
     {"json", GX_FIELD_BOOL, GX__WRITE_AT(json), "false",
-     "print a line of JSON for each text: prompt, text, ids, numbers of tokens, and why it ended", NULL},
+     "print a line of JSON for each text: prompt, text, ids, token counts, and why it ended", NULL},
 };
 static const GxField gx__write_sampling_options[] = {
     {"temperature", GX_FIELD_DOUBLE, GX__WRITE_AT(temperature), "0",
@@ -62,9 +61,9 @@ static const GxField gx__write_sampling_options[] = {
      "0..1000000"},
     {"top_k", GX_FIELD_INT, GX__WRITE_AT(top_k), "50", "sample from the k likeliest tokens; 0: from all", "0.."},
     {"top_p", GX_FIELD_DOUBLE, GX__WRITE_AT(top_p), "1",
-     "of these, sample from the likeliest whose probabilities add up to p; 1: from all", "0..1"},
+     "of these, sample from the likeliest whose probabilities add up to p; 1: from all of them", "0..1"},
     {"min_p", GX_FIELD_DOUBLE, GX__WRITE_AT(min_p), "0",
-     "of these, sample from those at least min_p times as probable as the likeliest; 0: from all", "0..1"},
+     "of these, sample from those at least min_p times as probable as the likeliest; 0: from all of them", "0..1"},
     {"repetition_penalty", GX_FIELD_DOUBLE, GX__WRITE_AT(repetition_penalty), "1",
      "divide the logits of tokens that the text already has by this, or multiply them if they are negative; also "
      "without sampling; 1: off",
@@ -77,7 +76,7 @@ static const GxField gx__write_score_options[] = {
      "and continuation), of which the completion is scored, or text, which is scored whole",
      NULL},
     {"output_file", GX_FIELD_PATH, GX__WRITE_AT(output_file), "",
-     "new file for the results of --score: for each line a line of JSON with loglikelihood, tokens and is_greedy; "
+     "new file for the results of --score: a line of JSON with loglikelihood, tokens and is_greedy for each line; "
      "empty: standard output",
      NULL},
     {"max_length", GX_FIELD_INT, GX__WRITE_AT(max_length), "0",
@@ -98,7 +97,7 @@ static const GxField gx__write_chat_options[] = {
     {"system", GX_FIELD_LONG_TEXT, GX__WRITE_AT(system), "",
      "system prompt: what the model is told before the conversation", NULL},
     {"thinking", GX_FIELD_BOOL, GX__WRITE_AT(thinking), "true",
-     "let answers begin with thoughts (enable_thinking, for chat templates that have it, and qwen3); if it is not "
+     "let answers begin with thinking (enable_thinking, for chat templates that have it, and qwen3); if it is not "
      "given, the template decides",
      NULL},
     {"context", GX_FIELD_INT, GX__WRITE_AT(context), "4096",
@@ -113,7 +112,7 @@ static const GxField gx__write_machine_options[] = {
     {"quantize", GX_FIELD_STRING, GX__WRITE_AT(quantize), GX_NOT_QUANTIZED,
      "keep the attention and MLP matrices in " GX_QUANTIZE_HELP, GX_QUANTIZE_NAMES},
     {"prefill_rows", GX_FIELD_INT, GX__WRITE_AT(prefill_rows), "512",
-     "tokens of prompts that are computed at once; more are faster and take more memory", "1..1000000000"},
+     "number of prompt tokens computed at once; more are faster and take more memory", "1..1000000000"},
 };
 static const char *const gx__write_picked[] = {"tp",
                                                "tp_num_attention_heads_list",
@@ -178,7 +177,7 @@ GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxEr
     if (o->adapter[0] && !o->strict)
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
-            "--strict false initialises what does not match at random, which makes an adapter useless; leave it out");
+            "--strict false initializes what does not match at random, which makes an adapter useless; leave it out");
     if ((o->chat != 0) + has_prompts + (o->score[0] != 0) != 1)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "expected one of --prompt TEXT or --prompt_file FILE, --chat, and --score FILE; see --help");

@@ -190,7 +190,8 @@ static GxStatus gx__writer_meet(GxWriter *w)
         w->o->chat && gx_config_source(&w->config, "timeout") == GX_FROM_DEFAULT; // a person who types may take long
     char program[100];
     if (g->world > GX_MAX_PARTS)
-        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%d ranks; at most %d are possible", g->world, GX_MAX_PARTS);
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "there are %d ranks, but at most %d are possible", g->world,
+                       GX_MAX_PARTS);
     GX_TRY(gx__writer_choose_mode(w));
     GX_TRY(gx_mesh_open(&w->mesh, dims, g->rank, g->world, &g->error));
     g->mesh = &w->mesh;
@@ -262,8 +263,8 @@ static GxStatus gx__writer_open_tokenizer(GxWriter *w)
     }
     if (w->tokenizer.vocab_size <= gx_model_vocab(&w->model)) return GX_OK;
     return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "%s: the tokenizer (%s) has %d tokens, but the model's vocabulary %ld, so they do not belong "
-                   "together; use a folder saved by a training that had both (--add_tokens)",
+                   "%s: the tokenizer (%s) has %d tokens, but the model's vocabulary has %ld, so they do not belong "
+                   "together; use a folder that training with this tokenizer saved (--add_tokens)",
                    folder, gx_tokenizer_identity(&w->tokenizer), w->tokenizer.vocab_size,
                    (long)gx_model_vocab(&w->model));
 }
@@ -296,7 +297,8 @@ static GxStatus gx__writer_choose_sampling(GxWriter *w)
     for (int i = 0; i < c->n_stop; i++)
         if (c->stop[i] >= gx_model_vocab(&w->model))
             gx_log(&w->g->log, GX_LOG_WARNING,
-                   "%s: eos_token_id has %d, which is not an id of the vocabulary's %ld tokens, so no text ends there",
+                   "%s: eos_token_id has %d, which is not an id of the vocabulary's %ld tokens, so no text can end "
+                   "with it",
                    o->model, (int)c->stop[i], (long)gx_model_vocab(&w->model));
     memcpy(w->stop_token, c->stop, sizeof c->stop);
     w->decode.stop = w->stop_token, w->decode.n_stop = c->n_stop;
@@ -427,7 +429,7 @@ static GxStatus gx__writer_open_format(GxWriter *w)
     if (!said)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s: there is no chat template: neither chat_template.jinja nor chat_template in "
-                       "tokenizer_config.json; --chat_template accepts the file of a template, or one of %s",
+                       "tokenizer_config.json; --chat_template accepts a template file, or one of %s",
                        o->model, GX_CHAT_NAMES);
     gx_chat_open(&w->format, said, o->chat_date, &w->tokenizer, err);
     gx_json_free(said);
@@ -636,9 +638,9 @@ static void gx__writer_warn_of_weights(const GxWriter *w, const GxWeightsLoaded 
 {
     const GxLogger *log = &w->g->log;
     if (loaded->missing.n)
-        gx_log(log, GX_LOG_WARNING, "newly initialised, not in %s: %s", w->o->model, loaded->missing.text);
+        gx_log(log, GX_LOG_WARNING, "newly initialized, not in %s: %s", w->o->model, loaded->missing.text);
     if (loaded->mismatched.n)
-        gx_log(log, GX_LOG_WARNING, "newly initialised, of another shape in %s: %s", w->o->model,
+        gx_log(log, GX_LOG_WARNING, "newly initialized, of another shape in %s: %s", w->o->model,
                loaded->mismatched.text);
     if (loaded->unexpected.n && !w->o->strict)
         gx_log(log, GX_LOG_WARNING, "not needed from %s: %s", w->o->model, loaded->unexpected.text);

@@ -77,8 +77,8 @@ static const GxField gx__causal_lm_options[] = {
      "of these: A,B,... (`make data` makes the default file)",
      NULL},
     {"train_data_weights", GX_FIELD_STRING, GX__CAUSAL_LM_AT(train_data_weights), "",
-     "with several train_data: what share of the samples comes from each, such as 0.7,0.3 (only the ratio counts); "
-     "empty: as many as each has",
+     "with several train_data: share of the samples that comes from each, such as 0.7,0.3 (only the ratio counts); "
+     "empty: in proportion to their sizes",
      NULL},
     {"text_column", GX_FIELD_STRING, GX__CAUSAL_LM_AT(text_column), "text",
      "column (in JSON: key) of a record that holds its text", NULL},
@@ -92,14 +92,14 @@ static const GxField gx__causal_lm_options[] = {
      "or bytes for a new model",
      NULL},
     {"chat_template", GX_FIELD_LONG_TEXT, GX__CAUSAL_LM_AT(chat_template), "auto",
-     "format of conversations, in which only what the assistant says is trained on. auto: the chat template of the "
+     "format of conversations, of which only what the assistant says is trained on. auto: the chat template of the "
      "tokenizer's or the model's folder (it is executed), or, for instructions without one, Alpaca's format; a file: "
      "the template in it; or one of " GX_CHAT_NAMES,
      NULL},
     GX_CHAT_DATE_OPTION(GX__CAUSAL_LM_AT(chat_date)),
     {"show_data", GX_FIELD_INT, GX__CAUSAL_LM_AT(show_data), "0",
-     "print this many samples of the training data (the first ones in the order of --seed 1234), the tokens trained on "
-     "between ⟦ and ⟧, and go on; to see them without training: --model FOLDER --sample_only --sample_tokens 0",
+     "print this many samples of the training data (the first ones in the order of --seed 1234), with the tokens "
+     "trained on between ⟦ and ⟧; to see them without training: --model FOLDER --sample_only --sample_tokens 0",
      "0..1000000"},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__CAUSAL_LM_AT(validation_fraction), "0.05",
      "fraction of the data held out for validation: the end of each text, or its last documents", "0..0.9"},
@@ -110,10 +110,10 @@ static const GxField gx__causal_lm_options[] = {
     {"sample_tokens", GX_FIELD_INT, GX__CAUSAL_LM_AT(sample_tokens), "300",
      "tokens of the sample that the model writes at the end of training; 0: no sample", "0..1000000000"},
     {"sample_prompt", GX_FIELD_STRING, GX__CAUSAL_LM_AT(sample_prompt), "In the beginning",
-     "the text that this sample continues", NULL},
+     "text that this sample continues", NULL},
     {"temperature", GX_FIELD_DOUBLE, GX__CAUSAL_LM_AT(temperature), "0.8",
-     "temperature at which the sample's tokens are chosen; 0: always the likeliest token", "0.."},
-    {"top_k", GX_FIELD_INT, GX__CAUSAL_LM_AT(top_k), "50", "choose among the k likeliest tokens; 0: among all", "0.."},
+     "sampling temperature of this sample; 0: always the likeliest token", "0.."},
+    {"top_k", GX_FIELD_INT, GX__CAUSAL_LM_AT(top_k), "50", "sample from the k likeliest tokens; 0: from all", "0.."},
 };
 static const char *const gx__causal_lm_own[] = {"train_data", "tokenizer", NULL};
 static const GxField gx__causal_lm_identity[] = {
@@ -314,7 +314,7 @@ static void gx__causal_lm_describe_chat(const GxCausalLm *c, const GxDataset *d,
     gx__causal_lm_count(out, chat->left_out, "answer is", "answers are",
                         "left out: too long for a sample (--seq_len), together with what is answered");
     gx__causal_lm_count(out, chat->unanswered, "conversation ends", "conversations end",
-                        "with a turn of the user's, which is left out");
+                        "with a user's turn, which is left out");
     const char *ends = c->chat.reading.format ? gx_chat_end(c->chat.reading.format) : "";
     const int32_t end = ends[0] ? gx_tokenizer_find(&c->tokenizer, ends) : -1;
     if (chats && end >= 0 && end != c->tokenizer.end)

@@ -57,11 +57,11 @@ GX_END
 #define GX__CLASSIFICATION_AT(field) offsetof(GxClassification, field)
 static const GxField gx__classification_options[] = {
     {"train_data", GX_FIELD_PATH, GX__CLASSIFICATION_AT(train_data), "data/bert/pos/train.tsv",
-     "file of labelled texts: .csv, .tsv or .jsonl (`make data-bert` makes the default file)", NULL},
+     "file of labeled texts: .csv, .tsv or .jsonl (`make data-bert` makes the default file)", NULL},
     {"validation_data", GX_FIELD_PATH, GX__CLASSIFICATION_AT(validation_data), "",
-     "file of labelled texts held out for validation; empty: a part of train_data", NULL},
+     "file of labeled texts held out for validation; empty: a part of train_data", NULL},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__CLASSIFICATION_AT(validation_fraction), "0.05",
-     "fraction of train_data held out for validation where there is no validation_data; 0: none", "0..0.9"},
+     "fraction of train_data held out for validation if there is no validation_data; 0: none", "0..0.9"},
     {"text_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(text_column), "text", "name of the column with the texts",
      NULL},
     {"text2_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(text2_column), "text2",
@@ -69,15 +69,16 @@ static const GxField gx__classification_options[] = {
     {"label_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(label_column), "label",
      "name of the column with the labels", NULL},
     {"group_column", GX_FIELD_STRING, GX__CLASSIFICATION_AT(group_column), "",
-     "name of the column that says which texts are candidates for the same answer; they are ranked", NULL},
+     "name of the column that says which texts are candidates for the same answer, to be ranked against each other",
+     NULL},
     GX_SKIP_BAD_RECORDS(GX__CLASSIFICATION_AT(skip_bad_records)),
     {"problem_type", GX_FIELD_STRING, GX__CLASSIFICATION_AT(problem_type), "auto",
-     "auto: the model's own, or what the labels look like: regression for numbers with a decimal point, else "
+     "auto: the model's own, or as the labels suggest: regression for numbers with a decimal point, otherwise "
      "classification",
      "auto|" GX_PROBLEM_NAMES},
     {"labels", GX_FIELD_NAMES, GX__CLASSIFICATION_AT(labels_option), "",
-     "the labels in the order of the head's outputs: a,b,c (in a --config file also a list); empty: the model's, or "
-     "those of the training data, sorted",
+     "labels in the order of the head's outputs: a,b,c (in a --config file also a list); empty: the model's, or those "
+     "of the training data, sorted",
      NULL},
     {"tokenizer", GX_FIELD_PATH, GX__CLASSIFICATION_AT(tokenizer_path), "",
      "folder with a tokenizer.json or vocab.txt; empty: the model's tokenizer", NULL},
@@ -85,11 +86,11 @@ static const GxField gx__classification_options[] = {
     {"pack_texts", GX_FIELD_BOOL, GX__CLASSIFICATION_AT(pack_texts), "true",
      "put several texts into a sample; they do not attend to each other", NULL},
     {"predict", GX_FIELD_PATH, GX__CLASSIFICATION_AT(predict), "",
-     "file of texts whose labels the model of --resume or --model predicts, instead of training; the file itself needs "
-     "none",
+     "file of texts whose labels the model of --resume or --model predicts, instead of training; the file needs no "
+     "labels",
      NULL},
     {"predictions", GX_FIELD_PATH, GX__CLASSIFICATION_AT(predictions), "predictions.jsonl",
-     "new file for the labels that --predict finds, .jsonl or .tsv", NULL},
+     "new file for the labels that --predict assigns, .jsonl or .tsv", NULL},
     {"baseline_regression", GX_FIELD_BOOL, GX__CLASSIFICATION_AT(baseline_regression), "false",
      "also fit a logistic regression on tokens at the start, as a baseline", NULL},
 };
@@ -444,9 +445,9 @@ static double gx__classification_majority(const GxClassification *c)
 
 static GxStatus gx__classification_baseline(const void *self, GxMetric *metric, GxError *err)
 {
-    static const char *const says[] = {"the most frequent label, always: accuracy %.4f",
-                                       "the most frequent labels, always: accuracy %.4f",
-                                       "the mean of the training data, always: mse %.4f"};
+    static const char *const says[] = {"always the most frequent label: accuracy %.4f",
+                                       "always the most frequent labels: accuracy %.4f",
+                                       "always the mean of the training data: mse %.4f"};
     const GxClassification *c = (const GxClassification *)self;
     const int is_number = c->problem == GX_PROBLEM_REGRESSION;
     if (!c->train.n || !c->held_out.n) return GX_OK;

@@ -234,7 +234,7 @@ GxStatus gx_classification_choose_labels(GxClassification *c, const GxClassifica
     c->outputs = c->labels.n ? c->labels.n : 2; // a dry run without data assumes two
     if (h->n && h->n != c->outputs)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--labels names %d labels, but the model's head has %d (%.60s%s%.60s%s): name as many, or leave "
+                       "--labels names %d, but the model's head has %d labels (%.60s%s%.60s%s): name as many, or leave "
                        "--labels out%s",
                        c->outputs, h->n, h->name[0], h->n > 1 ? ", " : "", h->n > 1 ? h->name[1] : "",
                        h->n > 2 ? ", ..." : "", gx__classification_advice(setup));
@@ -278,7 +278,7 @@ void gx_classification_warn_of_pairs(GxContext *g, const GxClassification *c)
         if (c->file[k].has_unread_pair && c->text2_column[0])
             gx_log(&g->log, GX_LOG_WARNING,
                    "%s: its column \"text_pair\" is not read; if it is the second text of a pair, say --text2_column "
-                   "text_pair, else --text2_column ''",
+                   "text_pair, otherwise --text2_column ''",
                    c->file[k].records.path);
 }
 

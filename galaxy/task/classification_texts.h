@@ -54,8 +54,9 @@ GxStatus gx_classification_open_files(GxContext *g, GxClassification *c, const G
                        c->predict);
     if (c->predict[0] && c->skip_bad_records)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--skip_bad_records does not go with --predict, whose predictions stand in the lines of their "
-                       "records, so that none can be left out; correct the bad records, or leave the option out");
+                       "--skip_bad_records cannot be combined with --predict, whose predictions are in the lines of "
+                       "their records, so that none can be left out; correct the bad records, or leave out "
+                       "--skip_bad_records");
     if (c->predict[0]) return gx__classification_open_file(c, 1, c->predict, 1, err);
     if (!setup->only_shows || !c->validation_data[0] || !knows)
         GX_TRY(gx__classification_open_file(c, 0, c->train_data, 0, err));
@@ -94,9 +95,10 @@ static GxStatus gx__classification_label(GxClassification *c, GxTexts *t, GxErro
         gx_texts_label(t, c->problem, &c->labels, c->skip_bad_records ? &c->skipped : NULL, &unknown);
     if (status == GX_OK) return GX_OK;
     if (status != GX_ERR_FORMAT) return GX_FAIL(err, status, "%s", unknown.message);
-    return GX_FAIL(
-        err, status, "%s; %s%s", unknown.message, c->labels_from,
-        c->predict[0] ? "; to predict without labels, set --label_column to a name that is no column of the file" : "");
+    return GX_FAIL(err, status, "%s; %s%s", unknown.message, c->labels_from,
+                   c->predict[0]
+                       ? "; to predict without labels, set --label_column to a name that no column of the file has"
+                       : "");
 }
 
 static GxStatus gx__classification_open_part(GxContext *g, GxClassification *c, GxTexts *t, int file, GxTextsPart part)

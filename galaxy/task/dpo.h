@@ -86,12 +86,12 @@ GX_END
 static const GxField gx__dpo_options[] = {
     {"train_data", GX_FIELD_PATH, GX__DPO_AT(train_data), "",
      "preference pairs, .jsonl, .csv or .tsv: prompt, chosen and rejected are strings, or in .jsonl lists of messages; "
-     "without a prompt it is what chosen and rejected both begin with",
+     "without a prompt, the common beginning of chosen and rejected is the prompt",
      NULL},
     GX_SKIP_BAD_RECORDS(GX__DPO_AT(skip_bad_records)),
     {"dpo_beta", GX_FIELD_DOUBLE, GX__DPO_AT(beta), "0.1",
-     "DPO's beta, the penalty for leaving the reference, which is the model as the run begins; the larger, the closer "
-     "the model stays to it",
+     "DPO's beta, the penalty for moving away from the reference, which is the model at the start of the run; the "
+     "larger, the closer the model stays to it",
      "0.000001..1000"},
     {"tokenizer", GX_FIELD_PATH, GX__DPO_AT(tokenizer_path), "",
      "folder with a tokenizer.json, or that file, or bytes (a token for each byte); empty: the model's own tokenizer, "
@@ -105,8 +105,8 @@ static const GxField gx__dpo_options[] = {
     {"pack_pairs", GX_FIELD_BOOL, GX__DPO_AT(pack_pairs), "true",
      "put several pairs into a sample; they do not attend to each other", NULL},
     {"show_data", GX_FIELD_INT, GX__DPO_AT(show_data), "0",
-     "print this many samples of the training data (the first ones in the order of --seed 1234), the tokens trained on "
-     "between ⟦ and ⟧, and go on",
+     "print this many samples of the training data (the first ones in the order of --seed 1234), with the tokens "
+     "trained on between ⟦ and ⟧",
      "0..1000000"},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__DPO_AT(validation_fraction), "0.05",
      "fraction of the pairs held out for validation, taken from the end; 0: none", "0..0.9"},
@@ -213,8 +213,8 @@ static GxStatus gx__dpo_read(GxContext *g, GxDpo *c, const GxTaskSetup *setup)
     if (g->rank == 0 && is_resumed && !found && !gx_failed(g))
         GX_FAIL(err, GX_ERR_ARGUMENT,
                 "%s has the reference's log-probabilities (" GX__DPO_FILE
-                ") for other pairs than those of %s: the file or seq_len was another; go on with those that it was "
-                "trained on, or begin a new run with --model, or --adapter",
+                ") for other pairs than those of %s: the file or seq_len was different; continue with those that it "
+                "was trained on, or begin a new run with --model, or --adapter",
                 setup->model, c->train_data);
     int64_t known = found;
     gx_at(g, -1, "reference");

@@ -60,7 +60,7 @@ static const GxField gx__embedding_options[] = {
     {"validation_data", GX_FIELD_PATH, GX__EMBEDDING_AT(validation_data), "",
      "file of pairs held out for validation; empty: a part of train_data", NULL},
     {"validation_fraction", GX_FIELD_DOUBLE, GX__EMBEDDING_AT(validation_fraction), "0.05",
-     "fraction of train_data held out for validation where there is no validation_data; 0: none", "0..0.9"},
+     "fraction of train_data held out for validation if there is no validation_data; 0: none", "0..0.9"},
     {"anchor_column", GX_FIELD_STRING, GX__EMBEDDING_AT(anchor_column), "anchor", "name of the column with the anchors",
      NULL},
     {"positive_column", GX_FIELD_STRING, GX__EMBEDDING_AT(positive_column), "positive",
@@ -71,7 +71,8 @@ static const GxField gx__embedding_options[] = {
      NULL},
     GX_SKIP_BAD_RECORDS(GX__EMBEDDING_AT(skip_bad_records)),
     {"pooling", GX_FIELD_STRING, GX__EMBEDDING_AT(pooling), "auto",
-     "how a text's vector is made: the mean of its tokens' vectors, or [CLS]'s; auto: as the model says, else the mean",
+     "how a text's vector is made: the mean of its tokens' vectors, or [CLS]'s; auto: as the model says, otherwise the "
+     "mean",
      "auto|mean|cls"},
     {"tokenizer", GX_FIELD_PATH, GX__EMBEDDING_AT(tokenizer_path), "",
      "folder with a tokenizer.json or vocab.txt; empty: the model's tokenizer", NULL},
@@ -153,7 +154,7 @@ static void gx__embedding_describe(const void *self, FILE *out)
         fprintf(out, "  the model has no Normalize module: vectors are not scaled to length 1\n");
     if (c->modules.prompt[0])
         fprintf(out, "  the model's default prompt %s \"%s\"\n",
-                c->embed[0] ? "stands before each text:" : "is not put before pairs, but before texts of --embed:",
+                c->embed[0] ? "is put before each text:" : "is not put before pairs, but before texts of --embed:",
                 gx_text_cut(c->modules.prompt, prompt, sizeof prompt));
     if (c->train.n)
         fprintf(out, "  each pair has %ld rival%s%s, the other texts of its micro-batch (%ld sample%s)\n",

@@ -165,8 +165,9 @@ GxStatus gx_embedding_open_files(GxEmbeddingTask *c, const GxTaskSetup *setup, G
     if (setup->is_dry) return GX_OK;
     if (c->embed[0] && skip)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--skip_bad_records does not go with --embed, whose vectors stand in the rows of their records, "
-                       "so that none can be left out; correct the bad records, or leave the option out");
+                       "--skip_bad_records cannot be combined with --embed, whose vectors are in the rows of their "
+                       "records, so that none can be left out; correct the bad records, or leave out "
+                       "--skip_bad_records");
     if (c->embed[0]) return gx_group_file_open(&c->file[1], c->embed, texts, of_texts, 0, NULL, err);
     if (!setup->only_shows || !c->validation_data[0])
         GX_TRY(gx_group_file_open(&c->file[0], c->train_data, pairs, of_pairs, may_lack, skip, err));
@@ -258,7 +259,7 @@ GxStatus gx_embedding_check_sizes(GxContext *g, GxEmbeddingTask *c, const GxTask
     if (most && !c->embed[0]) c->text_T = gx_min(c->text_T, most); // --embed takes its --seq_len from it
     if (c->text_T < GX__EMBEDDING_LEAST)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "max_seq_length of the model's folder is %ld; a text stands between [CLS] and [SEP], so it must "
+                       "max_seq_length of the model's folder is %ld; a text is put between [CLS] and [SEP], so it must "
                        "be at least %d",
                        (long)most, GX__EMBEDDING_LEAST);
     if (most && most != c->text_T && !g->rank)

@@ -100,11 +100,11 @@ static const GxField gx__masked_lm_options[] = {
      "folder of a WordPiece tokenizer (./tokenize --train makes one); empty: the model's tokenizer", NULL},
     GX_SPLIT_SPECIAL_TOKENS(GX__MASKED_LM_AT(split_special_tokens)),
     {"validation_fraction", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(validation_fraction), "0.05",
-     "fraction of the text held out for validation: its last documents", "0..0.9"},
+     "fraction of the text held out for validation (its last documents)", "0..0.9"},
     {"mlm_probability", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(mlm_probability), "0.15",
      "probability that a token is masked", "0..1"},
     {"whole_word_mask", GX_FIELD_BOOL, GX__MASKED_LM_AT(whole_word_mask), "false",
-     "mask either all pieces of a word or none", NULL},
+     "mask all pieces of a word or none of them", NULL},
     {"packing", GX_FIELD_BOOL, GX__MASKED_LM_AT(packing), "true",
      "put several short texts into a sample (only without --nsp)", NULL},
     {"nsp", GX_FIELD_BOOL, GX__MASKED_LM_AT(nsp), "false",
@@ -112,7 +112,7 @@ static const GxField gx__masked_lm_options[] = {
     {"short_seq_probability", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(short_seq_probability), "0.1",
      "with --nsp: probability that a pair is made shorter than seq_len allows", "0..1"},
     {"sample_lines", GX_FIELD_INT, GX__MASKED_LM_AT(sample_lines), "3",
-     "held-out texts that are shown at the end with what the model predicts; 0: none", "0..1000"},
+     "number of held-out texts shown at the end with the model's predictions; 0: none", "0..1000"},
 };
 static const char *const gx__masked_lm_losses[] = {"mlm_loss", "nsp_loss"};
 static const char *const gx__masked_lm_own[] = {"train_data", "tokenizer", NULL};
@@ -534,7 +534,7 @@ static GxStatus gx__masked_lm_baseline(const void *self, GxMetric *metric, GxErr
 {
     const GxMaskedLm *c = (const GxMaskedLm *)self;
     const GxMetric none = {NULL, NULL, 0, 0},
-                   unigram = {"unigram_loss", "by the frequency of tokens alone: loss %.4f on the held-out part", 0, 0};
+                   unigram = {"unigram_loss", "by token frequency alone: loss %.4f on the held-out part", 0, 0};
     const int32_t *token = c->text.token;
     const int64_t train = c->train_tokens, V = c->tokenizer.vocab_size;
     double sum = 0;

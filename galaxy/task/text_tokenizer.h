@@ -24,8 +24,8 @@ GxStatus gx_text_open_any_tokenizer(GxContext *g, GxTokenizer *t, const char *fo
 #define GX_SPLIT_SPECIAL_TOKENS(offset)                                                                                \
     {                                                                                                                  \
         "split_special_tokens", GX_FIELD_STRING, offset, "auto",                                                       \
-            "what the name of a special token within a text, such as [SEP], is. true: plain characters; false: that "  \
-            "token; auto: as tokenizer_config.json says, else false",                                                  \
+            "how the name of a special token in a text, such as [SEP], is read. true: as characters; false: as that "  \
+            "token; auto: as tokenizer_config.json says, otherwise false",                                             \
             "auto|true|false"                                                                                          \
     }
 void gx_text_split_special(GxTokenizer *t, const char *option);
@@ -195,7 +195,7 @@ static GxStatus gx__text_check_roles(GxContext *g, const GxTokenizer *t, int is_
     for (int role = GX_TOKEN_CLS; role <= GX_TOKEN_SEP; role++)
         if (is_framed && t->role[role] < 0)
             return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                           "the tokenizer %s has no token %s; texts stand between [CLS] and [SEP]: use a WordPiece "
+                           "the tokenizer %s has no token %s; texts are put between [CLS] and [SEP]: use a WordPiece "
                            "tokenizer, such as `./tokenize --train` makes",
                            t->identity, names[role]);
     return GX_OK;
@@ -220,7 +220,7 @@ static GxStatus gx__text_check_ids(GxContext *g, const GxTokenizer *t, const cha
     const int is_longer = t->vocab_size > own.vocab_size,
               extends = is_longer && gx_tokenizer_extends(t, &own, difference);
     if (extends && setup->may_grow)
-        gx_log(&g->log, GX_LOG_INFO, "the tokenizer has %d tokens more than that of %s, whose ids it keeps",
+        gx_log(&g->log, GX_LOG_INFO, "the tokenizer's vocabulary is larger by %d than that of %s, whose ids it keeps",
                t->vocab_size - own.vocab_size, model);
     gx_tokenizer_close(&own);
     if (extends && setup->may_grow) return GX_OK;

@@ -149,7 +149,7 @@ static GxStatus gx__bpe_grow(GxBpeRoom *room, int64_t n, GxError *err)
 {
     if (n <= room->capacity) return GX_OK;
     if (n > INT32_MAX)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "a word of %ld bytes; at most 2^31 are supported", (long)n);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "a word has %ld bytes; at most 2^31 are supported", (long)n);
     const int64_t capacity = gx_max(n, 2 * room->capacity);
     gx_bpe_room_close(room);
     room->symbol = (GxBpeSymbol *)malloc((size_t)capacity * sizeof *room->symbol);

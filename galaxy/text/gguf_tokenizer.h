@@ -235,10 +235,9 @@ static GxStatus gx__keys_take_frame(gx__KeysFrom *x)
     if (!x->v) return GX_OK;
     while (at < f->n && f->part[at].id != GX_FRAME_A) at++;
     if (at > 1 || f->n - at - 1 > 1)
-        return GX_FAIL(
-            x->err, GX_ERR_UNSUPPORTED,
-            "%s: a text gets %d tokens before it and %d after it; a GGUF file can express at most one and one",
-            x->folder, at, f->n - at - 1);
+        return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
+                       "%s: a text gets %d tokens before it and %d after it; a GGUF file can express at most one each",
+                       x->folder, at, f->n - at - 1);
     k->add_bos = at == 1, k->add_eos = f->n - at - 1 == 1;
     if (k->add_bos) k->bos = f->part[0].id;
     if (k->add_eos) k->eos = f->part[at + 1].id;
@@ -283,7 +282,7 @@ static GxStatus gx__keys_take_gpt2(gx__KeysFrom *x, const GxJson *merges)
     if (!k->pre)
         return GX_FAIL(x->err, GX_ERR_UNSUPPORTED,
                        "%s: GGUF files have no name for the normalizer, pre-tokenizer and ignore_merges of its "
-                       "tokenizer.json together; known are: %s",
+                       "tokenizer.json together; known: %s",
                        x->folder, gx__keys_pre_names(names));
     for (int64_t i = 0; i < k->merges; i++)
         GX_TRY(gx__keys_merge_text(gx_json_at(merges, i), &k->merge[i], &left, x->err));
@@ -584,7 +583,7 @@ static GxStatus gx__keys_take_model(GxTokenizerKeys *k, const GxGguf *g, GxError
     if (strcmp(k->model, "gpt2")) return GX_OK;
     GX_TRY(gx_gguf_get_string(g, "tokenizer.ggml.pre", 0, &pre, err));
     if (!gx__keys_pre(pre))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: tokenizer.ggml.pre is \"%s\"; known are: %s", g->path,
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: tokenizer.ggml.pre is \"%s\"; known: %s", g->path,
                        gx_text_cut(pre, cut, sizeof cut), gx__keys_pre_names(names));
     k->pre = gx__keys_pre(pre)->name;
     k->add_bos = gx__keys_pre(pre)->add_bos;

@@ -216,7 +216,7 @@ static GxStatus gx__sentence_read_pooling(GxSentenceModules *m, const GxJson *js
     if (!strcmp(said, "cls_token")) said[3] = 0;
     if (strcmp(said, "mean") && strcmp(said, "cls"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s asks for another pooling than the mean of all tokens or [CLS] (%s); --pooling mean or "
+                       "%s asks for a pooling other than the mean of all tokens or [CLS] (%s); --pooling mean or "
                        "--pooling cls trains with one of these",
                        path, said);
     GX_TRY(gx_json_get_bool(json, "include_prompt", 0, &includes_prompt, path, err));
@@ -235,7 +235,7 @@ static GxStatus gx__sentence_read_matrix(const GxSafetensors *s, const char *nam
     const int fits = e && (in ? e->ndim == 2 && e->shape[1] == in : e->ndim == 1) && e->shape[0] == out;
     if (!fits)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s %s; expected [%ld%s%.0ld]", folder, name,
-                       e ? "has another shape than config.json says" : "is missing", (long)out, in ? "," : "",
+                       e ? "does not have the shape that config.json says" : "is missing", (long)out, in ? "," : "",
                        (long)in);
     *values = (float *)malloc((size_t)e->elements * sizeof **values);
     if (!*values) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %s of %s", name, folder);
@@ -276,7 +276,7 @@ static GxStatus gx__sentence_read_dense(GxSentenceModules *m, const GxJson *json
     const char *activation = GX__SENTENCE_TANH; // the default
     int has_bias = 1, has_residual = 0;
     if (m->dense_n == GX_SENTENCE_DENSE)
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: more than %d modules Dense", path, GX_SENTENCE_DENSE);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: more than %d Dense modules", path, GX_SENTENCE_DENSE);
     GxSentenceDense *d = &m->dense[m->dense_n++];
     GX_TRY(gx_json_get_int(json, "in_features", 1, &d->in, path, err));
     GX_TRY(gx_json_get_int(json, "out_features", 1, &d->out, path, err));
@@ -355,8 +355,8 @@ static GxStatus gx__sentence_read_module(GxSentenceModules *m, const GxJson *mod
                        gx_text_cut(type, cut, sizeof cut));
     if (!(k == *place + 1 || (k == 3 && *place == 1) || (k == 2 && *place == 2)))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: %s stands %s%s; supported: Transformer, Pooling, any Dense, Normalize, in this order", path,
-                       type, *place < 0 ? "first" : "behind ", *place < 0 ? "" : gx__sentence_types[*place]);
+                       "%s: %s comes %s%s; supported: Transformer, Pooling, any Dense, Normalize, in this order", path,
+                       type, *place < 0 ? "first" : "after ", *place < 0 ? "" : gx__sentence_types[*place]);
     *place = k;
     gx__sentence_note_keys(m, module, known, path);
     if (where[0] == '/' || strstr(where, ".."))

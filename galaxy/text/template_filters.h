@@ -292,7 +292,7 @@ GX__TEMPLATE_FILTER(first)
     GxTemplateValue *list;
     int64_t n;
     (void)slot;
-    *out = gx_template_undefined("the first of nothing");
+    *out = gx_template_undefined("the first element of an empty sequence");
     if (x.kind == GX_T_GENERATOR) {
         GxTemplateStream *s = x.u.stream;
         if (s->at < s->n) *out = s->list[s->at++];
@@ -308,7 +308,7 @@ GX__TEMPLATE_FILTER(last)
     GxTemplateValue *list;
     int64_t n;
     (void)slot;
-    *out = gx_template_undefined("the last of nothing");
+    *out = gx_template_undefined("the last element of an empty sequence");
     if (x.kind == GX_T_GENERATOR) return gx_template_fail(r, "the last of %s", gx_template_type(x));
     if (!gx_template_iterate(r, x, &list, &n)) return 0;
     if (n) *out = list[n - 1];
@@ -446,7 +446,7 @@ static int gx__template_extreme(GxTemplateRun *r, GxTemplateValue x, const GxTem
 {
     GxTemplateValue *list, *key;
     int64_t n, best = 0;
-    *out = gx_template_undefined("the least or most of nothing");
+    *out = gx_template_undefined("min or max of an empty sequence");
     if (!gx__template_copied(r, x, &list, &n) || !n) return gx_error_code(r->err) == GX_OK;
     if (!gx__template_keys_of(r, list, n, slot[1], gx_template_truth(slot[0]), &key)) return 0;
     for (int64_t i = 1; i < n; i++) {

@@ -194,7 +194,7 @@ static int gx__template_put_character(GxTemplateLexer *l, GxTemplateBuilder *b, 
 {
     char text[8];
     if ((c >= 0xD800 && c < 0xE000) || c > 0x10FFFF)
-        return gx_template_fail(l->r, "\\u in a string: U+%04X is no character", (unsigned)c);
+        return gx_template_fail(l->r, "\\u in a string: U+%04X is not a character", (unsigned)c);
     return gx_template_put(l->r, b, text, gx_unicode_encode(c, text));
 }
 
@@ -236,7 +236,7 @@ static int gx__template_string_token(GxTemplateLexer *l)
     const char quote = *l->p, *p = l->p + 1, *end = p;
     GxTemplateBuilder b = GX_ZERO;
     while (end < l->end && *end != quote) end += *end == '\\' ? 2 : 1;
-    if (end >= l->end) return gx_template_fail(l->r, "a string without an end");
+    if (end >= l->end) return gx_template_fail(l->r, "a string is not closed");
     while (p < end) {
         const char *at = (const char *)memchr(p, '\\', (size_t)(end - p));
         if (!gx_template_put(l->r, &b, p, (at ? at : end) - p)) return 0;
@@ -258,16 +258,16 @@ static int gx__template_sign_token(GxTemplateLexer *l)
     int sign = (unsigned char)c;
     if (!c || !strchr("+-/*%~[](){}><=.:|,;", c))
         if (!gx__template_starts(l, l->p, "!="))
-            return gx_template_fail(l->r, "a character that no tag has: \"%.*s\"", gx_utf8_bytes(l->p), l->p);
+            return gx_template_fail(l->r, "unexpected character: \"%.*s\"", gx_utf8_bytes(l->p), l->p);
     for (int i = 0; i < 6; i++)
         if (gx__template_starts(l, l->p, twos[i])) sign = (unsigned char)c + 256 * twos[i][1];
     if (strchr("([{", c)) {
         if (l->brackets == GX_TEMPLATE_BRACKETS)
-            return gx_template_fail(l->r, "more than %d brackets inside of one another", GX_TEMPLATE_BRACKETS);
+            return gx_template_fail(l->r, "brackets are nested deeper than %d", GX_TEMPLATE_BRACKETS);
         l->bracket[l->brackets++] = c == '(' ? ')' : c == '[' ? ']' : '}';
     }
     if (strchr(")]}", c)) {
-        if (!l->brackets || l->bracket[l->brackets - 1] != c) return gx_template_fail(l->r, "\"%c\" closes nothing", c);
+        if (!l->brackets || l->bracket[l->brackets - 1] != c) return gx_template_fail(l->r, "unmatched \"%c\"", c);
         l->brackets--;
     }
     GxTemplateToken *t = gx__template_token(l, GX_T_SIGN);
@@ -309,7 +309,7 @@ static int gx__template_lex_tag(GxTemplateLexer *l, int variable)
         l->p = gx__template_behind_space(p, l->end);
         gx__template_count_lines(l, p, l->p);
         if (l->p > p) continue;
-        if (p == l->end) return gx_template_fail(l->r, "a tag without its end, %s", ends);
+        if (p == l->end) return gx_template_fail(l->r, "a tag is not closed; expected %s", ends);
         int ok;
         if (gx__template_is_digit(*p)) ok = gx__template_number_token(l, p - begin);
         else if (gx__template_is_word(*p)) ok = gx__template_word_token(l);
@@ -324,7 +324,7 @@ static int gx__template_lex_tag(GxTemplateLexer *l, int variable)
 static int gx__template_lex_comment(GxTemplateLexer *l)
 {
     const char *at = gx_template_find(l->r, l->p, l->end, "#}", 2);
-    if (!at) return gx_template_fail(l->r, "a comment without its end, #}");
+    if (!at) return gx_template_fail(l->r, "a comment is not closed; expected #}");
     const char sign = at > l->p && (at[-1] == '-' || at[-1] == '+') ? at[-1] : 0;
     gx__template_count_lines(l, l->p, at);
     l->p = at;

@@ -96,7 +96,7 @@ int gx_template_bind(GxTemplateRun *r, const char *what, const char *parameters,
         slot[k].n = slot[k].kind == GX_T_UNDEFINED ? 0 : slot[k].n; // given, if undefined
     }
     for (int k = 0; gx__template_parameter(parameters, k, &at, &n, &required); k++)
-        if (required && gx_template_is_absent(slot[k])) return gx_template_fail(r, "%s takes an argument more", what);
+        if (required && gx_template_is_absent(slot[k])) return gx_template_fail(r, "%s needs another argument", what);
     return 1;
 }
 
@@ -400,8 +400,8 @@ static int gx__template_split_either(GxTemplateRun *r, GxTemplateValue self, con
     if (at.kind == GX_T_NONE) {
         if (!gx__template_split_space(r, self, most.u.i, right, &x)) return 0;
     } else {
-        if (!gx__template_want(r, at, GX_T_STRING, "where split divides")) return 0;
-        if (!at.n) return gx_template_fail(r, "split divides at an empty text");
+        if (!gx__template_want(r, at, GX_T_STRING, "split's separator")) return 0;
+        if (!at.n) return gx_template_fail(r, "split needs a separator that is not empty");
         if (right && !gx_template_work(r, self.n / 16 * gx_min(at.n, 16))) return 0;
         if (!gx__template_split_at(r, self, at, most.u.i, right, &x)) return 0;
     }
@@ -656,7 +656,7 @@ int gx_template_call_method(GxTemplateRun *r, int method, GxTemplateValue self, 
         return gx_template_lacks(r, "methods of a text that is |safe or |escape are not supported");
     // Python's further arguments, such as the place to search from
     if (a->n > 1 && self.kind == GX_T_STRING && strstr("count endswith find index startswith", name))
-        return gx_template_lacks(r, "the method \"%s\" with a place where it looks is not supported", name);
+        return gx_template_lacks(r, "the method \"%s\" with a start or end is not supported", name);
     if (!strcmp(name, "splitlines") && a->n) return gx_template_lacks(r, "splitlines(keepends) is not supported");
     return gx_template_bind(r, name, gx__template_methods[method].parameters, a, slot) &&
            gx__template_methods[method].call(r, self, slot, out);

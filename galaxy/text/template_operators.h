@@ -62,7 +62,7 @@ static int gx__template_repeated(GxTemplateRun *r, GxTemplateValue a, int64_t ti
     if (a.flag) return gx_template_lacks(r, "* with a text that is |safe or |escape is not supported");
     times = a.n ? gx_max(times, 0) : 0;
     if (times > GX_TEMPLATE_MEMORY / (gx_max(a.n, 1) * size))
-        return gx_template_fail(r, "%ld times %s is more than a template may have", (long)times, gx_template_type(a));
+        return gx_template_fail(r, "%ld times %s is too large for a template", (long)times, gx_template_type(a));
     char *p = (char *)gx_template_allocate(r, a.n * times * size + 1);
     if (!p || !gx_template_work(r, times + a.n * times * size / 16)) return 0;
     for (int64_t i = 0; i < times; i++) memcpy(p + i * a.n * size, a.u.p, (size_t)(a.n * size));
@@ -162,7 +162,7 @@ int gx_template_binary(GxTemplateRun *r, GxTemplateOperator op, GxTemplateValue 
         const char *name = a.kind == GX_T_UNDEFINED ? a.u.s : b.u.s;
         return gx_template_fail(r, "%.100s is undefined, and %s is used on it", name ? name : "a value", signs[op]);
     }
-    return gx_template_fail(r, "%s %s %s: Python has no such thing", gx_template_type(a), signs[op],
+    return gx_template_fail(r, "%s %s %s is not defined in Python", gx_template_type(a), signs[op],
                             gx_template_type(b));
 }
 
@@ -275,7 +275,7 @@ static int gx__template_bound(GxTemplateRun *r, GxTemplateValue v, int64_t other
     *out = otherwise;
     if (v.kind == GX_T_NONE) return 1;
     if (v.kind != GX_T_INT && v.kind != GX_T_BOOL)
-        return gx_template_fail(r, "a slice goes from or to %s", gx_template_type(v));
+        return gx_template_fail(r, "a slice goes from or to %s; expected an integer", gx_template_type(v));
     *out = gx_max(low, gx_min(high, v.u.i < 0 ? gx_max(v.u.i, -n - 1) + n : v.u.i));
     return 1;
 }

@@ -226,7 +226,7 @@ static int gx__template_deeper(GxTemplateParser *p)
 {
     if (++p->depth <= GX_TEMPLATE_WRITTEN_DEPTH) return 1;
     p->r->line = p->t->line;
-    return gx_template_fail(p->r, "expressions or tags inside of one another, more than %d", GX_TEMPLATE_WRITTEN_DEPTH);
+    return gx_template_fail(p->r, "expressions or tags are nested deeper than %d", GX_TEMPLATE_WRITTEN_DEPTH);
 }
 
 // ---- symbols -------------------------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ static GxTemplateNode *gx__template_name_expression(GxTemplateParser *p)
     GxTemplateSymbol *s = &p->tree->symbol[x->symbol];
     for (int i = 0; i < 3; i++)
         if (p->macros && !s->bound && !strcmp(name, special[i]))
-            return gx_template_lacks(p->r, "\"%s\" inside of a macro is not supported", name), (GxTemplateNode *)NULL;
+            return gx_template_lacks(p->r, "\"%s\" inside a macro is not supported", name), (GxTemplateNode *)NULL;
     if (!s->bound && !s->read) s->read = 1, s->line = t->line;
     return x;
 }
@@ -678,7 +678,8 @@ static GxTemplateNode *gx__template_one_target(GxTemplateParser *p, int attribut
     const char *name = gx__template_next(p)->value.u.s;
     if (!x || (x->symbol = gx__template_symbol(p, name)) < 0) return NULL;
     for (int i = 0; i < 6; i++)
-        if (!strcmp(name, constants[i])) return gx_template_fail(p->r, "\"%s\" is set", name), (GxTemplateNode *)NULL;
+        if (!strcmp(name, constants[i]))
+            return gx_template_fail(p->r, "\"%s\" cannot be set", name), (GxTemplateNode *)NULL;
     if (attributes && gx__template_skip(p, '.')) {
         if (p->t->kind != GX_T_NAME) return gx__template_unexpected(p, "a name"), (GxTemplateNode *)NULL;
         x->kind = GX_T_TO_ATTRIBUTE;
@@ -688,7 +689,7 @@ static GxTemplateNode *gx__template_one_target(GxTemplateParser *p, int attribut
         return x;
     }
     if (!strcmp(name, "loop") && p->in_loop_tag)
-        return gx_template_fail(p->r, "\"loop\" is set inside of a loop"), (GxTemplateNode *)NULL;
+        return gx_template_fail(p->r, "\"loop\" cannot be set inside a loop"), (GxTemplateNode *)NULL;
     p->tree->symbol[x->symbol].stored = 1;
     return x;
 }
@@ -813,7 +814,7 @@ static GxTemplateNode *gx__template_macro(GxTemplateParser *p, int line)
         const int symbol = gx__template_symbol(p, name);
         for (int i = 0; i < x->n; i++)
             if (!strcmp(x->names[i], name))
-                return gx_template_fail(p->r, "the parameter \"%.60s\" stands twice", name), (GxTemplateNode *)NULL;
+                return gx_template_fail(p->r, "the parameter \"%.60s\" is listed twice", name), (GxTemplateNode *)NULL;
         if (symbol < 0) return NULL;
         if (gx__template_skip(p, '=') && (defaults = 1) && !(otherwise = gx__template_expression(p))) return NULL;
         if (defaults && !otherwise)
@@ -837,7 +838,7 @@ static GxTemplateNode *gx__template_generation(GxTemplateParser *p, int line)
     if (!x) return NULL;
     // inside these, transformers counts positions in the whole text, which does not contain their text yet
     if (p->macros || p->blocks || p->generations)
-        return gx_template_lacks(p->r, "{%% generation %%} inside of %s is not supported",
+        return gx_template_lacks(p->r, "{%% generation %%} inside %s is not supported",
                                  p->macros   ? "a macro"
                                  : p->blocks ? "a {% set %} block"
                                              : "another one"),
@@ -870,7 +871,7 @@ static GxTemplateNode *gx__template_statement(GxTemplateParser *p)
     if (!strcmp(name, "generation")) return gx__template_generation(p, line);
     if (!strcmp(name, "break") || !strcmp(name, "continue")) return gx__template_leave_loop(p, line, name[0] == 'b');
     if (!strncmp(name, "end", 3) || !strcmp(name, "else") || !strcmp(name, "elif"))
-        return gx_template_fail(p->r, "{%% %.60s %%} without its beginning", name), (GxTemplateNode *)NULL;
+        return gx_template_fail(p->r, "{%% %.60s %%} without its opening tag", name), (GxTemplateNode *)NULL;
     return gx_template_lacks(p->r, "the tag \"%.60s\" is not supported", name), (GxTemplateNode *)NULL;
 }
 

@@ -141,7 +141,7 @@ static int gx__template_assign(GxTemplateRender *r, const GxTemplateNode *target
     if (target->kind == GX_T_TO_ATTRIBUTE) {
         if (!gx__template_look(r, target->symbol, scope, &space)) return 0;
         if (space.kind != GX_T_NAMESPACE)
-            return gx_template_fail(&r->run, "\"%.60s.%.60s\" is set, but %s is no namespace",
+            return gx_template_fail(&r->run, "\"%.60s.%.60s\" is set, but %s is not a namespace",
                                     r->tree->symbol[target->symbol].name, target->name, gx_template_type(space));
         if (target->name[0] == '_') return gx_template_fail(&r->run, "a namespace takes no name that begins with _");
         return gx_template_dict_set(&r->run, space.u.dict,
@@ -165,7 +165,7 @@ static int gx__template_call_range(GxTemplateRender *r, const GxTemplateArgs *a,
             return gx_template_fail(&r->run, "range of %s; expected an integer", gx_template_type(a->v[i]));
         at[i] = a->v[i].u.i;
     }
-    if (!a->n || !at[2]) return gx_template_fail(&r->run, a->n ? "range with step 0" : "range of nothing");
+    if (!a->n || !at[2]) return gx_template_fail(&r->run, a->n ? "range with step 0" : "range needs an argument");
     if (a->n == 1) at[1] = at[0], at[0] = 0;
     const long double span = at[2] > 0 ? (long double)at[1] - at[0] : (long double)at[0] - at[1];
     const long double step = at[2] > 0 ? (long double)at[2] : -(long double)at[2];
@@ -197,7 +197,7 @@ static int gx__template_call_dict(GxTemplateRender *r, const GxTemplateArgs *a, 
                 return 0;
             continue;
         }
-        if (i) return gx_template_fail(&r->run, "dict and namespace take one argument without a name");
+        if (i) return gx_template_fail(&r->run, "dict and namespace take at most one argument without a name");
         if (a->v[i].kind == GX_T_NAMESPACE || a->v[i].kind == GX_T_VIEW)
             return gx_template_lacks(&r->run, "dict of %s is not supported", gx_template_type(a->v[i]));
         const GxTemplateDict *from = a->v[i].kind == GX_T_DICT ? a->v[i].u.dict : NULL;
@@ -213,7 +213,7 @@ static int gx__template_call_dict(GxTemplateRender *r, const GxTemplateArgs *a, 
     }
     for (int64_t i = 0; kind == GX_T_NAMESPACE && i < out->u.dict->n; i++)
         if (out->u.dict->key[i].kind != GX_T_STRING || (out->u.dict->key[i].n && out->u.dict->key[i].u.s[0] == '_'))
-            return gx_template_fail(&r->run, "a namespace takes names alone, and none that begins with _");
+            return gx_template_fail(&r->run, "a namespace takes only names, and none that begins with _");
     return 1;
 }
 
@@ -298,7 +298,7 @@ static int gx__template_call_value(GxTemplateRender *r, GxTemplateValue f, const
         return gx_template_fail(&r->run,
                                 "\"%.60s\" is called, but is undefined, or a method that templates may not call",
                                 f.u.s ? f.u.s : "a value");
-    if (f.kind != GX_T_FUNCTION) return gx_template_fail(&r->run, "%s is called", gx_template_type(f));
+    if (f.kind != GX_T_FUNCTION) return gx_template_fail(&r->run, "%s cannot be called", gx_template_type(f));
     switch (f.flag) {
     case GX_T_RANGE_OF: return gx__template_call_range(r, a, out);
     case GX_T_NEW_NAMESPACE: return gx__template_call_dict(r, a, GX_T_NAMESPACE, out);
@@ -458,7 +458,7 @@ static int gx__template_enter(GxTemplateRender *r, const GxTemplateNode *x)
 {
     r->run.line = x->line;
     if (++r->run.depth > GX_TEMPLATE_DEPTH)
-        return gx_template_fail(&r->run, "evaluations inside of one another, more than %d: a macro that calls itself?",
+        return gx_template_fail(&r->run, "evaluations are nested deeper than %d: a macro that calls itself?",
                                 GX_TEMPLATE_DEPTH);
     return gx_template_work(&r->run, 1);
 }

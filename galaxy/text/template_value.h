@@ -492,7 +492,7 @@ static int gx__template_less(GxTemplateRun *r, GxTemplateValue a, GxTemplateValu
         return gx_template_work(r, gx_min(a.n, b.n) / 16);
     }
     if (a.kind != b.kind || (a.kind != GX_T_LIST && a.kind != GX_T_TUPLE))
-        return gx_template_fail(r, "%s and %s have no order", gx_template_type(a), gx_template_type(b));
+        return gx_template_fail(r, "%s and %s cannot be ordered", gx_template_type(a), gx_template_type(b));
     for (int64_t i = 0; i < gx_min(a.n, b.n); i++) {
         int same;
         if (!gx__template_equal(r, a.u.list[i], b.u.list[i], &same, depth + 1)) return 0;
@@ -523,7 +523,8 @@ int gx_template_contains(GxTemplateRun *r, GxTemplateValue x, GxTemplateValue in
         return *out = at >= 0, 1;
     }
     if (in.kind == GX_T_STRING) {
-        if (x.kind != GX_T_STRING) return gx_template_fail(r, "%s is looked for in a string", gx_template_type(x));
+        if (x.kind != GX_T_STRING)
+            return gx_template_fail(r, "'in' cannot look for %s in a string", gx_template_type(x));
         *out = gx_template_find(r, in.u.s, in.u.s + in.n, x.u.s, x.n) != NULL;
         return gx_template_work(r, in.n / 16);
     }
@@ -551,7 +552,7 @@ int gx_template_iterate(GxTemplateRun *r, GxTemplateValue v, GxTemplateValue **l
         v.u.stream->at = v.u.stream->n;
         return 1;
     case GX_T_STRING: break;
-    default: return gx_template_fail(r, "%s has no elements to go through", gx_template_type(v));
+    default: return gx_template_fail(r, "%s cannot be iterated over", gx_template_type(v));
     }
     int64_t characters = gx_text_columns(v.u.s, v.n);
     if (!gx_template_work(r, v.n)) return 0;
@@ -572,7 +573,7 @@ int gx_template_put(GxTemplateRun *r, GxTemplateBuilder *b, const char *s, int64
 {
     if (!gx_template_work(r, bytes / 16)) return 0;
     if (b->most && b->n + bytes > b->most)
-        return gx_template_fail(r, "the text that the template gives is longer than %ld MB", (long)(b->most >> 20));
+        return gx_template_fail(r, "the rendered text is longer than %ld MB", (long)(b->most >> 20));
     if (b->n + bytes + 1 > b->capacity) {
         const int64_t capacity = gx_round_up(2 * b->n + bytes + 32, 16);
         if (b->s && b->s + b->capacity == r->memory.at && r->memory.end - b->s >= capacity) {
@@ -841,7 +842,7 @@ static int gx__template_put_json(GxTemplateRun *r, GxTemplateBuilder *b, GxTempl
     case GX_T_DICT: return gx__template_json_dict(r, b, v.u.dict, style, depth);
     case GX_T_LIST:
     case GX_T_TUPLE: return gx__template_json_list(r, b, v, style, depth);
-    default: return gx_template_fail(r, "tojson: %s has no JSON", gx_template_type(v));
+    default: return gx_template_fail(r, "tojson: %s has no form in JSON", gx_template_type(v));
     }
 }
 

@@ -427,7 +427,7 @@ GxStatus gx_tokenizer_join(const GxTokenizer *t, const GxTokenTexts *texts, int6
     const int64_t tokens = frame.n - (texts->b ? 2 : 1);
     if (max_length < tokens)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "at most %ld tokens are allowed, but the special tokens around a text alone are %ld",
+                       "at most %ld tokens are allowed, but the special tokens around a text are already %ld",
                        (long)max_length, (long)tokens);
     const int is_cut = gx_truncate_longest_first(&n_a, &n_b, max_length - tokens);
     if (cut) *cut = is_cut;

@@ -90,7 +90,7 @@ static const GxJsonKey gx__tokenizer_config_keys[] = {
     {"split_special_tokens", GX_KEY_READ, NULL},
     {"fix_mistral_regex", GX_KEY_NAMED, "words are as tokenizer.json has them"},
     {"chat_control_tokens", GX_KEY_NAMED, "no further tokens are marked in conversations"},
-    {"auto_map", GX_KEY_NAMED, "the folder brings code of its own, which is not run"},
+    {"auto_map", GX_KEY_NAMED, "the folder has its own code, which is not run"},
     {"*_token", GX_KEY_READ, NULL}, // by text/chat_find.h: a template may write image_token
 };
 const GxJsonKeys gx_tokenizer_config_keys = {GX_KEYS(gx__tokenizer_config_keys)};

@@ -201,7 +201,7 @@ GxStatus gx_wordpiece_add_token(GxWordPiece *v, const GxAddedToken *how, const c
     if (status == GX_OK && token.normalized) status = gx_bert_normalize(&v->normalizer, &token.pattern, &spare, err);
     if (status == GX_OK && token.pattern.n == 0)
         status =
-            GX_FAIL(err, GX_ERR_FORMAT, "%s: the added token \"%.100s\" is empty after normalisation", where, piece);
+            GX_FAIL(err, GX_ERR_FORMAT, "%s: the added token \"%.100s\" is empty after normalization", where, piece);
     gx_characters_close(&spare);
     if (status != GX_OK) {
         gx_characters_close(&token.pattern);

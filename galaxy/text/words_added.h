@@ -33,7 +33,7 @@ static GxStatus gx__words_keep_added(GxWordsReading *x, const GxWordAdded *how, 
     GxStatus status =
         gx_words_normalize(token.normalized ? &v->normalizer : &none, content, bytes, &pattern, &moved, x->err);
     if (status == GX_OK && pattern.n == 0)
-        status = GX_FAIL(x->err, GX_ERR_FORMAT, "%s: the added token \"%.100s\" is empty after normalisation", x->path,
+        status = GX_FAIL(x->err, GX_ERR_FORMAT, "%s: the added token \"%.100s\" is empty after normalization", x->path,
                          content);
     if (status != GX_OK) {
         gx_word_bytes_close(&pattern);
