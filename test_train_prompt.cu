@@ -232,7 +232,7 @@ TEST(text_is_written_with_v2_and_a_conversation_takes_another_one)
     if (!make_base()) return;
     shell("rm -rf write merged");
     CHECK_RAN(run(BASE V2 "--output_dir write --max_steps 30 --learning_rate 2e-2"));
-    check_written("base/checkpoint-8", "write/checkpoint-30 holds prompts (GALAXY_PROMPT_V2)",
+    check_written("base/checkpoint-8", "write/checkpoint-30 holds prompts and scales (GALAXY_PROMPT_V2)",
                   "--max_new_tokens 60 --temperature 1 --seed 3");
     CHECK_RAN(run(BASE V2 "--output_dir write2 --max_steps 30 --learning_rate 4e-2 --seed 2"));
     CHECK_RAN(run(BASE "--adapter_layers 2 --output_dir write1 --max_steps 1"));
