@@ -67,8 +67,8 @@ typedef struct { // at most one of these is set
     GxBottleneck bottleneck;
     GxSide side;
     GxPrompt prompt;
-    // 1: the names of modules and layers come from an adapter's folder and may be missing from the model: for labels peft
-    // lists the heads of all architectures.
+    // 1: the names of modules and layers come from an adapter's folder, and the model may lack some of them: for labels
+    // peft lists the heads of all architectures.
     int is_read;
 } GxAdapter;
 

@@ -56,7 +56,7 @@ static const GxField gx__write_text_options[] = {
 };
 static const GxField gx__write_sampling_options[] = {
     {"temperature", GX_FIELD_DOUBLE, GX__WRITE_AT(temperature), "0",
-     "temperature of sampling; 0: always the likeliest token. If this or one of the next four options is not given, "
+     "temperature of sampling; 0: always the likeliest token. If this, top_k, top_p or min_p is not given, "
      "generation_config.json sets it if its do_sample is true",
      "0..1000000"},
     {"top_k", GX_FIELD_INT, GX__WRITE_AT(top_k), "50", "sample from the k likeliest tokens; 0: from all", "0.."},
@@ -66,7 +66,7 @@ static const GxField gx__write_sampling_options[] = {
      "of these, sample from those at least min_p times as probable as the likeliest; 0: from all of them", "0..1"},
     {"repetition_penalty", GX_FIELD_DOUBLE, GX__WRITE_AT(repetition_penalty), "1",
      "divide the logits of tokens that the text already has by this, or multiply them if they are negative; also "
-     "without sampling; 1: off",
+     "without sampling; 1: off. If it is not given, generation_config.json sets it",
      "0.001..1000"},
     {"seed", GX_FIELD_INT, GX__WRITE_AT(seed), "1234", "seed of the sampling", "0.."},
 };

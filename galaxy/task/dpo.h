@@ -8,10 +8,10 @@
 //     loss    = mean over pairs of -log(sigmoid(beta h))
 //
 // Pairs: data/pairs.h. A sample of seq_len tokens holds whole pairs, both texts of each, as many as fit (--pack_pairs
-// false: one pair); attention does not cross texts. So a pair is never divided among ranks or micro-batches: the factor
 // false: one pair); attention does not cross texts. A pair is never divided among ranks or micro-batches, because the
 // factor of a token's gradient depends on all four sums (logp and logp_ref of both texts) of its pair. So the head
 // computes the losses of all rows before any gradient (model/head.h, target.weighing), and its logits twice; the rest
+// of the model runs once, as in any training.
 //
 // The reference is the model at the start of the run, including an adapter that the run starts with (--adapter). A new
 // adapter adds nothing at first, so the reference is then the base. logp_ref is computed once, before the first step,
