@@ -125,8 +125,8 @@ static void gx__order_interleaved(GxOrderWriter *w)
     }
 }
 
-// Chunk 0 goes from the first rank to the last, chunk 1 back. The last rank, whose two stages are neighbours, begins
-// backwards first and works on both alternately; the others follow.
+// Chunk 0 goes from the first rank to the last, chunk 1 back, so the first rank has the last stage and begins the
+// backwards. Then each rank works on its two chunks alternately.
 static void gx__order_zbv(GxOrderWriter *w)
 {
     const int n = gx__steps_ranks(w->p), r = w->rank;
