@@ -3,9 +3,9 @@
 // adapter adds its functions and its row here, and its keys to peft.h.
 #ifndef GX_ADAPTER_KINDS_H
 #define GX_ADAPTER_KINDS_H
-#include <stdio.h>
 #include "../model/tuning_spec.h"
 #include "peft.h"
+#include <stdio.h>
 GX_BEGIN
 
 enum { GX_ADAPTER_TEXT = 200 };
