@@ -584,8 +584,9 @@ TEST(resume_auto_passes_over_checkpoints_of_other_runs)
     CHECK_RAN(run("--output_dir host --max_steps 2"));
     shell("cp -r guest/checkpoint-9 host");
     CHECK_RAN(run_plain("--output_dir host --resume auto --max_steps 3"));
-    CHECK(strstr(out(), "resumed from host/checkpoint-2") && strstr(err(), "checkpoint-9 belongs to another run"), "%s",
-          err());
+    CHECK(strstr(out(), "resumed from host/checkpoint-2") &&
+              strstr(err(), "checkpoint-9 does not belong to the last run"),
+          "%s", err());
 }
 
 // 8 samples of a conversation each: 17 + 1 + 11 of the user, 22 + 1 + 10 of the assistant, and the newline behind.
