@@ -146,9 +146,10 @@ static int profile_rows(char *rows, double *percent)
 // A profile in the last run's output: it has these rows and at least `least`, whose shares make 100%.
 static void check_profile(const char *from, const char *const names[2], int least)
 {
-    char *text = strdup(out()), *begin = strstr(text, from), *end = begin ? strstr(begin, "\nstep ") : NULL;
+    char *text = strdup(out()), *begin = strstr(text, from), *next = begin ? strstr(begin, "\nstep ") : NULL,
+         *end = begin && !next ? strstr(begin, "\ndone: ") : next;
     double percent;
-    if (CHECK(begin && end, "no profile \"%s\" before the line of its last step: %s", from, text)) {
+    if (CHECK(begin && end, "no profile \"%s\" before the last lines: %s", from, text)) {
         *end = 0;
         for (int i = 0; i < 2; i++) CHECK(strstr(begin, names[i]), "no %sin %s", names[i], begin);
         const int n = profile_rows(begin, &percent);

@@ -254,7 +254,8 @@ TEST(folders_of_v2_that_are_not_whole_and_those_of_v1_in_their_place_are_refused
         {"--resume v2/checkpoint-1 --prompt_variant v1 --max_steps 4", {"--prompt_variant \"v2\"", "says \"v1\""}},
         {"--adapter scales --max_steps 1", {"has no tensor base_model.model.model.layers.0.input_layernorm.weight"}},
         {"--adapter less --max_steps 1", {"input_layernorm.weight, which is neither a tensor"}},
-        {"--adapter key_v2 --max_steps 1", {"target_modules is ", "which is not supported: of this type"}},
+        {"--adapter key_v2 --max_steps 1",
+         {"target_modules is ", "which is not supported: adapters of this type are in every layer"}},
     };
     if (!make_base()) return;
     CHECK_RAN(run(BASE "--adapter_layers 2 --output_dir v1 --max_steps 1"));
