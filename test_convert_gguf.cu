@@ -406,7 +406,8 @@ TEST(files_of_other_models_are_refused)
         {"llama", NULL, 0, OTHER_FREQS, GX_ERR_UNSUPPORTED, "scales RoPE in an unknown way"},
         {"llama", NULL, 0, HALF_FREQS, GX_ERR_FORMAT, "rope_freqs.weight has 1 elements; expected 2"},
         {"qwen2", NULL, 0, FINE, GX_ERR_FORMAT, "has no tensor blk.0.attn_q.bias"},
-        {"qwen2", "qwen2.attention.key_length", 2, FINE, GX_ERR_UNSUPPORTED, "heads of 2 in a qwen2"}};
+        {"qwen2", "qwen2.attention.key_length", 2, FINE, GX_ERR_UNSUPPORTED,
+         "head_dim is 2 in a qwen2 with 2 heads and hidden_size 8"}};
     GxError err = GX_ZERO;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         put_file(bad[i].architecture, bad[i].key, bad[i].number, bad[i].what);
