@@ -278,7 +278,7 @@ TEST(a_frame_needs_room_and_its_tokens)
     refused(&err, gx_tokenizer_join(&bytes, &texts, 8, ids, NULL, &n, NULL, &err), GX_ERR_ARGUMENT, "byte-256",
             "has no [CLS]");
     refused(&err, gx_tokenizer_join(&framed, &texts, 2, ids, NULL, &n, NULL, &err), GX_ERR_ARGUMENT, "at most 2",
-            "alone are 3");
+            "around a text are already 3");
     CHECK(gx_tokenizer_join(&framed, &texts, 3, ids, NULL, &n, NULL, &err) == GX_OK && n == 3 && ids[0] == 1 &&
               ids[1] == 2 && ids[2] == 2,
           "only the frame");
