@@ -65,6 +65,8 @@ program busy 'if mkdir "$(dirname "$0")/was_run" 2>/dev/null; then for ((i = 0; 
 program breaks 'if mkdir "$(dirname "$0")/broke" 2>/dev/null; then for ((i = 0; i < 800000; i++)); do ((s += i)); done; else exit 3; fi; echo "1 passed, 0 failed, 0 skipped"'
 over() { GX_TEST_FREE=0.1 says "== again, alone, since it took" "fast: burns over" "FAIL fast: burns over: took" "1 failed" "status 1" -- "test fast all 20 burns a" "test fast all 20 burns b" "test fast all 4 burns over"; }
 check "a program that takes much more than its line, beside others and alone, is a failure" over
+slow() { GX_TEST_SLOW=0.0001 GX_TEST_FREE=0.1 says "too slow a machine to judge by" "fast: burns over" "3 passed, 0 failed" "status 0" -- "test fast all 20 burns a" "test fast all 20 burns b" "test fast all 4 burns over"; }
+check "on a machine of another kind it is only named" slow
 once() { GX_TEST_FREE=0.1 says "== again, alone, since it took" "fast: $1" "$2" "$3" "$4" -- "test fast all 20 burns a" "test fast all 20 burns b" "test fast all 4 $1"; }
 check "one that does so beside others only is none" once busy "3 passed" "0 failed" "status 0"
 check "one that fails when it is run again is one" once breaks "FAIL fast: breaks: this time its exit status was 3" "1 failed" "status 1"
