@@ -32,7 +32,7 @@ GxStatus gx_adapter_read_config(GxContext *g, GxPeftConfig *config, GxAdapter *a
 // If the adapter's embedding has more tokens than the base's configuration, increases the number of tokens there.
 void gx_adapter_grow(const GxPeftConfig *adapter, const GxFamily *family, void *config);
 // Refuses a folder whose adapter has other hyperparameters than the model's, such as r, alpha or the reduction factor.
-// log: gets warnings about unknown keys.
+// m has an adapter. log: gets warnings about unknown keys.
 GxStatus gx_adapter_check_config(const GxModel *m, const char *folder, const GxLogger *log, GxError *err);
 // Warns of keys of rank_pattern and alpha_pattern and of exclude_modules that match no module. Like peft, this ignores
 // them.
@@ -47,7 +47,6 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_ADAPTER_IMPLEMENTED)
 #define GX_ADAPTER_IMPLEMENTED
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
