@@ -42,6 +42,7 @@
 //   model     units of (core, CON) pairs, modes, LLaMA, BERT
 //   io        files and their formats                text  tokenizers, formats of conversations
 //   data      corpora, records, conversations as samples
+//   plan      which of unequal machines computes what: what they cost, a search, a simulator
 //   task      training objectives: their data, losses and metrics
 //   run       the interpreter of steps, the trainer, checkpoints
 #ifndef GALAXY_H
@@ -233,6 +234,8 @@
 #include "galaxy/data/labels.h"
 #include "galaxy/data/model_labels.h"
 #include "galaxy/data/score_requests.h"
+
+#include "galaxy/plan/assignment.h"
 
 #include "galaxy/task/task.h"
 #include "galaxy/task/text_batch.h"

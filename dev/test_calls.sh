@@ -6,7 +6,7 @@ set -u
 cd "$(dirname "$0")/.."
 . dev/check.sh
 rooms=("$@")
-[ $# != 0 ] || rooms=(base ops comm parallel model io text data task run)
+[ $# != 0 ] || rooms=(base ops comm parallel model io text data plan task run)
 functions() { # p (declared) or f (defined), header: the names of its functions, the static ones among them
     ctags -x --language-force=C --c-kinds="$1" -I GX_BEGIN,GX_END,GX_PRINTF+,GX_RESTRICT "$2" | awk '$1 ~ /^gx_/ {print $1}' | sort -u
 }

@@ -59,6 +59,7 @@ model base ops comm parallel
 io base
 text base io
 data base io text
+plan base ops comm parallel model io
 task base ops comm parallel model io text data
 END
 }

@@ -35,6 +35,8 @@ typedef struct {
     const char *name; // "rms_norm_forward", "all_reduce", "wait": a literal
     const char *site; // which block asked: "att", "head"; a literal or NULL
     int unit;         // the unit of the model
+    // which action of a list asked for it, and of which micro-batch: GxRecorder.action, .micro_batch
+    int16_t action, micro_batch;
     int axes;         // collectives: mesh axes
     int64_t bytes;    // operations: read + written; collectives: what this rank sends
     double flops;     // double, since those of large models exceed 64 bits
@@ -55,6 +57,9 @@ typedef struct {
     int totals_only; // 1: keeps the sums only, no list of events
     // with totals_only: how often each event counts in the sums, if it stands for several equal ones; 0: once
     int64_t times;
+    // what every event gets: the action of a list (parallel/steps.h) that is running, as GxDo + 1, and its micro-batch.
+    // action 0: no list is running
+    int16_t action, micro_batch;
     int lost; // 1: memory ran out, so the list is incomplete (the sums are not)
     // clock: the time in seconds, read when an event begins, after all earlier work is done; NULL: no times. timed:
     // called with the duration of each event, up to the beginning of the next one or gx_recorder_settle
@@ -66,7 +71,7 @@ typedef struct {
     int is_running;
 } GxRecorder;
 
-void gx_recorder_add(GxRecorder *r, const GxEvent *e);
+void gx_recorder_add(GxRecorder *r, const GxEvent *e); // copies it, and adds the action that is running
 // Records the wait for a started collective: once, and only if its start is in the list or no list is kept.
 void gx_recorder_wait(GxRecorder *r, int64_t ticket, const char *site, int unit);
 void gx_recorder_settle(GxRecorder *r); // with a clock: the current event ends here
@@ -87,15 +92,17 @@ void gx_recorder_settle(GxRecorder *r)
     r->timed(r->user, &r->running, r->clock(r->user) - r->since);
 }
 
-void gx_recorder_add(GxRecorder *r, const GxEvent *e)
+void gx_recorder_add(GxRecorder *r, const GxEvent *added)
 {
+    GxEvent e = *added;
+    e.action = r->action, e.micro_batch = r->micro_batch;
     if (r->clock) {
         gx_recorder_settle(r);
-        r->running = *e, r->is_running = 1, r->since = r->clock(r->user);
+        r->running = e, r->is_running = 1, r->since = r->clock(r->user);
     }
     const int64_t times = r->totals_only ? gx_max(1, r->times) : 1;
-    if (e->kind == GX_EVENT_COLLECTIVE) r->comm_bytes += times * e->bytes;
-    else r->bytes += (double)times * (double)e->bytes, r->flops += (double)times * e->flops;
+    if (e.kind == GX_EVENT_COLLECTIVE) r->comm_bytes += times * e.bytes;
+    else r->bytes += (double)times * (double)e.bytes, r->flops += (double)times * e.flops;
     if (r->totals_only || r->lost) return;
     if (r->n == r->capacity) {
         int64_t capacity = r->capacity ? 2 * r->capacity : 1024;
@@ -107,7 +114,7 @@ void gx_recorder_add(GxRecorder *r, const GxEvent *e)
         r->event = grown;
         r->capacity = capacity;
     }
-    r->event[r->n++] = *e;
+    r->event[r->n++] = e;
 }
 
 void gx_recorder_wait(GxRecorder *r, int64_t ticket, const char *site, int unit)

@@ -590,6 +590,14 @@ static void gx__interpreter_reduce(GxContext *g, GxRunner *r, const GxAction *a)
     else gx_grads_start(g, &r->m->store, a->unit, a->count, &r->sum[a->ticket]);
 }
 
+// Tells the recorder which action the next events belong to, and how often they count. a NULL: the list has ended.
+static void gx__interpreter_tell(GxContext *g, const GxAction *a, int times)
+{
+    if (!g->recorder) return;
+    g->recorder->action = (int16_t)(a ? a->what + 1 : 0), g->recorder->micro_batch = (int16_t)(a ? a->micro_batch : 0);
+    g->recorder->times = times;
+}
+
 static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, const GxBatch *batch)
 {
     for (int i = 0, run = 1; i < s->n && !gx_failed(g); i += run) {
@@ -597,7 +605,7 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
         const int times = gx__interpreter_times(g, s, a);
         run = 1;
         if (!times) continue;
-        if (g->recorder) g->recorder->times = times;
+        gx__interpreter_tell(g, a, times);
         run = gx__interpreter_graph(g, r, s, i, batch);
         if (run) {
             gx__interpreter_launch(g, r, s, i, run, &batch[a->micro_batch]);
@@ -611,7 +619,7 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
         case GX_DO_WEIGHT: gx__interpreter_unit(g, r, s, i, &batch[a->micro_batch]); break;
         case GX_DO_COUNT:
             gx__interpreter_count(g, r, s);
-            if (r->stop) return;
+            if (r->stop) i = s->n;
             break;
         case GX_DO_SEND:
         case GX_DO_RECV: gx__interpreter_message(g, r, s, i, &batch[a->micro_batch]); break;
@@ -640,7 +648,7 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
         }
         }
     }
-    if (g->recorder) g->recorder->times = 1;
+    gx__interpreter_tell(g, NULL, 1);
 }
 
 void gx_runner_train(GxContext *g, GxRunner *r, const GxBatch *batch, int64_t *labels, int *stop)
