@@ -629,6 +629,48 @@ TEST_OF_ENGINES(max_hands_a_nan_on)
     run_job(&job);
 }
 
+// ---- some of the ranks go on ----------------------------------------------------------------------------------------
+// Of four, ranks 3, 0 and 2 go on as 0, 1 and 2; rank 1 leaves. Then of these the last two as 0 and 1.
+static void some_go_on(Rank *r)
+{
+    static const int16_t first[3] = {3, 0, 2}, second[2] = {1, 2};
+    GxContext *g = &r->g;
+    const int launched = g->rank;
+    for (int time = 0; time < 2 && g->world; time++) {
+        gx_comm_keep(g, time ? second : first, time ? 2 : 3);
+        const int expected = time ? (launched == 0   ? 0
+                                     : launched == 2 ? 1
+                                                     : -1)
+                                  : (launched == 3   ? 0
+                                     : launched == 0 ? 1
+                                     : launched == 2 ? 2
+                                                     : -1);
+        CHECK((expected < 0) == (g->world == 0) && (expected < 0 || expected == g->rank), "rank %d is rank %d of %d",
+              launched, g->rank, g->world);
+        if (!g->world) return;
+        const int world = g->world, right = (g->rank + 1) % world, left = (g->rank + world - 1) % world;
+        const int dims[5] = {1, 1, -1, 1, 1};
+        gx_mesh_open(&r->mesh, dims, g->rank, world, &g->error);
+        int64_t sum = 1 << launched, root = launched, out = launched, in = -1;
+        gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, &sum, 1, GX_I64);
+        gx_broadcast(g, GX_AXIS_ALL, 0, &root, 1, GX_I64);
+        const GxTransfer ring[2] = {{right, 1, 0, &out, 1, GX_I64}, {left, 0, 0, &in, 1, GX_I64}};
+        gx_transfer(g, GX_AXIS_ALL, ring, 2);
+        const int left_launched = time ? second[left] == 1 ? 0 : 2 : first[left];
+        CHECK(sum == (time ? 5 : 13) && root == (time ? 0 : 3) && in == left_launched && !gx_failed(g),
+              "rank %d of %d: sum %ld, root %ld, from %ld: %s", g->rank, world, (long)sum, (long)root, (long)in,
+              g->error.message);
+    }
+}
+
+TEST_OF_ENGINES(some_of_the_ranks_go_on_in_a_new_order)
+{
+    Job job = GX_ZERO;
+    job.world = 4;
+    job.run = some_go_on;
+    run_job(&job);
+}
+
 // ---- time inside collectives ---------------------------------------------------------------------------------------
 // Rank 1 comes 50 ms late. Rank 0 is in a blocking call meanwhile (variant 0), has started and computes for longer than
 // that (1), or has started and waits at once (2). What the communicator says is held against the ranks' own clocks,

@@ -92,6 +92,10 @@ void gx_progress(GxContext *g);              // advances the started collectives
 // Takes the communicator's memory from the host's arena (a dry one counts it) and sets g->comm, g->rank, g->local_rank,
 // g->world. For a plan without an engine, fill in rank and world of a zeroed GxComm.
 GxStatus gx_comm_open(GxContext *g, GxComm *comm);
+// Goes on with some of the ranks, in a new order: rank r of the smaller world is rank kept[r] of the current one. Sets
+// g->rank and g->world; the caller opens a mesh of the new world. All ranks call it, at the same place in their calls of
+// collectives. On a rank that is not kept, g->world becomes 0: it closes the communicator, and the others go on.
+void gx_comm_keep(GxContext *g, const int16_t *kept, int n);
 // Finishes the started collectives and leaves; ranks that still wait for this one fail. A failed context aborts them
 // instead. g->comm stays set: a later collective is an error, not a dry run.
 void gx_comm_close(GxContext *g);
@@ -122,6 +126,8 @@ static int gx__comm_begin(GxContext *g, GxCollective *c, GxOperation operation, 
     else if (g->mesh) {
         c->axes = gx_mesh_axes(g->mesh, axes);
         c->n = gx_mesh_group(g->mesh, c->axes, c->rank, GX_MAX_PARTS, &c->me);
+        for (int i = 0; i < c->n && c->n <= GX_MAX_PARTS && g->comm; i++)
+            c->rank[i] = gx_comm_engine_rank(g->comm, c->rank[i]);
     }
     if (c->n > GX_MAX_PARTS)
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a group of %d ranks; at most %d are possible", c->n, GX_MAX_PARTS);
@@ -362,7 +368,7 @@ GxStatus gx_comm_open(GxContext *g, GxComm *comm)
     g->world = comm->world;
     comm->blocking = NULL;
     comm->is_dead = 0;
-    comm->seconds = 0;
+    comm->seconds = 0, comm->kept = 0;
     memset(comm->ticket, 0, sizeof comm->ticket);
     memset(comm->sequence, 0, sizeof comm->sequence);
     int slots = gx_comm_slots(comm);
@@ -374,6 +380,21 @@ GxStatus gx_comm_open(GxContext *g, GxComm *comm)
     if (!gx_failed(g) && !gx__comm_dry(g)) memset(comm->flight, 0, (size_t)slots * sizeof *comm->flight);
     comm->is_open = !gx_failed(g);
     return gx_status(g);
+}
+
+void gx_comm_keep(GxContext *g, const int16_t *kept, int n)
+{
+    GxComm *comm = g->comm;
+    int16_t place[GX_MAX_PARTS];
+    const int rank = g->rank;
+    g->rank = 0, g->world = 0;
+    for (int r = 0; r < n; r++) {
+        place[r] = (int16_t)(comm ? gx_comm_engine_rank(comm, kept[r]) : kept[r]);
+        if (kept[r] == rank) g->rank = r, g->world = n;
+    }
+    if (!comm) return;
+    memcpy(comm->place, place, (size_t)n * sizeof *place);
+    comm->kept = n;
 }
 
 void gx_comm_close(GxContext *g)

@@ -28,12 +28,16 @@ struct GxComm {
     void *state;                         // the engine's; NULL after its close
     const GxDeviceEngine *device_engine; // for buffers of a device; NULL: they are copied through the host
     void *device_state;
-    int rank, world;
+    int rank, world;             // as the engine numbers them
     int local_rank, local_ranks; // among the ranks on this machine
-    double timeout;              // seconds without progress; 0: 600
-    int64_t chunk;               // bytes of scratch of one sum; 0: 4 MB (a million fp32)
-    int slots;                   // operations in flight that start can hold; 0: 2, -1: none, at most GX_MAX_SLOTS
-    double seconds;              // spent inside collectives so far: the communication time that is not hidden
+    // [kept]: the engine's number of each rank of the context's world, if some were left out or renumbered
+    // (gx_comm_keep). kept 0: the engine's numbers are the context's.
+    int16_t place[GX_MAX_PARTS];
+    int kept;
+    double timeout; // seconds without progress; 0: 600
+    int64_t chunk;  // bytes of scratch of one sum; 0: 4 MB (a million fp32)
+    int slots;      // operations in flight that start can hold; 0: 2, -1: none, at most GX_MAX_SLOTS
+    double seconds; // spent inside collectives so far: the communication time that is not hidden
     // from here on private
     GxCollective *flight;                  // [slots]
     GxCollective *blocking;                // the blocking collective that this rank is in, or NULL
@@ -49,6 +53,9 @@ double gx_comm_timeout(const GxComm *comm); // seconds
 int64_t gx_comm_chunk(const GxComm *comm);  // bytes; comm NULL: of a plan
 int gx_comm_slots(const GxComm *comm);
 int gx_comm_peers(const GxComm *comm); // the most ranks that one group can have
+// Between the numbers of the context's world and those of the engine.
+int gx_comm_engine_rank(const GxComm *comm, int rank);
+int gx_comm_rank_of(const GxComm *comm, int engine_rank);
 
 // The text that the other ranks are sent about this rank's error, so that all of them name the rank that caused it:
 // "rank 1 failed: <message>". An error of the communicator (GX_ERR_COMM), such as "rank 0 died: ...", already names the
@@ -117,10 +124,19 @@ int gx_comm_slots(const GxComm *comm)
 
 int gx_comm_peers(const GxComm *comm) { return (int)gx_min(comm->world, GX_MAX_PARTS); }
 
+int gx_comm_engine_rank(const GxComm *comm, int rank) { return rank < comm->kept ? comm->place[rank] : rank; }
+
+int gx_comm_rank_of(const GxComm *comm, int engine_rank)
+{
+    for (int r = 0; r < comm->kept; r++)
+        if (comm->place[r] == engine_rank) return r;
+    return engine_rank;
+}
+
 void gx_comm_failure(const GxContext *g, const GxComm *comm, const char *message, char text[GX_FAILURE_TEXT])
 {
     if (gx_status(g) == GX_ERR_COMM) snprintf(text, GX_FAILURE_TEXT, "%s", message);
-    else snprintf(text, GX_FAILURE_TEXT, "rank %d failed: %s", comm->rank, message);
+    else snprintf(text, GX_FAILURE_TEXT, "rank %d failed: %s", gx_comm_rank_of(comm, comm->rank), message);
 }
 
 int gx_header_agrees(const GxHeader *a, const GxHeader *b)

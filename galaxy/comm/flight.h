@@ -96,13 +96,14 @@ static void gx__comm_say_mismatch(GxContext *g, const GxMessage *m)
     if (gx_header_agrees(&same_bytes, got))
         GX_FAIL(&g->error, GX_ERR_COMM,
                 "rank %d sends %ld bytes where rank %d expects %ld, in %s (call %ld over %s): their splits differ",
-                m->peer, (long)got->bytes, g->rank, (long)mine->bytes, ours.text, (long)mine->sequence,
-                gx_axes_name(mine->axes, axes));
+                gx_comm_rank_of(g->comm, m->peer), (long)got->bytes, g->rank, (long)mine->bytes, ours.text,
+                (long)mine->sequence, gx_axes_name(mine->axes, axes));
     else
         GX_FAIL(&g->error, GX_ERR_COMM,
                 "rank %d is in %s while rank %d is in %s (call %ld over %s): all ranks of a group make the same calls "
                 "in the same order",
-                m->peer, theirs.text, g->rank, ours.text, (long)mine->sequence, gx_axes_name(mine->axes, axes));
+                gx_comm_rank_of(g->comm, m->peer), theirs.text, g->rank, ours.text, (long)mine->sequence,
+                gx_axes_name(mine->axes, axes));
 }
 
 static void gx__comm_say_left(GxContext *g, const GxMessage *m)
@@ -110,8 +111,9 @@ static void gx__comm_say_left(GxContext *g, const GxMessage *m)
     char axes[64];
     int operation = m->header.operation == GX__COMM_SEND && !m->is_send ? GX__COMM_RECV : m->header.operation;
     GxCallText ours = gx__comm_call_text(operation, &m->header);
-    GX_FAIL(&g->error, GX_ERR_COMM, "rank %d left while rank %d waits for it in %s (call %ld over %s)", m->peer,
-            g->rank, ours.text, (long)m->header.sequence, gx_axes_name(m->header.axes, axes));
+    GX_FAIL(&g->error, GX_ERR_COMM, "rank %d left while rank %d waits for it in %s (call %ld over %s)",
+            gx_comm_rank_of(g->comm, m->peer), g->rank, ours.text, (long)m->header.sequence,
+            gx_axes_name(m->header.axes, axes));
 }
 
 static void gx__comm_say_timeout(GxContext *g, const GxCollective *c)
@@ -124,7 +126,7 @@ static void gx__comm_say_timeout(GxContext *g, const GxCollective *c)
         for (int k = 0; k < i; k++) known |= c->message[k].outcome == GX_MESSAGE_OPEN && c->message[k].peer == m->peer;
         if (known) continue;
         size_t used = strlen(ranks);
-        snprintf(ranks + used, sizeof ranks - used, "%s%d", used ? ", " : "", m->peer);
+        snprintf(ranks + used, sizeof ranks - used, "%s%d", used ? ", " : "", gx_comm_rank_of(g->comm, m->peer));
         if (!first) first = m;
     }
     if (!first) return;
