@@ -18,6 +18,7 @@
 #ifndef GX_STAGE_H
 #define GX_STAGE_H
 #include "../base/recorder.h"
+#include "../base/partition.h"
 #include "costs.h"
 GX_BEGIN
 

@@ -103,9 +103,9 @@ GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *c
                            GxError *err)
 {
     static const char *const machines[] =
-        {"threads", "ranks",      "world",          "rank",      "init",
-         "device",  "output_dir", "side_cache_dir", "add_tokens"}, // only rank 0 reads that file
-        *const folders[] = {"model", "adapter", "resume"};
+        {"threads", "ranks",      "world",          "rank",       "init",
+         "device",  "output_dir", "side_cache_dir", "add_tokens", "machines"}, // only rank 0 reads these files
+        *const folders[] = {"model", "adapter", "resume", "plan"};             // or "auto"
     GxJson *json = gx_config_to_json(c, err);
     if (!json) return gx_error_code(err);
     for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) gx_json_remove(json, machines[i]);

@@ -43,6 +43,7 @@ typedef struct { // all pointers are borrowed
     const char *base;             // on rank 0, for an adapter: the folder of its base model
     GxDtype dtype;                // of the weights: F32, BF16, F16
     int64_t shard_bytes;          // largest size of a file of weights; 0: one file
+    const GxSplitPlan *plan;      // which rank computes what (planner.h); NULL: there is none
     const char *tuned;            // table of matrix product algorithms (autotune.h); NULL: none
 } GxCheckpoint;
 // Called on all ranks. A failure to write does not fail the context: it is reported in `disk` on all ranks (with the
@@ -126,6 +127,8 @@ static GxStatus gx__checkpoint_write_texts(const char *folder, const GxCheckpoin
     GX_TRY(gx_checkpoint_write_config(c->m, c->source, dtype, folder, err));
     if (gx_model_has_adapter(c->m)) GX_TRY(gx__checkpoint_make_adapter(folder, c, err));
     if (c->task && c->task->checkpoint.write) GX_TRY(c->task->checkpoint.write(c->self, folder, err));
+    if (c->plan) GX_TRY(gx_path_join(path, folder, GX_PLAN_FILE, err));
+    if (c->plan) GX_TRY(gx_split_plan_write(c->plan, path, err));
     if (c->tuned) GX_TRY(gx_path_join(path, folder, GX_AUTOTUNE_FILE, err));
     if (c->tuned) GX_TRY(gx_file_write(path, c->tuned, (int64_t)strlen(c->tuned), err));
     GX_TRY(gx_path_join(path, folder, "training_args.json", err));

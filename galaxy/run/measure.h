@@ -1,30 +1,406 @@
-// measure.h: measures the machines of a run: how long the operations of its model take on each rank, in real steps of
-// this model with one layer, and how fast the links between all ranks are.
+// measure.h: measures the ranks of a run: how long the operations of its model take on each of them, in real steps of
+// this model with one layer, and how fast the links between them are.
 //
-//     GxMachines machines;
-//     GX_TRY(gx_measure(session, &machines));         // called by all ranks; rank 0 gets all figures
+//     GxMeasured m;
+//     if (gx_measure(&m, session, mode, 8) == GX_OK) ...      // called by all ranks; all get all figures
+//     gx_measured_free(&m);                                   // also after an error
 //
 // A step is timed at the shares of a layer that matter, since a product of half as many columns need not take half as
-// long: all of it with all samples of a micro-batch, with one sample, half of it, and the smallest share. All ranks
-// compute at the same time, as in training: those that share a machine also share its memory and cores. Each step is
-// computed four times, the first of them not counted; medians count. Slow machines do less: a step at least, within
-// GX_MEASURE_SECONDS. Times that scatter are measured again once, and then reported with their spread.
+// long: all of it with all samples of a micro-batch, all of it with one sample, half of it, and an eighth. All ranks
+// compute at the same time, as in training, since those that share a machine share its memory and cores. The first step
+// of each share is not counted; of up to three others the medians are. Slow machines do less, within
+// GX_MEASURE_SECONDS. If the times of a step scatter by more than a tenth it is measured once more, and the spread that
+// remains is kept.
 //
-// Links: between each ordered pair, an empty message (latency) and a large one (bandwidth), one pair at a time; then all
-// ranks at once, which shows a switch that they share.
+// Links are timed between each ordered pair of ranks, one pair at a time: an empty message (latency) and a large one
+// (bandwidth). Then all ranks send at once, which shows a switch that they share.
 #ifndef GX_MEASURE_H
 #define GX_MEASURE_H
-#include "../plan/machines.h"
+#include "../plan/costs.h"
 #include "stage_walk.h"
 GX_BEGIN
 
-enum { GX_MEASURE_SECONDS = 20, GX_MEASURE_LINK_SECONDS = 5 };
+enum { GX_MEASURE_SECONDS = 20, GX_MEASURE_LINK_SECONDS = 5, GX_MEASURE_TEXT = 96 };
 
-// The session's data must be open, its memory must not. mode: of the groups. On ranks other than 0, machines is empty.
-GxStatus gx_measure(GxSession *s, const GxMode *mode, int64_t micro_batch, GxMachines *machines);
+typedef struct { // a rank
+    char host[GX_MEASURE_TEXT], device[GX_MEASURE_TEXT];
+    int64_t threads, memory; // bytes that it may take: its part of what is free, where ranks share a machine or a card
+    int64_t samples, first;  // its samples: GxMeasured.sample[first .. first + samples)
+    double step, spread;     // seconds of the step with all of a layer; largest over smallest of its times, minus 1
+} GxMeasuredRank;
 
-// What times depend on besides the machine: the model's widths, the length of samples, precision, what is trained.
-void gx_measure_model(const GxSession *s, GxMachines *machines);
+typedef struct {
+    int ranks;
+    GxMeasuredRank *rank;               // [ranks]
+    GxCostSample *sample;               // of all ranks
+    double *latency, *seconds_per_byte; // [ranks][ranks], from row to column; 0 on the diagonal
+    double together;                    // how much longer a message takes if all ranks send at once; at least 1
+} GxMeasured;
+
+// The session's data must be open, its memory must not. mode: of the groups, which decides what is split. micro_batch:
+// samples.
+GxStatus gx_measure(GxMeasured *m, GxSession *s, const GxMode *mode, int64_t micro_batch);
+void gx_measured_free(GxMeasured *m);
+void gx_measure_host(char *name, size_t size); // this machine's name
 
 GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MEASURE_IMPLEMENTED)
+#define GX_MEASURE_IMPLEMENTED
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "../comm/comm.h"
+#include "../ops/memory.h"
+#include "plan.h"
+#include "process_memory.h"
+
+// ---- operations ----------------------------------------------------------------------------------------------------
+
+enum { GX__MEASURE_STEPS = 3, GX__MEASURE_SHARES = 4, GX__MEASURE_KEYS = 512 };
+
+typedef struct { // the times of one operation with certain dimensions, in one measurement
+    GxCostSample sample;
+    double seconds[GX__MEASURE_STEPS]; // in each step: the mean of its calls
+    int calls[GX__MEASURE_STEPS];
+} gx__MeasureKey;
+
+typedef struct {
+    GxContext *g;
+    gx__MeasureKey *key; // [GX__MEASURE_KEYS]
+    int keys, step, is_full;
+    GxCostSample *kept; // of all shares
+    int64_t n, capacity;
+} gx__Measure;
+
+static double gx__measure_clock(void *user)
+{
+    gx_device_wait(((gx__Measure *)user)->g);
+    return gx_seconds();
+}
+
+static void gx__measure_timed(void *user, const GxEvent *e, double seconds)
+{
+    gx__Measure *m = (gx__Measure *)user;
+    int i = 0;
+    if (e->kind != GX_EVENT_OP) return;
+    for (; i < m->keys; i++) {
+        const GxCostSample *s = &m->key[i].sample;
+        if (!strcmp(s->name, e->name) && !memcmp(&s->dims, &e->dims, sizeof e->dims) && s->flops == e->flops &&
+            s->bytes == (double)e->bytes)
+            break;
+    }
+    if (i == GX__MEASURE_KEYS) {
+        m->is_full = 1;
+        return;
+    }
+    gx__MeasureKey *k = &m->key[i];
+    if (i == m->keys) {
+        memset(k, 0, sizeof *k);
+        snprintf(k->sample.name, sizeof k->sample.name, "%s", e->name);
+        k->sample.dims = e->dims, k->sample.flops = e->flops, k->sample.bytes = (double)e->bytes;
+        m->keys++;
+    }
+    k->seconds[m->step] += seconds, k->calls[m->step]++;
+}
+
+static int gx__measure_by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double gx__measure_median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, gx__measure_by_size);
+    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+// Keeps the median of each operation over the steps.
+static GxStatus gx__measure_keep(gx__Measure *m, int steps)
+{
+    if (m->n + m->keys > m->capacity) {
+        m->capacity = 2 * (m->n + m->keys);
+        GxCostSample *grown = (GxCostSample *)realloc(m->kept, (size_t)m->capacity * sizeof *grown);
+        if (!grown) return GX_FAIL(&m->g->error, GX_ERR_MEMORY, "no memory for %ld measurements", (long)m->capacity);
+        m->kept = grown;
+    }
+    for (int i = 0; i < m->keys; i++) {
+        gx__MeasureKey *k = &m->key[i];
+        double each[GX__MEASURE_STEPS];
+        int n = 0;
+        for (int j = 0; j < steps; j++)
+            if (k->calls[j]) each[n++] = k->seconds[j] / k->calls[j];
+        if (!n) continue;
+        k->sample.seconds = gx__measure_median(each, n);
+        m->kept[m->n++] = k->sample;
+    }
+    return GX_OK;
+}
+
+// Times up to three steps, as many as fit into `budget` seconds, at least one. *spread: of their times.
+static GxStatus gx__measure_steps(gx__Measure *m, GxStageWalk *w, double budget, double *step, double *spread)
+{
+    GxRecorder rec = GX_ZERO;
+    double took[GX__MEASURE_STEPS];
+    int steps = 1;
+    rec.totals_only = 1, rec.clock = gx__measure_clock, rec.timed = gx__measure_timed, rec.user = m;
+    m->keys = 0, m->g = &w->g;
+    double since = gx_seconds();
+    GX_TRY(gx_stage_walk_step(w, NULL)); // the first one is slower: first touches, kernels being compiled
+    const double first = gx_seconds() - since;
+    while (steps < GX__MEASURE_STEPS && first * (steps + 2) < budget) steps++;
+    for (m->step = 0; m->step < steps; m->step++) {
+        since = gx_seconds();
+        GX_TRY(gx_stage_walk_step(w, &rec));
+        took[m->step] = gx_seconds() - since;
+    }
+    *step = gx__measure_median(took, steps), *spread = took[steps - 1] / took[0] - 1;
+    return gx__measure_keep(m, steps);
+}
+
+static int64_t gx__measure_field(const GxSession *s, const char *name)
+{
+    const GxField *f = gx_field_find(s->run->family->fields, s->run->family->n_fields, name);
+    return f ? *(const int64_t *)gx_field_in(f, s->run->model_config) : 0;
+}
+
+// A part of `total` and the rest, if the method splits it.
+static void gx__measure_list(GxIntList *list, int is_split, int64_t total, int part)
+{
+    list->n = 0;
+    if (!is_split || total < 2) return;
+    list->v[0] = gx_max(total / part, 1), list->v[1] = total - list->v[0], list->n = 2;
+}
+
+// The shape of a measurement: one layer and both ends; share 0: all of it; 1: with one sample; 2: half of it; 3: an
+// eighth.
+static GxStageShape gx__measure_shape(const GxSession *s, const GxMode *mode, int64_t micro_batch, int share)
+{
+    const GxMethods m = mode->methods;
+    const int part = share == 2 ? 2 : 8;
+    GxStageShape shape = GX_ZERO;
+    shape.layers = 1, shape.has_embedding = shape.has_head = shape.alive = 1, shape.ranks = 1, shape.mode = mode;
+    shape.micro_batch = share == 1 ? 1 : micro_batch;
+    if (share < 2) return shape;
+    shape.ranks = 2;
+    gx__measure_list(&shape.heads, m.att == GX_METHOD_TP, gx__measure_field(s, "num_attention_heads"), part);
+    gx__measure_list(&shape.columns, m.mlp == GX_METHOD_TP, gx__measure_field(s, "intermediate_size"), part);
+    gx__measure_list(&shape.vocab, m.ends == GX_METHOD_TP, *s->run->family->vocab_size(s->run->model_config), part);
+    gx__measure_list(&shape.rows, gx_methods_have(m, GX_METHOD_SP), s->run->o.seq_len, part);
+    return shape;
+}
+
+// Measures one share. A sample less and less, until it fits into this machine's memory.
+static GxStatus gx__measure_share(gx__Measure *m, GxSession *s, GxStageShape shape, int64_t memory, double budget,
+                                  double *step, double *spread)
+{
+    GxStageWalk *w = (GxStageWalk *)calloc(1, sizeof *w);
+    GxStatus status = w ? GX_OK : GX_FAIL(&s->g->error, GX_ERR_MEMORY, "no memory to measure a step");
+    for (int fits = 0; !fits && status == GX_OK;) {
+        status = gx_stage_walk_open(w, s, &shape);
+        if (status == GX_OK) status = gx_stage_walk_dry(w, NULL);
+        fits = w->bytes <= memory || shape.micro_batch == 1;
+        if (status == GX_OK && !fits) shape.micro_batch /= 2, gx_stage_walk_close(w);
+    }
+    if (status == GX_OK) status = gx_stage_walk_allocate(w);
+    if (status == GX_OK) status = gx__measure_steps(m, w, budget, step, spread);
+    if (status == GX_OK && *spread > 0.1 && budget > 0) {
+        const int64_t kept = m->n - m->keys; // the second time counts
+        m->n = kept;
+        status = gx__measure_steps(m, w, budget, step, spread);
+    }
+    if (status != GX_OK && w) s->g->error = w->g.error;
+    if (w) gx_stage_walk_close(w);
+    free(w);
+    return status;
+}
+
+// Measures all shares. budget: seconds of all of them together.
+static GxStatus gx__measure_operations(gx__Measure *m, GxSession *s, const GxMode *mode, int64_t micro_batch,
+                                       GxMeasuredRank *me)
+{
+    const double begun = gx_seconds();
+    m->key = (gx__MeasureKey *)calloc(GX__MEASURE_KEYS, sizeof *m->key);
+    if (!m->key) return GX_FAIL(&s->g->error, GX_ERR_MEMORY, "no memory to measure a step");
+    for (int share = 0; share < GX__MEASURE_SHARES && !gx_failed(s->g); share++) {
+        const double left = GX_MEASURE_SECONDS - (gx_seconds() - begun);
+        double step = 0, spread = 0;
+        if (s->g->world > 1) gx_barrier(s->g, GX_AXIS_ALL);
+        if (share == 1 && micro_batch == 1) continue;
+        if (share > 1 && !gx_methods_split(mode->methods)) continue;
+        gx__measure_share(m, s, gx__measure_shape(s, mode, micro_batch, share), me->memory,
+                          left / (GX__MEASURE_SHARES - share), &step, &spread);
+        if (share == 0) me->step = step, me->spread = spread;
+    }
+    return gx_status(s->g);
+}
+
+// ---- links ---------------------------------------------------------------------------------------------------------
+
+enum { GX__MEASURE_SMALL = 1 << 20, GX__MEASURE_LARGE = 8 << 20, GX__MEASURE_PINGS = 20 };
+
+// A message of n bytes from rank i to rank j, and an empty one back. Both ranks call it.
+static double gx__measure_message(GxContext *g, int i, int j, char *buffer, int64_t n)
+{
+    const double since = gx_seconds();
+    if (g->rank == i) gx_send(g, GX_AXIS_ALL, j, buffer, n, GX_U8), gx_recv(g, GX_AXIS_ALL, j, buffer, 1, GX_U8);
+    if (g->rank == j) gx_recv(g, GX_AXIS_ALL, i, buffer, n, GX_U8), gx_send(g, GX_AXIS_ALL, i, buffer, 1, GX_U8);
+    return gx_seconds() - since;
+}
+
+// budget: seconds for this link. Large messages are sent only over a link that has them through in time.
+static void gx__measure_link(GxContext *g, int i, int j, char *buffer, double budget, double *latency, double *per_byte)
+{
+    double ping[GX__MEASURE_PINGS];
+    for (int k = 0; k < GX__MEASURE_PINGS; k++) ping[k] = gx__measure_message(g, i, j, buffer, 1) / 2;
+    *latency = fmax(gx__measure_median(ping, GX__MEASURE_PINGS), 1e-9);
+    int64_t n = GX__MEASURE_SMALL;
+    double took = gx__measure_message(g, i, j, buffer, n);
+    int64_t goes_on = took * 8 < budget; // the sender decides
+    if (g->rank == i) gx_send(g, GX_AXIS_ALL, j, &goes_on, 1, GX_I64);
+    if (g->rank == j) gx_recv(g, GX_AXIS_ALL, i, &goes_on, 1, GX_I64);
+    if (goes_on) n = GX__MEASURE_LARGE, took = gx__measure_message(g, i, j, buffer, n);
+    *per_byte = fmax((took - 2 * *latency) / (double)n, 1e-13);
+}
+
+// Each rank sends to its neighbour at the same time: how much longer that takes than the slowest link alone.
+static double gx__measure_together(GxContext *g, const GxMeasured *m, char *buffer)
+{
+    const int n = m->ranks, right = (g->rank + 1) % n, left = (g->rank + n - 1) % n;
+    const GxTransfer ring[2] = {{right, 1, 0, buffer, GX__MEASURE_SMALL, GX_U8},
+                                {left, 0, 0, buffer + GX__MEASURE_SMALL, GX__MEASURE_SMALL, GX_U8}};
+    double alone = 0;
+    gx_barrier(g, GX_AXIS_ALL);
+    const double since = gx_seconds();
+    gx_transfer(g, GX_AXIS_ALL, ring, 2);
+    double took = gx_seconds() - since;
+    gx_all_reduce(g, GX_AXIS_ALL, GX_MAX, &took, 1, GX_F64);
+    for (int r = 0; r < n; r++) {
+        const int64_t at = r * n + (r + 1) % n;
+        alone = fmax(alone, m->latency[at] + GX__MEASURE_SMALL * m->seconds_per_byte[at]);
+    }
+    return fmax(took / alone, 1);
+}
+
+static GxStatus gx__measure_links(GxMeasured *m, GxContext *g)
+{
+    const int n = m->ranks;
+    const GxSplit rows = gx_split_even(n, n);
+    char *buffer = (char *)calloc(1, GX__MEASURE_LARGE);
+    if (!buffer) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory to measure links");
+    const double budget = (double)GX_MEASURE_LINK_SECONDS / gx_max(n * (n - 1), 1);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n && !gx_failed(g); j++) {
+            if (i == j) continue;
+            gx_barrier(g, GX_AXIS_ALL);
+            if (g->rank == i || g->rank == j)
+                gx__measure_link(g, i, j, buffer, budget, &m->latency[i * n + j], &m->seconds_per_byte[i * n + j]);
+        }
+    // what the senders have measured
+    gx_all_gather(g, GX_AXIS_ALL, &rows, m->latency, m->latency + g->rank * n, n, GX_F64);
+    gx_all_gather(g, GX_AXIS_ALL, &rows, m->seconds_per_byte, m->seconds_per_byte + g->rank * n, n, GX_F64);
+    m->together = gx_failed(g) ? 1 : gx__measure_together(g, m, buffer);
+    free(buffer);
+    return gx_status(g);
+}
+
+// ---- all ranks -----------------------------------------------------------------------------------------------------
+
+// This rank's part of the memory that is free, if `sharing` ranks share it.
+static int64_t gx__measure_memory(GxContext *g, int sharing)
+{
+    int64_t has = gx_available_memory(), all;
+    if (!g->device->shares_host_memory) g->device->memory(g, &has, &all);
+    else has -= gx_plan_process_bytes(gx_threads(g)) - gx_process_memory();
+    return gx_max(has, 0) / gx_max(sharing, 1);
+}
+
+void gx_measure_host(char *name, size_t size)
+{
+    char whole[256] = "";
+    if (gethostname(whole, sizeof whole - 1) || !whole[0]) snprintf(whole, sizeof whole, "unnamed");
+    snprintf(name, size, "%.*s", GX_MEASURE_TEXT - 1, whole);
+}
+
+static void gx__measure_describe(GxContext *g, GxMeasuredRank *me)
+{
+    gx_measure_host(me->host, sizeof me->host);
+    char device[256] = "";
+    g->device->describe(device, sizeof device);
+    snprintf(me->device, sizeof me->device, "%s%s%.80s", g->device->name, device[0] ? ": " : "", device);
+    me->threads = gx_threads(g);
+}
+
+// What each rank tells the others before it is measured, and afterwards.
+static void gx__measure_tell(GxMeasured *m, GxContext *g, const GxMeasuredRank *me)
+{
+    const GxSplit one_each = gx_split_even(m->ranks, m->ranks);
+    gx_all_gather(g, GX_AXIS_ALL, &one_each, m->rank, me, sizeof *me, GX_U8);
+}
+
+static GxStatus gx__measure_gather(GxMeasured *m, GxContext *g, const gx__Measure *mine)
+{
+    GxSplit rows = gx_split_even(m->ranks, m->ranks);
+    for (int r = 0; r < m->ranks; r++) {
+        m->rank[r].first = rows.begin[r];
+        rows.begin[r + 1] = rows.begin[r] + m->rank[r].samples;
+    }
+    m->sample = (GxCostSample *)malloc((size_t)(gx_split_total(&rows) + 1) * sizeof *m->sample);
+    if (!m->sample) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the measurements of %d ranks", m->ranks);
+    gx_all_gather(g, GX_AXIS_ALL, &rows, m->sample, mine->kept, sizeof *m->sample, GX_U8);
+    return gx_status(g);
+}
+
+static GxStatus gx__measure_all(GxMeasured *m, gx__Measure *mine, GxSession *s, const GxMode *mode, int64_t micro_batch)
+{
+    GxContext *g = s->g;
+    GxMeasuredRank me = GX_ZERO;
+    int sharing = 0;
+    const uint64_t card = gx_plan_card(g);
+    gx__measure_describe(g, &me);
+    me.memory = (int64_t)(card >> 12); // for a moment: who shares a card or a machine
+    gx__measure_tell(m, g, &me);
+    for (int r = 0; r < m->ranks; r++) sharing += !strcmp(m->rank[r].host, me.host) && m->rank[r].memory == me.memory;
+    me.memory = gx__measure_memory(g, sharing);
+    GX_TRY(gx__measure_operations(mine, s, mode, micro_batch, &me));
+    me.samples = mine->n;
+    gx__measure_tell(m, g, &me);
+    GX_TRY(gx__measure_gather(m, g, mine));
+    return m->ranks > 1 ? gx__measure_links(m, g) : GX_OK;
+}
+
+GxStatus gx_measure(GxMeasured *m, GxSession *s, const GxMode *mode, int64_t micro_batch)
+{
+    GxContext *g = s->g;
+    gx__Measure mine = GX_ZERO;
+    GxArena sums = GX_ZERO, *host = g->host; // the communicator's arena has no room for sums
+    const size_t n = (size_t)g->world;
+    memset(m, 0, sizeof *m);
+    m->ranks = g->world, m->together = 1;
+    m->rank = (GxMeasuredRank *)calloc(n, sizeof *m->rank);
+    m->latency = (double *)calloc(2 * n * n, sizeof *m->latency);
+    m->seconds_per_byte = m->latency ? m->latency + n * n : NULL;
+    gx_at(g, -1, "measure");
+    if (gx_arena_open(&sums, 2 * gx_comm_chunk(g->comm), &g->error) == GX_OK) g->host = &sums;
+    if (!m->rank || !m->latency)
+        GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the measurements of %d ranks", m->ranks);
+    else gx__measure_all(m, &mine, s, mode, micro_batch);
+    if (gx_failed(g) && g->world > 1) gx_barrier(g, GX_AXIS_ALL); // tells the other ranks
+    g->host = host;
+    gx_arena_close(&sums);
+    free(mine.key);
+    free(mine.kept);
+    return gx_status(g);
+}
+
+void gx_measured_free(GxMeasured *m)
+{
+    free(m->rank);
+    free(m->sample);
+    free(m->latency);
+    memset(m, 0, sizeof *m);
+}
 #endif

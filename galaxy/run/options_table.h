@@ -154,6 +154,15 @@ static const GxField gx__options_train_options[] = {
     {"rank", GX_FIELD_INT, GX__OPTIONS_AT(rank), "0", "number of this process among them, starting at 0", "0..255"},
     {"init", GX_FIELD_STRING, GX__OPTIONS_AT(init), "",
      "address where the processes meet, tcp://host:port; rank 0 listens there", NULL},
+    {"plan", GX_FIELD_PATH, GX__OPTIONS_AT(plan), "",
+     "who computes what; auto: measure all ranks and the links between them, and find the assignment of layers and "
+     "samples with the shortest step, which may leave out a slow machine; FILE: as in this plan.json, which auto has "
+     "written",
+     NULL},
+    {"machines", GX_FIELD_PATH, GX__OPTIONS_AT(machines), "",
+     "with --plan auto: take the speeds of machines and links from this machines.json, which --plan auto has written, "
+     "instead of measuring them",
+     NULL},
     {"threads", GX_FIELD_INT, GX__OPTIONS_AT(threads), "0",
      "CPU threads of each rank; 0: the cores that the process may use, divided by the ranks on this machine",
      "0..1024"},

@@ -253,7 +253,7 @@ static const char *const gx__resume_local_options[] = {
     "ranks",   "world",         "rank",        "init",        "threads",
     "timeout", "device",        "device_comm", "output_dir",  "resume",
     "dry_run", "profile_steps", "evaluate",    "sample_only", "overwrite_output_dir",
-    NULL};
+    "plan",    "machines",      NULL};
 const char *const *gx_resume_local_options(void) { return gx__resume_local_options; }
 
 // The option with which a new run starts from the checkpoint's weights.

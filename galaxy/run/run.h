@@ -13,6 +13,8 @@
 // folder. It keeps its log, its lock, its watchers and its clock.
 #ifndef GX_RUN_H
 #define GX_RUN_H
+#include "../plan/machines.h"
+#include "../plan/split_plan.h"
 #include "../task/task.h"
 #include "options.h"
 #include "options_chosen.h"
@@ -82,10 +84,14 @@ typedef struct GxTrainRun {
     const char *seq_len_is;  // what o.seq_len is, for messages: "the default of --seq_len"; NULL: as it was given
     // Rows of the embedding in --model, and in an adapter that the run begins with; 0 in a resumed run
     int64_t vocab_of_model, vocab_of_adapter;
-    int64_t tokens_added; // to the tokenizer, by --add_tokens
-    GxSchedule schedule;  // of the learning rate
-    char *tuned;          // the table of --autotune, as text (autotune.h); NULL: none
-    int tuned_is_kept;    // on rank 0: it comes from the checkpoint that the run continues from; nothing is timed
+    int64_t tokens_added;      // to the tokenizer, by --add_tokens
+    GxSchedule schedule;       // of the learning rate
+    GxSplitPlan *plan;         // which rank computes what (planner.h); NULL: the options say it
+    GxCostSample *plan_sample; // what operations took on this rank when it was measured for the plan; NULL: it was not
+    int plan_samples;
+    GxMachines machines; // on rank 0: what was measured for the plan; all zero: nothing was
+    char *tuned;         // the table of --autotune, as text (autotune.h); NULL: none
+    int tuned_is_kept;   // on rank 0: it comes from the checkpoint that the run continues from; nothing is timed
     // its position
     GxPosition at;
     GxBest best;             // the best validation so far (best.h)
@@ -262,5 +268,8 @@ void gx_run_close(GxTrainRun *r)
     free(r->self);
     free(r->model_config);
     free(r->tuned);
+    free(r->plan);
+    free(r->plan_sample);
+    gx_machines_close(&r->machines);
 }
 #endif

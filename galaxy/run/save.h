@@ -79,7 +79,7 @@ void gx_save(GxSession *s)
     c.m = &s->model, c.o = &s->optimizer;
     c.task = r->task, c.self = r->self;
     c.state = &state, c.args = &r->config;
-    c.source = &r->source, c.base = r->o.model, c.tuned = r->tuned;
+    c.source = &r->source, c.base = r->o.model, c.tuned = r->tuned, c.plan = r->plan;
     c.dtype = r->chosen.save_dtype, c.shard_bytes = r->shard_bytes;
     gx_checkpoint_save(g, folder, &c, &r->unsaved);
     if (gx_failed(g)) return;

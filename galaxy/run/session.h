@@ -3,9 +3,10 @@
 //
 //     communicator  session_agree.h   the ranks find each other and agree: the checkpoint that the run continues
 //                                     from, if any, options, the model's configuration
+//     plan          planner.h         with --plan: which rank computes what; then the mesh
 //     data          session_data.h    the batch; the task opens its data, on which the ranks agree, too; the steps
 //     model         session_model.h   stages, model, the lists of steps
-//     plan          session_memory.h  from a step on the device `none`; then memory, exactly as planned
+//     memory        session_memory.h  planned from a step on the device `none`; then exactly as planned
 //     weights       session_weights.h initialized, loaded or resumed
 #ifndef GX_SESSION_H
 #define GX_SESSION_H

@@ -6,9 +6,12 @@
 GX_BEGIN
 
 // Opens the communicator, with memory of its own, since the ranks must agree before there is a plan; then resolves the
-// options, including those of a resumed run, and the model's configuration, and opens the mesh. If ranks have had a
-// session of this run before (rank 0 must be one of them), all continue from the run's last checkpoint (gx_run_rejoin).
+// options, including those of a resumed run, and the model's configuration. If ranks have had a session of this run
+// before (rank 0 must be one of them), all continue from the run's last checkpoint (gx_run_rejoin). Until
+// gx_session_arrange, all ranks are data-parallel.
 GxStatus gx_session_agree(GxSession *s);
+// Arranges the ranks in the mesh that the options say.
+GxStatus gx_session_arrange(GxSession *s);
 
 GX_END
 #endif
@@ -177,7 +180,7 @@ static GxStatus gx__session_agree_read_model(GxSession *s)
     return GX_OK;
 }
 
-// The ranks find each other, agree on what to run, and are arranged in a mesh.
+// The ranks find each other, and agree on what to run.
 GxStatus gx_session_agree(GxSession *s)
 {
     GxTrainRun *r = s->run;
@@ -196,7 +199,16 @@ GxStatus gx_session_agree(GxSession *s)
     GX_TRY(gx__session_agree_find_run(s));
     GX_TRY(gx_agree_on_options(g, &r->config, r->family, r->task, s->mode->methods));
     if (!gx_options_is_inference(o)) GX_TRY(gx_resume_check(&r->resume, o, err));
-    GX_TRY(gx__session_agree_read_model(s));
+    return gx__session_agree_read_model(s);
+}
+
+GxStatus gx_session_arrange(GxSession *s)
+{
+    GxTrainRun *r = s->run;
+    GxContext *g = s->g;
+    GxError *err = &g->error;
+    GxTrainOptions *o = &r->o;
+    int dims[GX_MESH_AXES];
     GX_TRY(gx_options_resolve_mesh(o, &r->config, s->mode, g->world, err));
     r->chosen = gx_options_choose(o, r->program_schedule);
     gx_options_mesh(o, g->world, dims);

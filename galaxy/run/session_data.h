@@ -5,7 +5,10 @@
 #include "session.h"
 GX_BEGIN
 
-GxStatus gx_session_open_data(GxSession *s); // after gx_session_agree, and before the model: a head may depend on data
+// After gx_session_arrange, and before the model, whose head may depend on the data.
+GxStatus gx_session_open_data(GxSession *s);
+// Before gx_session_arrange: opens the task's data with the samples of s->batch_split, for measurements (planner.h).
+GxStatus gx_session_open_samples(GxSession *s);
 
 GX_END
 #endif
@@ -70,6 +73,16 @@ static GxTaskSetup gx__session_data_setup(const GxSession *s)
     task.keeps_tokenizer = is_resumed && o->add_tokens[0];
     task.add_tokens = is_resumed ? "" : o->add_tokens;
     return task;
+}
+
+GxStatus gx_session_open_samples(GxSession *s)
+{
+    GxTrainRun *r = s->run;
+    GxTaskSetup task = gx__session_data_setup(s);
+    task.is_dry = 0;
+    GX_TRY(r->task->data.open(s->g, r->self, &task));
+    *r->family->vocab_size(r->model_config) = task.vocab;
+    return GX_OK;
 }
 
 static GxStatus gx__session_data_open_task(GxSession *s)

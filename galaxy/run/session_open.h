@@ -29,6 +29,7 @@ GX_END
 #include <unistd.h>
 #include "best.h"
 #include "machine.h"
+#include "planner.h"
 #include "session_agree.h"
 #include "session_data.h"
 #include "session_memory.h"
@@ -37,6 +38,9 @@ GX_END
 static GxStatus gx__session_open_parts(GxSession *s)
 {
     GX_TRY(gx_session_agree(s));
+    GX_TRY(gx_planner_run(s));
+    if (s->run->done) return GX_OK; // this rank is left out
+    GX_TRY(gx_session_arrange(s));
     GX_TRY(gx_session_open_data(s));
     GX_TRY(gx_best_check(s, &s->g->error));
     return gx_session_open_model(s);
@@ -92,7 +96,7 @@ GxStatus gx_session_open(GxSession *s, GxTrainRun *r, GxContext *g)
     s->is_seen = 1; // s->seen is up to date: no step was done yet
     GX_TRY(gx_open_device(g, r->o.dry_run));
     if (gx__session_open_parts(s) != GX_OK) return gx__session_open_explain_error(s);
-    return gx_session_plan(s);
+    return r->done ? GX_OK : gx_session_plan(s);
 }
 
 // 1: the number of rows or texts that count differs between batches. The plan assumes the most, also for the scratch of

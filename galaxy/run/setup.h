@@ -38,6 +38,7 @@ GX_END
 #include "launch.h"
 #include "log_lines.h"
 #include "notes.h"
+#include "plan_watch.h"
 #include "processors.h"
 #include "profile_steps.h"
 #include "report.h"
@@ -53,8 +54,8 @@ GX_END
 
 // The watchers of a run, in the order in which they are called.
 static GxStatus (*const gx__setup_watchers[])(GxTrainRun *r, GxError *err) = {
-    gx_autotune_watch,  gx_side_cache_watch,  gx_profile_steps_watch, gx_report_watch,
-    gx_log_lines_watch, gx_tensorboard_watch, gx_keep_best_watch,
+    gx_autotune_watch, gx_side_cache_watch, gx_profile_steps_watch, gx_plan_watch,
+    gx_report_watch,   gx_log_lines_watch,  gx_tensorboard_watch,   gx_keep_best_watch,
 };
 
 static GxStatus gx__setup_add_watchers(GxTrainRun *r, GxError *err)
@@ -70,6 +71,7 @@ static GxStatus gx__setup_open(GxTrainer *t, GxContext *g)
     GxSession *s = &t->session;
     GxTrainRun *r = &t->run;
     GX_TRY(gx_session_open(s, r, g));
+    if (r->done) return GX_OK; // this rank is left out of the plan
     gx_report_start(s);
     gx_notes(s);
     r->done = r->o.dry_run;
