@@ -118,9 +118,13 @@ static double gx__measure_median(double *x, int n)
     return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
-// Keeps the median of each operation over the steps.
-static GxStatus gx__measure_keep(gx__Measure *m, int steps)
+// Keeps the median of each operation over the steps, scaled so that together they take as long as a step did: a machine
+// whose time is given out in slices (a container with a quota) stands still now and then, in operations that medians
+// leave out. step: seconds.
+static GxStatus gx__measure_keep(gx__Measure *m, int steps, double step)
 {
+    double all = 0;
+    const int64_t first = m->n;
     if (m->n + m->keys > m->capacity) {
         m->capacity = 2 * (m->n + m->keys);
         GxCostSample *grown = (GxCostSample *)realloc(m->kept, (size_t)m->capacity * sizeof *grown);
@@ -135,8 +139,10 @@ static GxStatus gx__measure_keep(gx__Measure *m, int steps)
             if (k->calls[j]) each[n++] = k->seconds[j] / k->calls[j];
         if (!n) continue;
         k->sample.seconds = gx__measure_median(each, n);
+        all += k->sample.seconds * k->calls[0];
         m->kept[m->n++] = k->sample;
     }
+    for (int64_t i = first; i < m->n && all > 0; i++) m->kept[i].seconds *= step / all;
     return GX_OK;
 }
 
@@ -158,7 +164,7 @@ static GxStatus gx__measure_steps(gx__Measure *m, GxStageWalk *w, double budget,
         took[m->step] = gx_seconds() - since;
     }
     *step = gx__measure_median(took, steps), *spread = took[steps - 1] / took[0] - 1;
-    return gx__measure_keep(m, steps);
+    return gx__measure_keep(m, steps, *step);
 }
 
 static int64_t gx__measure_field(const GxSession *s, const char *name)
