@@ -14,6 +14,7 @@ typedef struct {
     GxStepsSpec spec;
     int16_t stage[STAGES + 1];
     uint8_t frozen[UNITS], bypassed[UNITS];
+    int16_t warm[RANKS];
 } Pipeline;
 
 // Stages of one unit at least, cut anywhere.
@@ -44,6 +45,13 @@ static void freeze_at_random(Pipeline *p)
     s->bypassed = p->bypassed;
 }
 
+// Some forwards ahead, as many as a rank can have: 1 more than the rank before.
+static void warm_at_random(Pipeline *p)
+{
+    for (int r = 0; r < p->spec.ranks; r++) p->warm[r] = (int16_t)random_below(r ? p->warm[r - 1] + 2 : 4);
+    p->spec.warm = p->warm;
+}
+
 static void at_random(Pipeline *p)
 {
     memset(p, 0, sizeof *p);
@@ -60,6 +68,7 @@ static void at_random(Pipeline *p)
     s->is_tied = random_below(2);
     if (gx_steps_rank_of(s, gx_steps_stages(s) - 1) != 0 && p->frozen[0] != p->frozen[s->units - 1]) s->is_tied = 0;
     shard_at_random(s, random_below(4));
+    if (gx_order_info(order)->has_warm && random_below(2)) warm_at_random(p);
 }
 
 static void open_lists(GxSteps *s, const GxStepsSpec *spec)
@@ -295,6 +304,26 @@ static void expect_list(const Pipeline *p, int rank, const char *expected)
     gx_steps_close(&s);
 }
 
+// As many gradients as there are forwards ahead are waited for at the end, one after another.
+TEST(forwards_ahead_come_before_the_first_backward)
+{
+    int16_t warm[2] = {1, 0};
+    Pipeline p = simple(GX_ORDER_1F1B, 2, 3);
+    p.spec.warm = warm;
+    expect_list(&p, 0,
+                "COUNT F0.0 F1.0 SEND:x:2.0>1 F0.1 F1.1 SEND:x:2.1>1 F0.2 F1.2 SEND:x:2.2>1 RECV:dx:2.0<1 B1.0 B0.0 "
+                "RECV:dx:2.1<1 B1.1 B0.1 RECV:dx:2.2<1 B1.2 B0.2 NORM0-1 AGREE STEP0-1");
+    expect_list(
+        &p, 1,
+        "COUNT RECV:x:2.0<0 F2.0 RECV:x:2.1<0 B3.0 B2.0 RECV:x:2.2<0 SEND:dx:2.0>0 F2.1 B3.1 B2.1 SEND:dx:2.1>0 "
+        "F2.2 B3.2 B2.2 SEND:dx:2.2>0 NORM2-3 AGREE STEP2-3");
+    GxSteps s;
+    GxError err = GX_ZERO;
+    p.spec.stage = p.stage;
+    CHECK(gx_steps_make(&s, &p.spec, &err) == GX_OK && s.spec.warm != warm && s.spec.warm[0] == 1, "%s", err.message);
+    gx_steps_close(&s);
+}
+
 // Of any number of them, whatever the order asks of a training step.
 TEST(evaluation_fills_a_chunk_with_as_many_micro_batches_as_there_are_ranks)
 {
@@ -526,6 +555,36 @@ TEST(times_and_slots_are_those_of_the_formulas)
             }
 }
 
+// A rank with more forwards ahead keeps as many slots more. Where nobody waits for messages, equal stages are as fast,
+// if no rank has more than the one before, and the last one has none.
+TEST(forwards_ahead_keep_slots_and_cost_no_time)
+{
+    random_state = 23;
+    for (int k = 0; k < SPECS / 2; k++) {
+        const int is_zb = k % 2, ranks = 1 + random_below(RANKS), m = ranks + random_below(17 - ranks);
+        GxSteps s[RANKS];
+        GxError err = GX_ZERO;
+        GxTimeline t;
+        Pipeline p = simple(is_zb ? GX_ORDER_ZB1P : GX_ORDER_1F1B, ranks, m);
+        p.spec.stage = p.stage;
+        warm_at_random(&p);
+        open_lists(s, &p.spec);
+        CHECK(gx_steps_check_ranks(s, ranks, &err) == GX_OK, "%s", err.message);
+        CHECK(gx_timeline_make(&t, &p.spec, &err) == GX_OK, "%s", err.message);
+        for (int r = 0; r < ranks; r++) {
+            const int expected = (int)gx_min(ranks - (is_zb ? 0 : r) + p.warm[r], m);
+            CHECK(most_slots(&s[r]) == expected, "%s of %d ranks, %d micro-batches, rank %d, warm %d: %d slots, not %d",
+                  gx_order_info(p.spec.order)->name, ranks, m, r, p.warm[r], most_slots(&s[r]), expected);
+        }
+        int falls = !p.warm[ranks - 1];
+        for (int r = 1; r < ranks; r++) falls &= p.warm[r] <= p.warm[r - 1];
+        CHECK(!falls || t.span == 3 * m + (is_zb ? 1 : 3) * (ranks - 1), "%s of %d ranks, %d micro-batches: %ld",
+              gx_order_info(p.spec.order)->name, ranks, m, (long)t.span);
+        gx_timeline_close(&t);
+        close_lists(s, ranks);
+    }
+}
+
 // Four layers in each of a pipeline's ranks, whose units' weights are sharded; the ends with the first and the last.
 static Pipeline of_four_layers(int order, int micro_batches, int gathered)
 {
@@ -621,6 +680,33 @@ TEST(times_are_those_at_which_actions_end)
           end[1][s[1].n - 1]);
     CHECK(gx_steps_time(s, 2, cost_of_steps, NULL, ends, &span, &err) == GX_OK, "%s", err.message);
     CHECK(span == 19 && end[1][s[1].n - 1] == 9, "%g, rank 1 until %g", span, end[1][s[1].n - 1]);
+    close_lists(s, 2);
+}
+
+// A message to rank 1 takes 3, one to rank 0 5; adding up the matrix of both 7.
+static double cost_of_messages(const void *user, const GxStepsSpec *p, const GxAction *a)
+{
+    if (a->what == GX_DO_SEND) return a->peer ? 3 : 5;
+    if (a->what == GX_DO_RECV || (a->what == GX_DO_TIE && p->rank != 0)) return 1000;
+    return a->what == GX_DO_TIE ? 7 : cost(user, p, a);
+}
+
+TEST(both_ranks_are_in_a_message_until_it_ends)
+{
+    GxSteps s[2];
+    GxError err = GX_ZERO;
+    double end[2][40] = {{0}}, *const ends[2] = {end[0], end[1]}, span;
+    Pipeline p = simple(GX_ORDER_1F1B, 2, 1);
+    p.spec.stage = p.stage, p.spec.is_tied = 1;
+    open_lists(s, &p.spec);
+    CHECK(gx_steps_time(s, 2, cost_of_messages, NULL, ends, &span, &err) == GX_OK, "%s", err.message);
+    // COUNT F0 F1 SEND RECV B1 B0 TIE, and COUNT RECV F2 B3 B2 SEND TIE
+    const double expected[2][8] = {{0, 0, 1, 4, 12, 14, 14, 21}, {0, 4, 5, 5, 7, 12, 21}};
+    for (int r = 0; r < 2; r++)
+        for (int i = 0; i < 8 - r; i++)
+            CHECK(end[r][i] == expected[r][i], "rank %d, action %d ends at %g, not %g", r, i, end[r][i],
+                  expected[r][i]);
+    CHECK(span == 21, "%g", span);
     close_lists(s, 2);
 }
 
@@ -839,6 +925,45 @@ TEST(ranks_agree_over_the_same_axes)
         if (s[1].action[i].what == GX_DO_AGREE) s[1].action[i].axes = s[1].spec.agree_axes = 16;
     CHECK(gx_steps_check_ranks(s, 2, &err) != GX_OK, "accepted: AGREE over axes 0 and 16");
     close_lists(s, 2);
+}
+
+TEST(forwards_ahead_that_cannot_be_are_refused)
+{
+    static const struct {
+        int order, micro_batches;
+        int16_t warm[3];
+        const char *says; // NULL: the list is made
+    } cases[] = {
+        {GX_ORDER_GPIPE,
+         4,
+         {0, 1, 0},
+         "order gpipe with 1 forwards ahead (warm) on rank 1; only 1f1b and zb1p can have them"},
+        {GX_ORDER_GPIPE, 4, {0, 0, 0}, NULL},
+        {GX_ORDER_1F1B, 4, {1, 0, -1}, "rank 2 has -1 forwards ahead (warm); it must be 0 or more"},
+        {GX_ORDER_ZB1P,
+         9,
+         {1, 3, 0},
+         "rank 1 has 3 forwards ahead (warm), and rank 0, which has 1, would wait for it for ever; it can have 2"},
+        {GX_ORDER_ZB1P, 9, {1, 2, 3}, NULL},
+        {GX_ORDER_1F1B, 4, {1, 9, 7}, NULL}, // more than there are micro-batches
+        {GX_ORDER_1F1B,
+         5,
+         {1, 9, 7},
+         "rank 1 has 9 forwards ahead (warm), and rank 0, which has 1, would wait for it for ever; it can have 2"},
+    };
+    for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {
+        GxSteps s;
+        GxError err = GX_ZERO;
+        Pipeline p = simple(cases[k].order, 3, cases[k].micro_batches);
+        p.spec.stage = p.stage, p.spec.warm = cases[k].warm;
+        const int is_made = gx_steps_make(&s, &p.spec, &err) == GX_OK;
+        CHECK(is_made ? !cases[k].says : cases[k].says && !strcmp(err.message, cases[k].says), "%u: %s", k,
+              err.message);
+        gx_steps_close(&s);
+        p.spec.kind = GX_STEPS_FORWARD; // which has no backwards that could wait
+        CHECK(gx_steps_make(&s, &p.spec, &err) == GX_OK, "%u: %s", k, err.message);
+        gx_steps_close(&s);
+    }
 }
 
 TEST(pipelines_that_cannot_be_are_refused)

@@ -407,17 +407,22 @@ TEST(a_schedule_of_shards_shards_everything)
 TEST(what_a_schedule_cannot_be_is_refused)
 {
     static const struct {
-        int kind, order, defers;
+        int kind, order, defers, warm;
         const char *says;
     } cases[] = {
-        {GX_STEPS_FORWARD, GX_ORDER_1F1B, 0, "schedule mistaken writes lists that train, with one stage on each rank"},
-        {GX_STEPS_TRAIN, GX_ORDER_1F1B, 1,
+        {GX_STEPS_FORWARD, GX_ORDER_1F1B, 0, 0,
+         "schedule mistaken writes lists that train, with one stage on each rank"},
+        {GX_STEPS_TRAIN, GX_ORDER_1F1B, 0, 2,
+         "schedule mistaken writes its own number of forwards ahead, and rank 0 asks for 2 more (warm)"},
+        {GX_STEPS_TRAIN, GX_ORDER_1F1B, 1, 0,
          "schedule mistaken, rank 0: action 14 (NORM1): the gradients of unit 1 have 0 of 2 contributions"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         GxStepsSpec spec = GX_ZERO;
         GxError err = GX_ZERO;
+        const int16_t warm[2] = {(int16_t)cases[i].warm, 0};
         spec.kind = cases[i].kind, spec.order = cases[i].order, spec.defers_weights = cases[i].defers;
+        spec.warm = warm;
         write_mistaken(&spec, &err);
         CHECK(strstr(err.message, cases[i].says), "found\n%s, expected\n%s", err.message, cases[i].says);
     }

@@ -126,7 +126,11 @@ typedef struct {
     const int16_t *stage; // [gx_steps_stages + 1]: stage s has units [stage[s], stage[s + 1]). NULL: one stage
     int kind;             // GxStepsKind
     int micro_batches;
-    int order;             // GxStepsOrder
+    int order; // GxStepsOrder
+    // [ranks]: orders 1f1b and zb1p: how many forwards a rank is ahead beyond those of the order: its first backward
+    // comes later, so messages have more time, and it keeps as many slots more. 0 or more; more than the rank before has
+    // is slow, and can be 1 at most. NULL: none
+    const int16_t *warm;
     int recomputes_layers; // layers keep their inputs only, and are computed again before their backwards
     int defers_weights;    // the layers' weight gradients are deferred to the end of the window
     int weight_reads_x;    // deferred weight gradients read the unit's input (norms after the cores)
@@ -172,7 +176,7 @@ typedef struct {
     GxAction *action;
     int n;            // actions
     int tickets;      // tickets are numbered 0 to tickets - 1
-    GxStepsSpec spec; // stage, frozen and bypassed are copies
+    GxStepsSpec spec; // stage, warm, frozen and bypassed are copies
 
     GxOperands *operands; // [n], by gx_steps_place
     GxBuffer *buffer;     // [n_buffers]
@@ -198,6 +202,7 @@ typedef struct {
     int is_v;         // 1: rank r of n has stages r and 2n - 1 - r, in a V. 0: r and n + r
     int has_halves;   // 1: the order contains deferred weight gradients
     int by_ranks;     // the number of micro-batches must be a multiple of the number of ranks
+    int has_warm;     // 1: GxStepsSpec.warm applies
 } GxOrderInfo;
 const GxOrderInfo *gx_order_info(int order); // GxStepsOrder
 
@@ -300,8 +305,8 @@ int gx_steps_above(const GxStepsSpec *spec, int unit)
 const GxOrderInfo *gx_order_info(int order)
 {
     static const GxOrderInfo orders[GX_ORDERS] = {
-        {"1f1b", 1, 0, 0, 0}, {"gpipe", 1, 0, 0, 0}, {"interleaved", 2, 0, 0, 1},
-        {"zb1p", 1, 0, 1, 0}, {"zbv", 2, 1, 1, 0},
+        {"1f1b", 1, 0, 0, 0, 1}, {"gpipe", 1, 0, 0, 0, 0}, {"interleaved", 2, 0, 0, 1, 0},
+        {"zb1p", 1, 0, 1, 0, 1}, {"zbv", 2, 1, 1, 0, 0},
     };
     return &orders[order];
 }

@@ -20,7 +20,7 @@
 #include "steps_order.h"
 GX_BEGIN
 
-// spec->stage, spec->frozen and spec->bypassed are copied.
+// spec->stage, spec->warm, spec->frozen and spec->bypassed are copied.
 GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err);
 
 // Makes a list from n given actions, which are copied. Only the specification is checked.
@@ -36,22 +36,6 @@ GX_END
 
 // ---- specification -------------------------------------------------------------------------------------------------
 
-// The requirements of a pipeline's order.
-static GxStatus gx__steps_check_order(const GxStepsSpec *p, GxError *err)
-{
-    const GxOrderInfo *order = gx_order_info(p->order);
-    const int ranks = gx__steps_ranks(p);
-    if (p->kind != GX_STEPS_TRAIN) return GX_OK;
-    if (order->by_ranks && p->micro_batches % ranks)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%d micro-batch%s on %d ranks; order %s needs a multiple of the number of ranks",
-                       p->micro_batches, p->micro_batches == 1 ? "" : "es", ranks, order->name);
-    if (order->has_halves && !p->defers_weights)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "order %s computes weight halves apart, and they are not deferred",
-                       order->name);
-    return GX_OK;
-}
-
 static GxStatus gx__steps_check_stages(const GxStepsSpec *p, GxError *err)
 {
     const GxOrderInfo *order = gx_order_info(p->order);
@@ -61,7 +45,7 @@ static GxStatus gx__steps_check_stages(const GxStepsSpec *p, GxError *err)
     if (!p->stage && (ranks > 1 || order->chunks > 1))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "nothing says which units are in which of the %d stages of order %s",
                        ranks * order->chunks, order->name);
-    if (!p->stage) return gx__steps_check_order(p, err);
+    if (!p->stage) return GX_OK;
     const int stages = gx_steps_stages(p);
     for (int s = 0; s < stages; s++)
         if (p->stage[s + 1] <= p->stage[s])
@@ -73,7 +57,7 @@ static GxStatus gx__steps_check_stages(const GxStepsSpec *p, GxError *err)
     if (p->is_tied && !gx_steps_is_tied_here(p) && gx_steps_is_trained(p, 0) != gx_steps_is_trained(p, p->units - 1))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "embedding and head share a tensor, and one of the two is trained and the other is not");
-    return gx__steps_check_order(p, err);
+    return GX_OK;
 }
 
 static GxStatus gx__steps_check_spec(const GxStepsSpec *p, GxError *err)
@@ -87,6 +71,7 @@ static GxStatus gx__steps_check_spec(const GxStepsSpec *p, GxError *err)
     if ((unsigned)p->kind > GX_STEPS_FORWARD || (unsigned)p->order >= GX_ORDERS)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "there is no list of kind %d in order %d", p->kind, p->order);
     GX_TRY(gx__steps_check_stages(p, err));
+    if (p->kind == GX_STEPS_TRAIN) GX_TRY(gx_order_check(p, err));
     if ((p->count_axes | p->reduce_axes | p->agree_axes) & ~INT8_MAX)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "axes %d, %d, %d; masks of a mesh's axes are 0 to %d", p->count_axes,
                        p->reduce_axes, p->agree_axes, INT8_MAX);
@@ -511,8 +496,9 @@ GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *acti
                  bypassed = spec->bypassed ? (size_t)spec->units : 0;
     memset(s, 0, sizeof *s);
     GX_TRY(gx__steps_check_spec(spec, err));
-    const size_t stages = spec->stage ? (size_t)(gx_steps_stages(spec) + 1) * sizeof *spec->stage : 0;
-    char *memory = (char *)calloc(1, buffers + actions + operands + stages + frozen + bypassed + 1);
+    const size_t stages = spec->stage ? (size_t)(gx_steps_stages(spec) + 1) * sizeof *spec->stage : 0,
+                 warm = spec->warm ? (size_t)gx__steps_ranks(spec) * sizeof *spec->warm : 0;
+    char *memory = (char *)calloc(1, buffers + actions + operands + stages + warm + frozen + bypassed + 1);
     if (!memory)
         return GX_FAIL(err, GX_ERR_MEMORY, "the system refused %.1f MB for a list of %d actions",
                        (double)(buffers + actions + operands) / 1e6, n);
@@ -524,8 +510,9 @@ GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *acti
     s->spec = *spec;
     if (n) memcpy(s->action, action, actions);
     char *stage = memory + buffers + actions + operands;
-    uint8_t *units = (uint8_t *)(stage + stages);
+    uint8_t *units = (uint8_t *)(stage + stages + warm);
     if (stages) s->spec.stage = (int16_t *)memcpy(stage, spec->stage, stages);
+    if (warm) s->spec.warm = (int16_t *)memcpy(stage + stages, spec->warm, warm);
     if (frozen) s->spec.frozen = (uint8_t *)memcpy(units, spec->frozen, frozen);
     if (bypassed) s->spec.bypassed = (uint8_t *)memcpy(units + frozen, spec->bypassed, bypassed);
     for (int i = 0; i < n; i++) s->tickets = (int)gx_max(s->tickets, action[i].ticket + 1);

@@ -18,6 +18,9 @@
 //     zb1p         n - 1      min(n, m)                             1f1b whose weight halves come r micro-batches later
 //     zbv          n - 1      2n             (m >= 2n - 1)          two stages a rank, down and up again
 //
+// 1f1b and zb1p may have more forwards ahead (GxStepsSpec.warm): where rank r has warm more, it keeps min(n - r + warm, m)
+// and min(n + warm, m) slots. With messages that run beside computation, a rank then computes while they are under way.
+//
 // Huang et al. 2019 (arXiv:1811.06965) gpipe; Narayanan et al. 2021 (arXiv:2104.04473) 1f1b and interleaved; Qi et al.
 // 2023 (arXiv:2401.10241) zb1p, where it is ZB-H1; Qi et al. 2024 (arXiv:2405.15362) zbv, where it is V-ZB.
 #ifndef GX_STEPS_ORDER_H
@@ -43,7 +46,11 @@ typedef struct {
     void *memory;
 } GxTimeline;
 
-// The specification must have been checked (gx_steps_make does so). Close the timeline even after an error.
+// What an order asks of a list that trains: how many micro-batches, weight halves, warm.
+GxStatus gx_order_check(const GxStepsSpec *spec, GxError *err);
+
+// The specification must have been checked (gx_steps_make does so; of stages, only their number matters here). Close the
+// timeline even after an error.
 GxStatus gx_timeline_make(GxTimeline *t, const GxStepsSpec *spec, GxError *err);
 void gx_timeline_close(GxTimeline *t);
 
@@ -57,6 +64,51 @@ GX_END
 #define GX_STEPS_ORDER_IMPLEMENTED
 #include <stdlib.h>
 #include <string.h>
+
+// ---- what an order asks for -----------------------------------------------------------------------------------------
+
+// The most micro-batches that have been forward on a rank, and not backward.
+static int gx__order_ahead(const GxStepsSpec *p, int rank)
+{
+    return gx__steps_ranks(p) - rank + (p->warm ? p->warm[rank] : 0);
+}
+
+// A rank cannot be further ahead than the rank before, which waits for it before it computes more forwards.
+static GxStatus gx__order_check_warm(const GxStepsSpec *p, GxError *err)
+{
+    const int has_warm = gx_order_info(p->order)->has_warm;
+    for (int r = 0; r < gx__steps_ranks(p); r++) {
+        const int before = r ? gx__order_ahead(p, r - 1) : INT16_MAX;
+        if (p->warm[r] && !has_warm)
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "order %s with %d forwards ahead (warm) on rank %d; only 1f1b and zb1p can have them",
+                           gx_order_info(p->order)->name, p->warm[r], r);
+        if (p->warm[r] < 0)
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "rank %d has %d forwards ahead (warm); it must be 0 or more", r,
+                           p->warm[r]);
+        if (gx_min(gx__order_ahead(p, r), p->micro_batches) > before)
+            return GX_FAIL(
+                err, GX_ERR_ARGUMENT,
+                "rank %d has %d forwards ahead (warm), and rank %d, which has %d, would wait for it for ever; "
+                "it can have %d",
+                r, p->warm[r], r - 1, p->warm[r - 1], p->warm[r - 1] + 1);
+    }
+    return GX_OK;
+}
+
+GxStatus gx_order_check(const GxStepsSpec *p, GxError *err)
+{
+    const GxOrderInfo *order = gx_order_info(p->order);
+    const int ranks = gx__steps_ranks(p);
+    if (order->by_ranks && p->micro_batches % ranks)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%d micro-batch%s on %d ranks; order %s needs a multiple of the number of ranks",
+                       p->micro_batches, p->micro_batches == 1 ? "" : "es", ranks, order->name);
+    if (order->has_halves && !p->defers_weights)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "order %s computes weight halves apart, and they are not deferred",
+                       order->name);
+    return p->warm ? gx__order_check_warm(p, err) : GX_OK;
+}
 
 // ---- a rank's order ------------------------------------------------------------------------------------------------
 
@@ -98,7 +150,7 @@ static void gx__order_gpipe(GxOrderWriter *w)
 static void gx__order_1f1b(GxOrderWriter *w)
 {
     const int is_zb = gx_order_info(w->p->order)->has_halves;
-    for (int b = 0; b < gx__steps_ranks(w->p) - 1 - w->rank; b++) gx__order_put(w, GX_DO_FORWARD, 0);
+    for (int b = 0; b < gx__order_ahead(w->p, w->rank) - 1; b++) gx__order_put(w, GX_DO_FORWARD, 0);
     for (int b = 0; b < w->p->micro_batches; b++) {
         gx__order_put(w, GX_DO_FORWARD, 0);
         gx__order_put(w, GX_DO_BACKWARD, 0);

@@ -1,8 +1,8 @@
 // steps_ranks.h: simulates the lists of all ranks of a pipeline (steps.h) together, on one rank and without
 // communication: do their messages match, do all lists end, and how long does that take?
 //
-// Every message is taken to be blocking: a message (or TIE) happens when both of its ranks have reached it, and neither
-// continues before; COUNT and AGREE begin when all ranks have reached them.
+// Every message is taken to be blocking: a message (or TIE) begins when both of its ranks have reached it, and neither
+// continues before it has ended; COUNT and AGREE begin when all ranks have reached them.
 //
 //     for (int r = 0; r < ranks; r++) spec.rank = r, gx_steps_make(&s[r], &spec, err);
 //     GX_TRY(gx_steps_check_ranks(s, ranks, err));
@@ -11,15 +11,17 @@
 #include "steps_check.h"
 GX_BEGIN
 
-// How long an action takes, in any unit of time. It is not called for messages, COUNT and AGREE.
+// How long an action takes, in any unit of time; the same at every call. Of a message it is asked for the SEND, of a TIE
+// for that of the lower rank: how long both of its ranks are in it from when the later one has come. COUNT and AGREE
+// take no time.
 typedef double (*GxStepsCost)(const void *user, const GxStepsSpec *spec, const GxAction *a);
 
 // Checks each list (gx_steps_check) and all of them together. The error names the first problem: the rank, its action,
 // and what it needs.
 GxStatus gx_steps_check_ranks(const GxSteps *rank, int ranks, GxError *err);
 
-// When each action ends, if messages take no time of their own: end[r] has room for rank[r].n. span: until the last one
-// ends. The lists must have passed gx_steps_check_ranks.
+// When each action ends: end[r] has room for rank[r].n. span: until the last one ends. cost NULL: nothing takes time. The
+// lists must have passed gx_steps_check_ranks.
 GxStatus gx_steps_time(const GxSteps *rank, int ranks, GxStepsCost cost, const void *user, double *const *end,
                        double *span, GxError *err);
 
@@ -83,13 +85,23 @@ static GxStatus gx__ranks_pair(GxRanks *r, int from, int to, int send, int recv,
 
 static int gx__ranks_is_agreed(const GxAction *a) { return a->what == GX_DO_COUNT || a->what == GX_DO_AGREE; }
 
+// How long two ranks are in the message, or TIE, that one of them is at.
+static double gx__ranks_message_cost(const GxRanks *r, int rank, GxStepsCost cost, const void *user)
+{
+    const GxAction *a = &r->rank[rank].action[r->at[rank]];
+    const int is_peers = a->what == GX_DO_RECV || (a->what == GX_DO_TIE && a->peer < rank);
+    const int of = is_peers ? a->peer : rank, i = r->partner[r->begin[rank] + r->at[rank]] - r->begin[of];
+    return cost ? cost(user, &r->rank[of].spec, is_peers ? &r->rank[of].action[i] : a) : 0;
+}
+
 // Reaches a message, and passes it if the other rank has reached it, too. Returns 0 if nothing has changed.
-static int gx__ranks_pass(GxRanks *r, int rank)
+static int gx__ranks_pass(GxRanks *r, int rank, GxStepsCost cost, const void *user)
 {
     const int i = r->begin[rank] + r->at[rank], partner = r->partner[i], comes = r->arrived[i] < 0;
     if (comes) r->arrived[i] = r->now[rank];
     if (r->arrived[partner] < 0) return comes;
     if (r->now[rank] < r->arrived[partner]) r->now[rank] = r->arrived[partner];
+    r->now[rank] += gx__ranks_message_cost(r, rank, cost, user);
     r->end[i] = r->now[rank];
     r->at[rank]++;
     return 1;
@@ -119,7 +131,7 @@ static int gx__ranks_go(GxRanks *r, int rank, GxStepsCost cost, const void *user
         if (gx__ranks_is_agreed(a)) return has_changed;
         if (gx__ranks_meet(a)) {
             const int at = r->at[rank];
-            has_changed |= gx__ranks_pass(r, rank), goes_on = r->at[rank] > at;
+            has_changed |= gx__ranks_pass(r, rank, cost, user), goes_on = r->at[rank] > at;
             continue;
         }
         if (cost) r->now[rank] += cost(user, &s->spec, a);

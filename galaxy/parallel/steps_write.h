@@ -23,7 +23,7 @@
 // the first stage or after the last, weights that are not sharded or not read, gradients of a frozen unit. So a
 // schedule needs no conditions at the ends of its loops.
 //
-// Not supported: deferred weight gradients (W), several stages on a rank.
+// Not supported: deferred weight gradients (W), several stages on a rank, more forwards ahead (GxStepsSpec.warm).
 //
 // Memory: a list that grows while it is written, and as much again when it is made.
 #ifndef GX_STEPS_WRITE_H
@@ -75,7 +75,7 @@ void gx_put_scatter(GxStepsWriter *w, int unit);
 
 // Makes the list of rank spec->rank by a schedule, and checks it (gx_steps_check); gx_steps_check_ranks checks its
 // messages against those of the other ranks. Not supported: lists that do not train, orders with several stages on a
-// rank, and a schedule with shards where not all of what it shards is sharded (spec->sharded 1, 2); if nothing is
+// rank, forwards ahead (spec->warm), and a schedule with shards where not all of what it shards is sharded (spec->sharded 1, 2); if nothing is
 // sharded (0), its calls for shards write nothing. Errors have the schedule's name. Close s.
 GxStatus gx_steps_write(GxSteps *s, const GxStepsSchedule *schedule, const GxStepsSpec *spec, GxError *err);
 
@@ -239,6 +239,11 @@ GxStatus gx_steps_write(GxSteps *s, const GxStepsSchedule *schedule, const GxSte
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "schedule %s shards weights, gradients and the optimizer's state (3), and sharded is %d",
                        schedule->name, spec->sharded);
+    for (int r = 0; spec->warm && r < gx__steps_ranks(spec); r++)
+        if (spec->warm[r])
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "schedule %s writes its own number of forwards ahead, and rank %d asks for %d more (warm)",
+                           schedule->name, r, spec->warm[r]);
     gx__write_open(&w, spec, &list);
     schedule->window(&w);
     GX_TRY(gx__steps_finish(s, &list, spec, has_shards, err));
