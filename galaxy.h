@@ -362,6 +362,8 @@
 #include "galaxy/run/keep_best.h"
 #include "galaxy/run/side_cache.h"
 #include "galaxy/run/autotune.h"
+#include "galaxy/run/modules.h"
+#include "galaxy/run/profile_flops.h"
 #include "galaxy/run/profile_steps.h"
 #include "galaxy/run/tensorboard.h"
 #include "galaxy/run/show.h"

@@ -30,6 +30,7 @@ typedef struct {
     char *base;
     int64_t capacity, used, peak; // bytes
     int64_t kind_used[GX_MEM_KINDS], kind_peak[GX_MEM_KINDS];
+    int64_t top, kind_top[GX_MEM_KINDS]; // what was in use when the most was, since gx_arena_watch
     int dry;       // 1: only counts
     int exhausted; // 1: a take did not fit and returned NULL
 } GxArena;
@@ -45,6 +46,7 @@ void gx_arena_close(GxArena *a);
 void *gx_arena_allocate(GxArena *a, GxMemoryKind kind, int64_t bytes);
 GxArenaMark gx_arena_mark(const GxArena *a); // both take NULL: a context may have no arena
 void gx_arena_release(GxArena *a, GxArenaMark mark);
+void gx_arena_watch(GxArena *a); // from now on `top` is the most in use; at first, what is in use now
 const char *gx_memory_kind_name(GxMemoryKind kind);
 
 GX_END
@@ -98,7 +100,14 @@ void *gx_arena_allocate(GxArena *a, GxMemoryKind kind, int64_t bytes)
     a->peak = gx_max(a->peak, a->used);
     a->kind_used[kind] += size;
     a->kind_peak[kind] = gx_max(a->kind_peak[kind], a->kind_used[kind]);
+    if (a->used > a->top) gx_arena_watch(a);
     return p;
+}
+
+void gx_arena_watch(GxArena *a)
+{
+    a->top = a->used;
+    memcpy(a->kind_top, a->kind_used, sizeof a->kind_top);
 }
 
 GxArenaMark gx_arena_mark(const GxArena *a)

@@ -61,6 +61,8 @@ struct GxContext {
     int tf32;                   // 1: a device may round the factors of fp32 products to TF32, 10 bits
     int unit;                   // for the recorder: the unit, and the block of it, that operations belong to
     const char *site;
+    int pair;   // the pair of the unit
+    int tensor; // 1 + the row of the table of tensors that operations work with, negated in its backward; 0: none
     // Called repeatedly while the host waits for the device. since: when the wait began (gx_seconds). The device may be
     // waiting for other ranks; if one of them is lost, this sets g->error, which ends the wait. since < 0: the last
     // call, after the device has finished. NULL: not called.
@@ -74,6 +76,13 @@ static inline void gx_at(GxContext *g, int unit, const char *site)
 {
     g->unit = unit;
     g->site = site;
+}
+// Names the tensor that the operations until the next call work with. Returns the one before, to be named again.
+static inline int gx_of_tensor(GxContext *g, int tensor)
+{
+    const int before = g->tensor;
+    g->tensor = tensor;
+    return before;
 }
 
 // Scratch, which an operation releases by gx_arena_release before it returns. NULL, and the context's error is set, if

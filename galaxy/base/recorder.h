@@ -11,7 +11,9 @@
 // events with the same ticket: GX_EVENT_COLLECTIVE where it is started, and later GX_EVENT_WAIT where it is waited for.
 // The operations between these may overlap with it.
 //
-// With a clock, a recorder also reports how long each event took (run/profile.h).
+// With a clock, a recorder also reports how long each event took (run/profile.h). Functions of its owner may hear of
+// every event and of every action of a list; and one recorder may pass everything on to another (`also`), so that
+// several can be on at once.
 #ifndef GX_RECORDER_H
 #define GX_RECORDER_H
 #include "dtype.h"
@@ -35,6 +37,8 @@ typedef struct {
     const char *name; // "rms_norm_forward", "all_reduce", "wait": a literal
     const char *site; // which block asked: "att", "head"; a literal or NULL
     int unit;         // the unit of the model
+    int pair;         // and the pair of that unit, where an operation belongs to one
+    int tensor;       // 1 + the row of the tensor that it works with (GxContext.tensor), negated in its backward; 0: none
     // which action of a list asked for it, and of which micro-batch: GxRecorder.action, .micro_batch
     int16_t action, micro_batch;
     int axes;         // collectives: mesh axes
@@ -48,7 +52,8 @@ typedef struct {
     int64_t ticket; // shared by a start and its wait: 1, 2, ... in a recording; 0: blocking
 } GxEvent;
 
-typedef struct {
+typedef struct GxRecorder GxRecorder;
+struct GxRecorder {
     GxEvent *event;
     int64_t n, capacity;
     double flops, bytes; // sums
@@ -60,20 +65,28 @@ typedef struct {
     // what every event gets: the action of a list (parallel/steps.h) that is running, as GxDo + 1, and its micro-batch.
     // action 0: no list is running
     int16_t action, micro_batch;
+    int64_t number; // of that action in its list
     int lost; // 1: memory ran out, so the list is incomplete (the sums are not)
     // clock: the time in seconds, read when an event begins, after all earlier work is done; NULL: no times. timed:
     // called with the duration of each event, up to the beginning of the next one or gx_recorder_settle
     double (*clock)(void *user);
     void (*timed)(void *user, const GxEvent *e, double seconds);
+    void (*heard)(void *user, const GxEvent *e, int64_t times); // every event, and how often it counts. NULL: not called
+    // An action begins (its number is set), after the events before it have ended; or, with action 0, the list has
+    // ended. NULL: not called
+    void (*acted)(void *user);
     void *user;
     GxEvent running;
-    double since;
+    double since; // when `running` began
     int is_running;
-} GxRecorder;
+    GxRecorder *also; // gets every event and action, too; NULL: none
+};
 
 void gx_recorder_add(GxRecorder *r, const GxEvent *e); // copies it, and adds the action that is running
 // Records the wait for a started collective: once, and only if its start is in the list or no list is kept.
 void gx_recorder_wait(GxRecorder *r, int64_t ticket, const char *site, int unit);
+// The next events belong to this action (GxDo + 1; 0: to none), of this number in its list, and count so often.
+void gx_recorder_act(GxRecorder *r, int action, int micro_batch, int64_t number, int64_t times);
 void gx_recorder_settle(GxRecorder *r); // with a clock: the current event ends here
 void gx_recorder_close(GxRecorder *r);
 
@@ -92,15 +105,25 @@ void gx_recorder_settle(GxRecorder *r)
     r->timed(r->user, &r->running, r->clock(r->user) - r->since);
 }
 
+void gx_recorder_act(GxRecorder *r, int action, int micro_batch, int64_t number, int64_t times)
+{
+    if (r->acted) gx_recorder_settle(r);
+    r->action = (int16_t)action, r->micro_batch = (int16_t)micro_batch, r->number = number, r->times = times;
+    if (r->acted) r->acted(r->user);
+    if (r->also) gx_recorder_act(r->also, action, micro_batch, number, times);
+}
+
 void gx_recorder_add(GxRecorder *r, const GxEvent *added)
 {
     GxEvent e = *added;
     e.action = r->action, e.micro_batch = r->micro_batch;
+    if (r->also) gx_recorder_add(r->also, added);
     if (r->clock) {
         gx_recorder_settle(r);
         r->running = e, r->is_running = 1, r->since = r->clock(r->user);
     }
     const int64_t times = r->totals_only ? gx_max(1, r->times) : 1;
+    if (r->heard) r->heard(r->user, &e, times);
     if (e.kind == GX_EVENT_COLLECTIVE) r->comm_bytes += times * e.bytes;
     else r->bytes += (double)times * (double)e.bytes, r->flops += (double)times * e.flops;
     if (r->totals_only || r->lost) return;

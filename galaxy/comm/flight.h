@@ -267,7 +267,7 @@ int64_t gx__comm_record(GxContext *g, const GxCollective *c, int is_started)
     e.kind = GX_EVENT_COLLECTIVE;
     e.name = gx_operation_name(c->operation);
     e.site = g->site;
-    e.unit = g->unit;
+    e.unit = g->unit, e.pair = g->pair;
     e.axes = c->axes;
     e.members = c->n;
     if (c->operation == GX__COMM_SEND) return gx__comm_record_transfers(g, c, e), 0;

@@ -210,11 +210,13 @@ static void gx__att_norm(const GxPairView *v, const GxAttCall *c, GxRows q, GxRo
         void *kept = gx_rows_column(before, i * c->a.H * c->a.head_dim);
         float *rstd = s->qk_rstd + i * q.rows * c->a.H;
         int accumulate = 0;
+        const int before = gx_of_tensor(v->g, direction * (id.index + 1));
         if (direction > 0) gx_head_norm_forward(v->g, x[i], kept, rstd, w, &n);
         else {
             float *dw = gx_store_grad(v->store, id, &accumulate);
             gx_head_norm_backward(v->g, x[i], dw, kept, rstd, w, &n, accumulate);
         }
+        gx_of_tensor(v->g, before);
     }
 }
 

@@ -116,10 +116,12 @@ void gx_bottleneck_forward(const GxPairView *v, GxRows z)
     const GxLinear *l = v->pair->adapter;
     const GxRows kept = v->slot->adapter[GX__BOTTLENECK_Z], hidden = v->slot->adapter[GX__BOTTLENECK_HIDDEN],
                  active = gx_pass_rows(v->p, hidden.rows, hidden.cols);
+    const int before = gx_of_tensor(v->g, l[GX__BOTTLENECK_DOWN].first.index + 1);
     gx_copy(v->g, kept.data, z.data, gx_rows_bytes(z));
     gx_linear_apply(v->p, &l[GX__BOTTLENECK_DOWN], hidden, kept, 0);
     gx_gelu_forward(v->g, active.data, hidden.data, NULL, active.rows, active.cols, GX_GELU_ERF, active.dtype);
     gx_linear_apply(v->p, &l[GX__BOTTLENECK_UP], z, active, 1);
+    gx_of_tensor(v->g, before);
 }
 
 // Overwrites the kept hidden rows with their gradient, and recomputes gelu of them.
@@ -128,12 +130,14 @@ void gx_bottleneck_backward(const GxPairView *v, GxRows d, int wants_input)
     const GxLinear *l = v->pair->adapter;
     const GxRows kept = v->slot->adapter[GX__BOTTLENECK_Z], hidden = v->slot->adapter[GX__BOTTLENECK_HIDDEN],
                  active = gx_pass_rows(v->p, hidden.rows, hidden.cols);
+    const int before = gx_of_tensor(v->g, -(l[GX__BOTTLENECK_DOWN].first.index + 1));
     gx_linear_apply_backward_input(v->p, &l[GX__BOTTLENECK_UP], active, d, 0);
     gx_gelu_backward(v->g, hidden.data, active.data, active.data, hidden.data, NULL, active.rows, active.cols,
                      GX_GELU_ERF, active.dtype);
     gx_linear_apply_backward_weight(v->p, &l[GX__BOTTLENECK_UP], d, active);
     gx_linear_apply_backward_weight(v->p, &l[GX__BOTTLENECK_DOWN], hidden, kept);
     if (wants_input) gx_linear_apply_backward_input(v->p, &l[GX__BOTTLENECK_DOWN], d, hidden, 1);
+    gx_of_tensor(v->g, before);
 }
 
 // ---- the method ----------------------------------------------------------------------------------------------------

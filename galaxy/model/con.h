@@ -161,7 +161,9 @@ static void gx__con_look_up(const GxPairView *v, GxTensorId table, int64_t rows,
     e.accumulate = 1;
     if (table.index < 0) return;
     ids = gx__con_ids(v, ids, what);
+    const int before = gx_of_tensor(v->g, table.index + 1);
     gx_embedding_forward(v->g, sum.data, gx_view_weight(v, table), ids, &e);
+    gx_of_tensor(v->g, before);
 }
 
 static void gx__con_embed(const GxPairView *v, GxRows y, GxRows out)
@@ -183,7 +185,9 @@ static void gx__con_look_up_backward(const GxPairView *v, GxTensorId table, int6
 {
     GxEmbedding e = gx_embedding_shape(dsum.rows, dsum.cols, rows, dsum.dtype);
     float *dw = table.index < 0 ? NULL : gx_store_grad(v->store, table, &e.accumulate);
+    const int before = gx_of_tensor(v->g, -(table.index + 1));
     if (dw) gx_embedding_backward(v->g, dw, dsum.data, gx__con_ids(v, ids, "rows"), &e);
+    gx_of_tensor(v->g, before);
 }
 
 static void gx__con_embed_backward(const GxPairView *v, GxRows dx, GxRows dy)

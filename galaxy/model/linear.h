@@ -53,6 +53,7 @@ void gx_linear_apply(GxPass *p, const GxLinear *l, GxRows y, GxRows x, int accum
     const GxLinearShape s = gx__linear_shape_of(l, x, accumulate);
     const int has_scale = gx_linear_has_scale(p, l);
     const GxArenaMark mark = gx_arena_mark(p->g->arena);
+    const int before = gx_of_tensor(p->g, l->first.index + 1);
     const void *bias = gx_scale_bias(p, l);
     const GxRows product = has_scale ? gx_scale_product(p, l, y) : y;
     GxQuantized w[GX_MAX_MATRICES];
@@ -65,6 +66,7 @@ void gx_linear_apply(GxPass *p, const GxLinear *l, GxRows y, GxRows x, int accum
     }
     gx_lora_forward(p, l, product, x);
     if (has_scale) gx_scale_forward(p, l, y, product);
+    gx_of_tensor(p->g, before);
     gx_arena_release(p->g->arena, mark);
 }
 
@@ -74,6 +76,7 @@ void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxR
     const GxArenaMark mark = gx_arena_mark(p->g->arena);
     GxQuantized w[GX_MAX_MATRICES];
     if (!dx.data) return;
+    const int before = gx_of_tensor(p->g, -(l->first.index + 1));
     dy = gx_scale_backward(p, l, dy);
     if (gx__linear_is_quantized(p, l)) {
         gx__linear_quantized(p, l, w);
@@ -82,6 +85,7 @@ void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxR
         gx_linear_backward_input(p->g, dx.data, dy.data, gx_store_weight(&p->m->store, l->first), &s);
     }
     gx_lora_backward_input(p, l, dx, dy);
+    gx_of_tensor(p->g, before);
     gx_arena_release(p->g->arena, mark);
 }
 
@@ -126,11 +130,13 @@ void gx_linear_apply_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, Gx
 {
     const GxArenaMark mark = gx_arena_mark(p->g->arena);
     gx_progress(p->g); // an input gradient may still be in transfer
+    const int before = gx_of_tensor(p->g, -(l->first.index + 1));
     gx_scale_backward_weight(p, l, dy);
     if (gx__linear_trains(p, l)) dy = gx_scale_backward(p, l, dy);
     gx__linear_backward_parts(p, l, l->first, 0, dy, x);
     if (l->bias.index >= 0) gx__linear_backward_parts(p, l, l->bias, 1, dy, x);
     gx_lora_backward_weight(p, l, dy, x);
+    gx_of_tensor(p->g, before);
     gx_arena_release(p->g->arena, mark);
 }
 #endif

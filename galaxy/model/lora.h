@@ -246,10 +246,12 @@ void gx_lora_forward(GxPass *p, const GxLinear *l, GxRows y, GxRows x)
     for (int i = 0; i < l->parts; i++) {
         const GxArenaMark mark = gx_arena_mark(p->g->arena);
         if (!gx__lora_part(p, l, i, x, &part)) continue;
+        const int before = gx_of_tensor(p->g, part.a.index + 1);
         const GxRows h = gx__lora_down(p, &part, gx__lora_dropped(p, &part, x));
         const GxLinearShape s = gx__lora_added(part.up, 1);
         gx_linear_forward(p->g, gx_rows_column(y, part.column), h.data, gx_store_weight(&p->m->store, part.b), NULL,
                           &s);
+        gx_of_tensor(p->g, before);
         gx_arena_release(p->g->arena, mark);
     }
 }
@@ -261,6 +263,7 @@ void gx_lora_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy)
     for (int i = 0; i < l->parts; i++) {
         const GxArenaMark mark = gx_arena_mark(p->g->arena);
         if (!gx__lora_part(p, l, i, dy, &part)) continue;
+        const int before = gx_of_tensor(p->g, -(part.a.index + 1));
         const GxRows dh = gx__lora_down_backward(p, &part, dy),
                      own = part.dropout.p == 0 ? dx : gx_pass_rows(p, dx.rows, dx.cols);
         const GxLinearShape s = gx__lora_added(part.down, own.data == dx.data);
@@ -269,6 +272,7 @@ void gx_lora_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy)
             gx_dropout(p->g, own.data, own.data, own.rows, own.cols, &part.dropout, own.dtype);
             gx_add(p->g, dx.data, dx.data, own.data, dx.rows * dx.cols, dx.dtype);
         }
+        gx_of_tensor(p->g, before);
         gx_arena_release(p->g->arena, mark);
     }
 }
@@ -280,6 +284,7 @@ void gx_lora_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x)
     for (int i = 0; i < l->parts; i++) {
         const GxArenaMark mark = gx_arena_mark(p->g->arena);
         if (!gx__lora_part(p, l, i, x, &part)) continue;
+        const int before = gx_of_tensor(p->g, -(part.a.index + 1));
         int adds_a = 0, adds_b = 0;
         float *da = gx_store_grad(&p->m->store, part.a, &adds_a), *db = gx_store_grad(&p->m->store, part.b, &adds_b);
         const GxRows dropped = gx__lora_dropped(p, &part, x);
@@ -289,6 +294,7 @@ void gx_lora_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x)
         if (db)
             gx_linear_backward_weight(p->g, db, NULL, gx_rows_column(dy, part.column),
                                       gx__lora_down(p, &part, dropped).data, &up);
+        gx_of_tensor(p->g, before);
         gx_arena_release(p->g->arena, mark);
     }
 }
@@ -329,9 +335,11 @@ void gx_lora_embed_forward(const GxPairView *v, const GxEmbedding *e, const int3
 {
     const GxArenaMark mark = gx_arena_mark(v->g->arena);
     gx__LoraEmbedding lora = gx__lora_embed(v, e, out);
+    const int before = gx_of_tensor(v->g, lora.a.index + 1);
     const GxRows h = gx__lora_embed_down(v, &lora, tokens, out);
     lora.up.accumulate = 1;
     gx_linear_forward(v->g, out.data, h.data, gx_store_weight(v->store, lora.b), NULL, &lora.up);
+    gx_of_tensor(v->g, before);
     gx_arena_release(v->g->arena, mark);
 }
 
@@ -340,6 +348,7 @@ void gx_lora_embed_backward_weight(const GxPairView *v, const GxEmbedding *e, co
 {
     const GxArenaMark mark = gx_arena_mark(v->g->arena);
     gx__LoraEmbedding lora = gx__lora_embed(v, e, dout);
+    const int before = gx_of_tensor(v->g, -(lora.a.index + 1));
     float *da = gx_store_grad(v->store, lora.a, &lora.lookup.accumulate);
     if (da) {
         const GxRows dh = gx_pass_rows(v->p, dout.rows, lora.up.In);
@@ -351,6 +360,7 @@ void gx_lora_embed_backward_weight(const GxPairView *v, const GxEmbedding *e, co
     if (db)
         gx_linear_backward_weight(v->g, db, NULL, dout.data, gx__lora_embed_down(v, &lora, tokens, dout).data,
                                   &lora.up);
+    gx_of_tensor(v->g, before);
     gx_arena_release(v->g->arena, mark);
 }
 

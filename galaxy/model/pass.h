@@ -124,6 +124,7 @@ static inline void *gx_view_weight(const GxPairView *v, GxTensorId id)
 }
 // For recordings and errors: "att_norm", "att", "att_con".
 typedef enum { GX_AT_NORM = 0, GX_AT_CORE, GX_AT_CON } GxPassPart;
+const char *gx_site_name(GxCoreKind core, GxPassPart part);
 void gx_view_at(const GxPairView *v, GxPassPart part);
 
 // ---- rows of a pair, for modes -------------------------------------------------------------------------------------
@@ -198,14 +199,19 @@ GxPairView gx_view(const GxPass *p, int k)
     return v;
 }
 
-void gx_view_at(const GxPairView *v, GxPassPart part)
+const char *gx_site_name(GxCoreKind core, GxPassPart part)
 {
     static const char *const names[][3] = {
         {"att_norm", "att", "att_con"},          {"mlp_norm", "mlp", "mlp_con"},
         {"embed_norm", "embed", "embed_con"},    {"head_norm", "head", "head_con"},
         {"labels_norm", "labels", "labels_con"}, {"vectors_norm", "vectors", "vectors_con"}};
     static_assert(sizeof names / sizeof *names == GX_CORE_KINDS, "a row for each kind of core");
-    gx_at(v->g, v->p->unit, names[v->spec->core.kind][part]);
+    return names[core][part];
+}
+
+void gx_view_at(const GxPairView *v, GxPassPart part)
+{
+    gx_at(v->g, v->p->unit, gx_site_name(v->spec->core.kind, part));
 }
 
 // ---- slots ---------------------------------------------------------------------------------------------------------

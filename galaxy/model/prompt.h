@@ -229,11 +229,13 @@ void gx_prompt_forward(const GxPairView *v, const GxAttention *a, const GxLinear
     const GxLinear of_k = gx__prompt_linear(v, kv, 0), of_v = gx__prompt_linear(v, kv, 1);
     const GxAttention to = gx__prompt_attention(v, a, found.rows);
     const GxLinearShape gate = gx_linear_shape(V.rows * V.cols, 1, 1, V.dtype);
+    const int before = gx_of_tensor(v->g, v->pair->prompt.index + 1);
     gx_linear_apply(v->p, &of_k, K, P, 0);
     gx__prompt_norm(v, a, K, 1);
     gx_linear_apply(v->p, &of_v, V, P, 0);
     gx_linear_forward(v->g, gated.data, V.data, gx_store_weight(v->store, v->pair->gate), NULL, &gate);
     gx_attention_forward(v->g, found.data, s->prompt_lse, gx__prompt_queries(v, a, q).data, K.data, gated.data, &to);
+    gx_of_tensor(v->g, before);
 }
 
 GxRows gx_prompt_added(const GxPairView *v, GxRows result)
@@ -281,6 +283,7 @@ void gx_prompt_backward(const GxPairView *v, const GxAttention *a, const GxLinea
     const GxTensorId id = v->pair->gate;
     const GxRopeTable *r = &v->m->rope[0];
     GxLinearShape gate = gx_linear_shape(V.rows * V.cols, 1, 1, V.dtype);
+    const int before = gx_of_tensor(v->g, -(v->pair->prompt.index + 1));
     if (dq.data && own.cols > a->H * a->head_dim) gx_zero(v->g, own.data, gx_rows_bytes(own)); // beside q: v->k and v
     gx_attention_backward(v->g, own.data, dk.data, dgated.data, d.data, s->prompt[GX__PROMPT_FOUND].data, s->prompt_lse,
                           gx__prompt_queries(v, a, q).data, K.data, gated.data, &to);
@@ -294,6 +297,7 @@ void gx_prompt_backward(const GxPairView *v, const GxAttention *a, const GxLinea
     gx__prompt_norm(v, a, dk, -1);
     gx__prompt_backward_linears(v, kv, dk, dv);
     gx__prompt_backward_rows(v, kv, dk, dv);
+    gx_of_tensor(v->g, before);
 }
 
 // ---- the method ----------------------------------------------------------------------------------------------------

@@ -252,6 +252,7 @@ static void gx__unit_pair_forward(GxPass *p, int k, GxRows y, GxState in)
     GxArena *a = p->g->arena;
     const GxArenaMark mark = gx_arena_mark(a);
     if (!gx_view_has_work(&v)) return;
+    p->g->pair = k;
     // even if the caller does not need the result, it is computed if what the slot keeps is computed with it
     if (!y.data && gx__unit_needs_result(&v))
         y = gx_pass_rows(p, gx_stream_rows(p->m, p->b->T, p->b->B, NULL).rows, v.kind->spec.width);
@@ -354,6 +355,7 @@ static int gx__unit_pair_backward(GxPass *p, int k, GxRows dx, GxRows dy, GxStat
     if (!gx_view_has_work(&v)) return 1;
     p->wants_din = below || gx__unit_trains_enter(&v);
     p->wants_core = p->wants_din || gx__unit_trains_core(p, k);
+    p->g->pair = k;
     p->m->mode->pair_backward(p, k, dx, dy, gx__unit_x(&v, in));
     gx_arena_release(p->g->arena, mark);
     return 1;
@@ -387,6 +389,7 @@ void gx_unit_weight(GxPass *p, GxState in)
         const int is_sp = gx_view_method(&v) == GX_METHOD_SP;
         const GxRows dout = v.slot->dout, core_in = gx_core_in(p, k, gx__unit_x(&v, in));
         w.wants_core = gx__unit_trains_core(p, k);
+        p->g->pair = k;
         w.dcore[0] = v.slot->dcore[0], w.dcore[1] = v.slot->dcore[1];
         if (dout.data && w.wants_core)
             gx_core_backward_weight(&w, k, is_sp ? gx_own(p, k, dout) : dout, is_sp ? gx_own(p, k, core_in) : core_in);

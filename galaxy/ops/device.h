@@ -228,7 +228,7 @@ int gx_op_begin(GxContext *g, const char *name, GxDims dims, int64_t bytes, doub
         e.kind = GX_EVENT_OP;
         e.name = name;
         e.site = g->site;
-        e.unit = g->unit;
+        e.unit = g->unit, e.pair = g->pair, e.tensor = g->tensor;
         e.bytes = bytes;
         e.flops = flops;
         e.dims = dims;

@@ -258,6 +258,7 @@ const char *gx_object_name(int object); // "x", "slot", "gradients"
 // "B3 of micro-batch 1", "REDUCE0-3"; a backward that defers its weight gradients is "b3". Truncated if it does not
 // fit.
 const char *gx_action_name(const GxAction *a, char text[48]);
+const char *gx_action_word(const GxAction *a, char text[48]); // as in gx_steps_print: "B3.1", "REDUCE0-3"
 
 // The whole list in one line: "COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3"; with several micro-batches, "F0.1" is
 // unit 0's of micro-batch 1. Neighbouring NORMs and STEPs are written together. An action that starts ticket 1 is
@@ -653,6 +654,12 @@ const char *gx_action_name(const GxAction *a, char text[48])
     int n = gx__steps_word(a, 0, text, 48);
     if (n < 48 && (unsigned)a->what < GX_DOS && gx__steps_do[a->what].by_micro_batch)
         snprintf(text + n, (size_t)(48 - n), " of micro-batch %d", a->micro_batch);
+    return text;
+}
+
+const char *gx_action_word(const GxAction *a, char text[48])
+{
+    gx__steps_word(a, 1, text, 48);
     return text;
 }
 

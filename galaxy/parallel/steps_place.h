@@ -21,6 +21,13 @@ typedef struct {
 // Fills operands, buffer, bytes and most. A list that gx_steps_check refuses has no placement.
 GxStatus gx_steps_place(GxSteps *s, const GxStepsBytes *bytes, GxError *err);
 
+// What of a placed list's region is in use during an action, in bytes: rows and slots; whole weights; whole gradients.
+typedef struct {
+    int64_t rows, weights, grads;
+} GxStepsAlive;
+// alive [s->n]
+GxStatus gx_steps_alive(const GxSteps *s, const GxStepsBytes *bytes, GxStepsAlive *alive, GxError *err);
+
 // Checks that no two things that are alive at once share a byte (except a gradient that is computed in place), that all
 // lie in the region, and that every action's operands are where its rows were made.
 GxStatus gx_steps_check_place(const GxSteps *s, const GxStepsBytes *bytes, GxError *err);
@@ -407,6 +414,50 @@ GxStatus gx_steps_place(GxSteps *s, const GxStepsBytes *bytes, GxError *err)
     GxStatus status = gx__steps_place_lives(s, bytes, &l, err);
     free(memory);
     return status;
+}
+
+// ---- what is in use, action by action ------------------------------------------------------------------------------
+
+static void gx__steps_count_alive(GxStepsAlive *at, const GxEffect *e, int64_t bytes)
+{
+    if (e->object == GX_OBJECT_WEIGHTS) at->weights += bytes;
+    else if (e->object == GX_OBJECT_GRADS) at->grads += bytes;
+    else at->rows += bytes;
+}
+
+// Goes on from `now`, what is in use before action i: *during, and `now` after it. is_there: [cells].
+static void gx__steps_replay_alive(const GxSteps *s, const GxStepsBytes *bytes, int i, uint8_t *is_there,
+                                   GxStepsAlive *now, GxStepsAlive *during)
+{
+    const GxOperands *o = &s->operands[i];
+    GxEffect e[GX_EFFECTS];
+    const int n = gx_action_effects(&s->spec, &s->action[i], e);
+    int64_t in_place = 0;
+    for (int k = 0; k < n; k++) {
+        uint8_t *there = gx__steps_is_rows(&s->spec, &e[k]) ? &is_there[gx__steps_rows_cell(&s->spec, &e[k])] : NULL;
+        if (!there || *there || (e[k].verb != GX_MAKES && e[k].verb != GX_ADDS)) continue;
+        *there = 1;
+        gx__steps_count_alive(now, &e[k], gx__steps_rows_bytes(bytes, &e[k]));
+        if (e[k].object == GX_OBJECT_DX && o->dx == o->dy) in_place += gx__steps_rows_bytes(bytes, &e[k]);
+    }
+    *during = *now;
+    during->rows -= in_place; // the gradient is written over that of the output, which ends here
+    for (int k = 0; k < n; k++) {
+        if (e[k].verb != GX_ENDS || !gx__steps_is_rows(&s->spec, &e[k])) continue;
+        is_there[gx__steps_rows_cell(&s->spec, &e[k])] = 0;
+        gx__steps_count_alive(now, &e[k], -gx__steps_rows_bytes(bytes, &e[k]));
+    }
+}
+
+GxStatus gx_steps_alive(const GxSteps *s, const GxStepsBytes *bytes, GxStepsAlive *alive, GxError *err)
+{
+    const size_t cells = (size_t)GX__STEPS_ROWS * (size_t)s->spec.units * (size_t)s->spec.micro_batches;
+    GxStepsAlive now = GX_ZERO;
+    uint8_t *is_there = (uint8_t *)calloc(cells, 1);
+    if (!is_there) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to follow a list of %d actions", s->n);
+    for (int i = 0; i < s->n; i++) gx__steps_replay_alive(s, bytes, i, is_there, &now, &alive[i]);
+    free(is_there);
+    return GX_OK;
 }
 
 // ---- the checker of a placement ------------------------------------------------------------------------------------

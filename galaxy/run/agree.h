@@ -41,7 +41,7 @@ GxStatus gx_agree_on_model(GxContext *g, const GxConfig *c, const GxFamily *fami
 
 // Writes everything that must be the same on all ranks as one line of JSON (free() it): the program, and all options
 // except threads, paths and the task's `own` ones, which each machine may set differently. For --model, --adapter,
-// --resume and --autotune it contains only whether they are given.
+// --resume, --autotune and --trace it contains only whether they are given.
 GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *const *own, char **text, int64_t *bytes,
                            GxError *err);
 // Refuses the line of this rank if it differs from rank 0's; the error names the first option that differs (or that
@@ -103,9 +103,15 @@ GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *c
                            GxError *err)
 {
     static const char *const machines[] =
+<<<<<<< HEAD
         {"threads", "ranks",      "world",          "rank",       "init",
          "device",  "output_dir", "side_cache_dir", "add_tokens", "machines"}, // only rank 0 reads these files
         *const folders[] = {"model", "adapter", "resume", "plan"};             // or "auto"
+=======
+        {"threads",    "ranks",          "world",      "rank",        "init",  "device",
+         "output_dir", "side_cache_dir", "add_tokens", "plot_memory"}, // only rank 0 opens these files
+        *const files[] = {"autotune", "trace"}, *const folders[] = {"model", "adapter", "resume"};
+>>>>>>> flops
     GxJson *json = gx_config_to_json(c, err);
     if (!json) return gx_error_code(err);
     for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) gx_json_remove(json, machines[i]);
@@ -116,9 +122,10 @@ GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *c
         if (strcmp(path, "auto"))
             status = gx_json_set(json, folders[i], path[0] ? gx_json_new_string("a folder") : gx_json_new_null(), err);
     }
-    const int tunes = gx_json_string(gx_json_get(json, "autotune"))[0] != 0; // only rank 0 opens the file
-    if (status == GX_OK)
-        status = gx_json_set(json, "autotune", tunes ? gx_json_new_string("a file") : gx_json_new_null(), err);
+    for (size_t i = 0; i < sizeof files / sizeof *files && status == GX_OK; i++) { // only rank 0 opens them
+        const int is_given = gx_json_string(gx_json_get(json, files[i]))[0] != 0;
+        status = gx_json_set(json, files[i], is_given ? gx_json_new_string("a file") : gx_json_new_null(), err);
+    }
     if (status == GX_OK) status = gx_json_dump(json, 0, text, bytes, err);
     gx_json_free(json);
     return status;

@@ -73,7 +73,7 @@ typedef struct {
     int plans_found;        // on a device that does not compute: assume that all outputs have been kept
     int is_found, found_of; // whether the outputs of micro-batch number found_of have been kept
     void *region;
-    int64_t region_bytes;
+    int64_t region_bytes, region_rows; // region_rows: the part of it that counts as activations, not as communication
     int64_t *bytes;    // [5][units]: sizes of x, dx, slots, weights, gradients; used only in gx_runner_allocate
     GxLossSums losses; // of the batches that are running
     // the current window
@@ -339,7 +339,8 @@ void gx_runner_allocate(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t
     const int is_shared = r->m->store.sharded > GX_SHARDS_OPTIMIZER;
     const int64_t rows = is_shared ? gx_round_up(gx__interpreter_region(g, r, T, B, 0), GX_ALIGN) : INT64_MAX;
     r->region_bytes = gx__interpreter_region(g, r, T, B, 1);
-    r->region = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_min(rows, r->region_bytes));
+    r->region_rows = gx_min(rows, r->region_bytes);
+    r->region = gx_scratch(g, GX_MEM_ACTIVATIONS, r->region_rows);
     if (r->region_bytes > rows) gx_scratch(g, GX_MEM_COMM, r->region_bytes - rows); // directly after it: one region
 }
 
@@ -590,14 +591,6 @@ static void gx__interpreter_reduce(GxContext *g, GxRunner *r, const GxAction *a)
     else gx_grads_start(g, &r->m->store, a->unit, a->count, &r->sum[a->ticket]);
 }
 
-// Tells the recorder which action the next events belong to, and how often they count. a NULL: the list has ended.
-static void gx__interpreter_tell(GxContext *g, const GxAction *a, int times)
-{
-    if (!g->recorder) return;
-    g->recorder->action = (int16_t)(a ? a->what + 1 : 0), g->recorder->micro_batch = (int16_t)(a ? a->micro_batch : 0);
-    g->recorder->times = times;
-}
-
 static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, const GxBatch *batch)
 {
     for (int i = 0, run = 1; i < s->n && !gx_failed(g); i += run) {
@@ -605,7 +598,7 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
         const int times = gx__interpreter_times(g, s, a);
         run = 1;
         if (!times) continue;
-        gx__interpreter_tell(g, a, times);
+        if (g->recorder) gx_recorder_act(g->recorder, a->what + 1, a->micro_batch, i, times);
         run = gx__interpreter_graph(g, r, s, i, batch);
         if (run) {
             gx__interpreter_launch(g, r, s, i, run, &batch[a->micro_batch]);
@@ -648,7 +641,7 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
         }
         }
     }
-    gx__interpreter_tell(g, NULL, 1);
+    if (g->recorder) gx_recorder_act(g->recorder, 0, 0, s->n, 1);
 }
 
 void gx_runner_train(GxContext *g, GxRunner *r, const GxBatch *batch, int64_t *labels, int *stop)

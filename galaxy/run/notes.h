@@ -139,6 +139,8 @@ static const struct {
     {"top_k", "sample_tokens", NULL},
     {"sample_prompt", "sample_tokens", NULL},
     {"predictions", "predict", NULL},
+    {"peak_tflops", "profile_flops", NULL},
+    {"trace_steps", "trace", NULL},
     {"eval_steps", "validation_fraction", NULL},
     {"max_eval_samples", "validation_fraction", NULL},
 };

@@ -25,6 +25,10 @@ typedef struct {
     // what is logged and saved
     int64_t logging_steps, profile_steps, eval_steps, max_eval_samples, save_steps, save_total_limit;
     char report_to[GX_FIELD_TEXT];
+    // what is measured
+    int64_t profile_flops, trace_steps;
+    double peak_tflops;
+    char trace[GX_PATH], plot_memory[GX_PATH];
     char save_dtype[GX_FIELD_TEXT], max_shard_size[GX_FIELD_TEXT];
     // which validation is the best, and what that decides
     char metric_for_best_model[GX_FIELD_TEXT], greater_is_better[GX_FIELD_TEXT];

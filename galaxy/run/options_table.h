@@ -95,6 +95,21 @@ static const GxField gx__options_train_options[] = {
      NULL},
     {"profile_steps", GX_FIELD_INT, GX__OPTIONS_AT(profile_steps), "0",
      "steps to profile, from the third on: a table shows where rank 0's time goes, by operation; 0: none", "0.."},
+    {"profile_flops", GX_FIELD_INT, GX__OPTIONS_AT(profile_flops), "0",
+     "steps to profile, from the third on, module by module: parameters, MACs, FLOPs, and the time that they take on "
+     "all ranks; with dry_run the same without times; 0: none",
+     "0.."},
+    {"peak_tflops", GX_FIELD_DOUBLE, GX__OPTIONS_AT(peak_tflops), "0",
+     "the most TFLOP/s that the device of a rank can compute, for profile_flops to show how much of it is used; 0: not "
+     "known",
+     "0.."},
+    {"trace", GX_FIELD_PATH, GX__OPTIONS_AT(trace), "",
+     "file for the operations, collectives and waits of some steps on all ranks, each with its time, in Chrome's trace "
+     "event format (for Perfetto, or chrome://tracing)",
+     NULL},
+    {"trace_steps", GX_FIELD_INT, GX__OPTIONS_AT(trace_steps), "2", "steps in trace, from the third on", "1..1000"},
+    {"plot_memory", GX_FIELD_PATH, GX__OPTIONS_AT(plot_memory), "",
+     "file for a picture (SVG) of the memory that rank 0 needs in a step, by kind and action; also with dry_run", NULL},
     {"eval_steps", GX_FIELD_INT, GX__OPTIONS_AT(eval_steps), "100", "steps between validations; 0: at the end only",
      "0.."},
     {"max_eval_samples", GX_FIELD_INT, GX__OPTIONS_AT(max_eval_samples), "-1",

@@ -5,7 +5,7 @@
 #include "session.h"
 GX_BEGIN
 
-GxStatus gx_profile_steps_watch(GxTrainRun *r, GxError *err); // a watcher, and the run's GxStepMeasure
+GxStatus gx_profile_steps_watch(GxTrainRun *r, GxError *err); // a watcher
 
 GX_END
 #endif
@@ -73,7 +73,7 @@ GxStatus gx_profile_steps_watch(GxTrainRun *r, GxError *err)
     GxWatcher *w = gx_watchers_add(&r->watchers, sizeof(gx__ProfileSteps), err);
     if (!w) return gx_error_code(err);
     w->opened = gx__profile_steps_opened, w->stepped = gx__profile_steps_stepped, w->closed = gx__profile_steps_closed;
-    r->measure.begin = gx__profile_steps_begin, r->measure.end = gx__profile_steps_end, r->measure.self = w->self;
+    w->begin = gx__profile_steps_begin, w->end = gx__profile_steps_end;
     return GX_OK;
 }
 #endif

@@ -48,13 +48,6 @@ typedef struct {           // the same on all ranks
     int64_t unlearned, unlearned_in_a_row; // the same for steps in which no label counted
 } GxPosition;
 
-// What measures the computation of a step (profile_steps.h). begin NULL: nothing does.
-typedef struct {
-    void (*begin)(void *self, GxSession *s);
-    void (*end)(void *self, GxSession *s, int is_computed); // is_computed 0: all ranks stop; nothing was computed
-    void *self;
-} GxStepMeasure;
-
 // What extends a session before its memory is planned (GxSessionExtra of session.h). open NULL: nothing does.
 typedef struct {
     // Called when the data are open. samples: of an epoch, 0: not known; all: in a micro-batch of all ranks.
@@ -111,7 +104,6 @@ typedef struct GxTrainRun {
     GxError unsaved; // why the last checkpoint that was due could not be saved, on all ranks
     // its watchers, and what they change
     GxWatchers watchers;
-    GxStepMeasure measure;
     GxRunExtends extends;
     int argc; // the command line, borrowed
     char **argv;

@@ -67,7 +67,9 @@ static void gx__session_memory_dry_run(GxPlan *p, GxContext *dry, void *session)
     gx_session_allocate(s, dry);
     GxStep step = GX_ZERO;
     dry->step = &step; // the arena that only counts has no memory behind its pointers, so the step is a local
+    gx_watchers_rehearse(&r->watchers, s, dry);
     gx_runner_train(dry, &s->runner, s->batch, NULL, NULL);
+    gx_watchers_rehearsed(&r->watchers, s, dry);
     p->sharded = (int)s->model.store.sharded;
     p->flops = dry->recorder->flops;
     p->comm_bytes = dry->recorder->comm_bytes;

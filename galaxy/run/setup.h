@@ -40,6 +40,7 @@ GX_END
 #include "notes.h"
 #include "plan_watch.h"
 #include "processors.h"
+#include "profile_flops.h"
 #include "profile_steps.h"
 #include "report.h"
 #include "report_start.h"
@@ -54,7 +55,7 @@ GX_END
 
 // The watchers of a run, in the order in which they are called.
 static GxStatus (*const gx__setup_watchers[])(GxTrainRun *r, GxError *err) = {
-    gx_autotune_watch, gx_side_cache_watch, gx_profile_steps_watch, gx_plan_watch,
+    gx_autotune_watch, gx_side_cache_watch, gx_profile_steps_watch, gx_profile_flops_watch, gx_plan_watch,
     gx_report_watch,   gx_log_lines_watch,  gx_tensorboard_watch,   gx_keep_best_watch,
 };
 
@@ -74,8 +75,9 @@ static GxStatus gx__setup_open(GxTrainer *t, GxContext *g)
     if (r->done) return GX_OK; // this rank is left out of the plan
     gx_report_start(s);
     gx_notes(s);
+    gx_watchers_planned(&r->watchers, s, &g->error);
     r->done = r->o.dry_run;
-    if (r->done) return GX_OK;
+    if (r->done || gx_failed(g)) return gx_status(g);
     if (gx_session_is_first(s)) gx_warn_cores(&g->log, gx_threads(g), g->comm ? g->comm->local_ranks : 1);
     if (gx_session_is_first(s)) gx_warn_waiting(&g->log, gx_threads(g));
     GX_TRY(gx_side_cache_refuse(s));

@@ -90,9 +90,9 @@ void gx_trainer_step(GxTrainer *t)
     gx__trainer_load_window(s); // while the device may still be computing the previous step
     gx__trainer_begin_step(s);
     int stop = gx_stop_signal() != 0 || gx_error_code(&r->data_error);
-    if (r->measure.begin) r->measure.begin(r->measure.self, s);
+    gx_watchers_begin(&r->watchers, s);
     gx_runner_train(s->g, &s->runner, s->batch, NULL, &stop);
-    if (r->measure.end) r->measure.end(r->measure.self, s, !stop);
+    gx_watchers_end(&r->watchers, s, !stop);
     r->stop = stop;
     if (stop) return; // all ranks agreed: nothing of the window was computed
     s->is_seen = 0;

@@ -12,10 +12,10 @@
 //
 // They are called in the order in which they were added, on every rank, so that they may communicate; `logged` only on
 // rank 0. Errors go to the session's context. A watcher changes a run only through the fields and hooks that run and
-// session have for it (GxStepMeasure, GxSessionExtra).
+// session have for it (GxSessionExtra), or, if it measures, by a recorder that it sets between `begin` and `end`.
 #ifndef GX_WATCHER_H
 #define GX_WATCHER_H
-#include "../base/status.h"
+#include "../base/context.h"
 #include "metrics.h"
 GX_BEGIN
 
@@ -28,8 +28,17 @@ typedef struct { // what a validation has measured
     int is_last;   // 1: the last one of a run, or that of --evaluate; 0: one during training
 } GxValidation;
 
-typedef struct {                               // any of them may be NULL
+typedef struct { // any of them may be NULL
+    // Around the step that the plan of memory is made from, on a context whose device computes nothing. They may set
+    // its recorder, which passes everything on to the one before (`also`), and restore it.
+    void (*rehearse)(void *self, GxSession *s, GxContext *dry);
+    void (*rehearsed)(void *self, GxSession *s, GxContext *dry);
+    void (*planned)(void *self, GxSession *s); // before memory is allocated; the last call of a dry run
     void (*opened)(void *self, GxSession *s);  // before its first step, or before it shows what the model does
+    // Around the computation of a step: they may set the context's recorder, and restore it. `end` is called in the
+    // opposite order. is_computed 0: all ranks stop, and nothing was computed.
+    void (*begin)(void *self, GxSession *s);
+    void (*end)(void *self, GxSession *s, int is_computed);
     void (*stepped)(void *self, GxSession *s); // after a step, which may still be running on the device
     void (*logged)(void *self, GxSession *s, const GxProgress *line); // on rank 0: figures of the steps since the last
     void (*validated)(void *self, GxSession *s, const GxValidation *v);
@@ -48,7 +57,12 @@ typedef struct {
 GxWatcher *gx_watchers_add(GxWatchers *w, size_t bytes, GxError *err);
 void gx_watchers_free(GxWatchers *w);
 
-void gx_watchers_opened(GxWatchers *w, GxSession *s, const GxError *err); // stops at an error
+void gx_watchers_rehearse(const GxWatchers *w, GxSession *s, GxContext *dry);
+void gx_watchers_rehearsed(const GxWatchers *w, GxSession *s, GxContext *dry);
+void gx_watchers_planned(const GxWatchers *w, GxSession *s, const GxError *err); // stops at an error
+void gx_watchers_opened(GxWatchers *w, GxSession *s, const GxError *err);        // stops at an error
+void gx_watchers_begin(const GxWatchers *w, GxSession *s);
+void gx_watchers_end(const GxWatchers *w, GxSession *s, int is_computed);
 void gx_watchers_stepped(const GxWatchers *w, GxSession *s);
 void gx_watchers_logged(const GxWatchers *w, GxSession *s, const GxProgress *line);
 void gx_watchers_validated(const GxWatchers *w, GxSession *s, const GxValidation *v);
@@ -78,6 +92,36 @@ void gx_watchers_free(GxWatchers *w)
 {
     for (int i = 0; i < w->n; i++) free(w->watcher[i].self);
     memset(w, 0, sizeof *w);
+}
+
+void gx_watchers_rehearse(const GxWatchers *w, GxSession *s, GxContext *dry)
+{
+    for (int i = 0; i < w->n; i++)
+        if (w->watcher[i].rehearse) w->watcher[i].rehearse(w->watcher[i].self, s, dry);
+}
+
+void gx_watchers_rehearsed(const GxWatchers *w, GxSession *s, GxContext *dry)
+{
+    for (int i = w->n - 1; i >= 0; i--)
+        if (w->watcher[i].rehearsed) w->watcher[i].rehearsed(w->watcher[i].self, s, dry);
+}
+
+void gx_watchers_planned(const GxWatchers *w, GxSession *s, const GxError *err)
+{
+    for (int i = 0; i < w->n && !gx_error_code(err); i++)
+        if (w->watcher[i].planned) w->watcher[i].planned(w->watcher[i].self, s);
+}
+
+void gx_watchers_begin(const GxWatchers *w, GxSession *s)
+{
+    for (int i = 0; i < w->n; i++)
+        if (w->watcher[i].begin) w->watcher[i].begin(w->watcher[i].self, s);
+}
+
+void gx_watchers_end(const GxWatchers *w, GxSession *s, int is_computed)
+{
+    for (int i = w->n - 1; i >= 0; i--)
+        if (w->watcher[i].end) w->watcher[i].end(w->watcher[i].self, s, is_computed);
 }
 
 void gx_watchers_opened(GxWatchers *w, GxSession *s, const GxError *err)
