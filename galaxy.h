@@ -237,9 +237,12 @@
 
 #include "galaxy/plan/assignment.h"
 #include "galaxy/plan/splits.h"
+#include "galaxy/plan/pipeline.h"
 #include "galaxy/plan/costs.h"
 #include "galaxy/plan/machines.h"
 #include "galaxy/plan/stage.h"
+#include "galaxy/plan/assignment_cost.h"
+#include "galaxy/plan/assignment_divide.h"
 #include "galaxy/plan/search.h"
 #include "galaxy/plan/split_plan.h"
 

@@ -102,16 +102,10 @@ void gx_agree_on_json(GxContext *g, GxJson **json, const char *name)
 GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *const *own, char **text, int64_t *bytes,
                            GxError *err)
 {
-    static const char *const machines[] =
-<<<<<<< HEAD
-        {"threads", "ranks",      "world",          "rank",       "init",
-         "device",  "output_dir", "side_cache_dir", "add_tokens", "machines"}, // only rank 0 reads these files
-        *const folders[] = {"model", "adapter", "resume", "plan"};             // or "auto"
-=======
-        {"threads",    "ranks",          "world",      "rank",        "init",  "device",
-         "output_dir", "side_cache_dir", "add_tokens", "plot_memory"}, // only rank 0 opens these files
-        *const files[] = {"autotune", "trace"}, *const folders[] = {"model", "adapter", "resume"};
->>>>>>> flops
+    static const char *const machines[] = {"threads",    "ranks",       "world",      "rank",
+                                           "init",       "device",      "output_dir", "side_cache_dir",
+                                           "add_tokens", "plot_memory", "machines"}, // only rank 0 opens these files
+        *const files[] = {"autotune", "trace"}, *const folders[] = {"model", "adapter", "resume", "plan"}; // or "auto"
     GxJson *json = gx_config_to_json(c, err);
     if (!json) return gx_error_code(err);
     for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) gx_json_remove(json, machines[i]);

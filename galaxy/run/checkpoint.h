@@ -21,6 +21,7 @@
 #define GX_CHECKPOINT_H
 #include "../io/config.h"
 #include "../io/folder.h"
+#include "../plan/split_plan.h"
 #include "../task/task.h"
 #include "adapter.h"
 #include "source_folder.h"

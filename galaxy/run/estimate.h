@@ -39,6 +39,8 @@ void gx_estimate_close(GxEstimate *c);
 // For GxPlanProblem.stage and .parts; user: a GxEstimate.
 GxStatus gx_estimate_stage(void *user, GxStageCost *cost, const GxStageRequest *request, GxError *err);
 GxStatus gx_estimate_parts(void *user, GxAssignmentPlace *part, const GxStageRequest *request, GxError *err);
+// Bytes of a sample in a message between two stages.
+double gx_estimate_message(const GxEstimate *c);
 // Bytes that each rank of the stage needs: needs [request->n].
 GxStatus gx_estimate_memory(void *user, int64_t *needs, const GxStageRequest *request, GxError *err);
 
@@ -169,6 +171,12 @@ void gx_estimate_close(GxEstimate *c)
     memset(c, 0, sizeof *c);
 }
 
+double gx_estimate_message(const GxEstimate *c)
+{
+    return (double)(c->s->run->o.seq_len * gx__estimate_field(c->s, "hidden_size") *
+                    gx_dtype_size(c->s->run->chosen.dtype));
+}
+
 // ---- shares --------------------------------------------------------------------------------------------------------
 
 // Seconds of one (a head, a column, ...) on the i-th rank of the group, or of all groups that must have the same lists.
@@ -215,6 +223,7 @@ static GxStatus gx__estimate_split_heads(const GxEstimate *c, const GxStageReque
                                          GxIntList *list, GxError *err)
 {
     double query[GX_ASSIGNED_RANKS], kv[GX_ASSIGNED_RANKS];
+    GxHeadsShared shared = GX_ZERO;
     const size_t of_query = offsetof(GxEstimateRates, query), of_kv = offsetof(GxEstimateRates, kv);
     list->n = 0;
     if (!c->heads || q->n == 1) return GX_OK;
@@ -223,7 +232,9 @@ static GxStatus gx__estimate_split_heads(const GxEstimate *c, const GxStageReque
         kv[i] = gx__estimate_rate(c, q, i, of_kv) / gx__estimate_rate(c, q, i, of_query) * query[i];
     }
     list->n = q->n;
-    return gx_split_heads(list->v, query, kv, q->n, c->heads, c->kv_heads, err);
+    shared.ranks = q->n, shared.heads = c->heads, shared.kv_heads = c->kv_heads;
+    shared.query = query, shared.kv = kv;
+    return gx_split_heads(list->v, &shared, err);
 }
 
 static GxStatus gx__estimate_shares(const GxEstimate *c, const GxStageRequest *q, double by_memory, GxStageShape *shape,
@@ -321,6 +332,13 @@ static GxStatus gx__estimate_seconds(const GxEstimate *c, const GxStageRequest *
 GxStatus gx_estimate_stage(void *user, GxStageCost *cost, const GxStageRequest *q, GxError *err)
 {
     const GxEstimate *c = (const GxEstimate *)user;
+    const int64_t total[] = {c->heads, c->columns, c->vocab, c->rows};
+    for (int i = 0; i < 4 && q->n > 1; i++)
+        if (total[i] && total[i] < q->n) { // a rank would have none
+            memset(cost, 0, sizeof *cost);
+            cost->forward = cost->backward = INFINITY;
+            return GX_OK;
+        }
     GxStageSeconds *s = (GxStageSeconds *)calloc(1, sizeof *s);
     GxStageShape shape = GX_ZERO;
     GxStatus status = s ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory to plan a stage");

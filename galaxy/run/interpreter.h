@@ -48,6 +48,8 @@ typedef struct {           // zero: defaults
     // For a pipeline (the mesh's axis pp), as in GxStepsSpec: a rank has the units of its stages (gx_steps_units), with
     // which its model was opened (GxModelOptions). Borrowed until gx_runner_open returns. NULL: one rank
     const int16_t *stage;
+    // [ranks of the pipeline]: forwards ahead, beyond those of 1F1B. NULL: none; borrowed likewise
+    const int16_t *warm;
     // If the ranks of dp_shard shard the model's store (gx_shards_open). shard_grads_in_window: gradients are scattered
     // in each micro-batch, which needs less memory and more communication, instead of once in a window. gathered_units:
     // if weights are sharded, how many units' weights are whole at once; 0: two, or one with a schedule that has
@@ -268,7 +270,7 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     s.count_axes = GX_AXIS_ALL, s.agree_axes = GX_AXIS_ALL, s.reduce_axes = g->world > 1 ? GX_AXIS_ALL : 0;
     s.bucket = spec->bucket, s.starts_sums = spec->starts_sums;
     s.ranks = gx_group_size(g, GX_AXIS_PP), s.rank = gx_group_index(g, GX_AXIS_PP);
-    s.stage = s.ranks > 1 ? spec->stage : NULL;
+    s.stage = s.ranks > 1 ? spec->stage : NULL, s.warm = s.ranks > 1 ? spec->warm : NULL;
     GX_TRY(gx__interpreter_check_stages(g, m, &s, spec->cache));
     s.is_tied = gx__interpreter_is_tied(m, gx_steps_rank_of(&s, gx_steps_stage_of(&s, m->units - 1)) !=
                                                gx_steps_rank_of(&s, gx_steps_stage_of(&s, 0)));
@@ -276,7 +278,7 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     if (!spec->forward_only && gx_steps_lowest(&s) == m->units)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen, so there is nothing to train");
     if (!spec->forward_only) GX_TRY(gx__interpreter_make_pipeline(&r->train, spec->schedule, &s, &g->error));
-    s.kind = GX_STEPS_FORWARD, s.micro_batches = 1;
+    s.kind = GX_STEPS_FORWARD, s.micro_batches = 1, s.warm = NULL;
     if (gx_order_info(s.order)->chunks == 1) s.order = GX_ORDER_1F1B;
     s.recomputes_layers = s.defers_weights = s.scatters_each = 0;
     GX_TRY(gx__interpreter_make_pipeline(&r->forward, NULL, &s, &g->error));

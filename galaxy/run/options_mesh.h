@@ -61,6 +61,10 @@ static const GxField gx__options_mesh_layers[] = {
      "layers of each stage, such as 20,12 for unequal machines; with two stages on each rank: those of the ranks' "
      "first stages, then of their second ones, in the order of the layers",
      "1..65536"},
+    {"stage_warm_list", GX_FIELD_INT_LIST, GX__OPTIONS_MESH_AT(stage_warm_list), NULL,
+     "micro-batches that each stage computes forward before its first backward, beyond those of 1F1B, such as 1,0: on "
+     "slow links messages then move while stages compute; each needs memory for its activations",
+     "0..32767"},
 };
 static const GxField gx__options_mesh_shards[] = {
     {"zero", GX_FIELD_STRING, GX__OPTIONS_MESH_AT(zero), "auto",
@@ -127,8 +131,8 @@ static GxStatus gx__options_mesh_add_stages(GxConfig *c, GxTrainOptions *o, cons
 static GxStatus gx__options_mesh_add_own_shards(GxConfig *c, GxTrainOptions *o, const char *title, const char *program,
                                                 GxError *err)
 {
-    static const char *const elsewhere[] = {"pp", "pipeline_schedule", "stage_num_hidden_layers_list", "zero",
-                                            "gathered_units"};
+    static const char *const elsewhere[] = {
+        "pp", "pipeline_schedule", "stage_num_hidden_layers_list", "stage_warm_list", "zero", "gathered_units"};
     GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_mesh_own_shards), o, err));
     GX_TRY(gx_config_add(c, title, gx_options_mesh_field("dp_shard_list"), 1, o, err));
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
@@ -185,6 +189,13 @@ static GxStatus gx__options_mesh_check_stages(const GxTrainOptions *o, int world
                        "of each stage, or leave the list out",
                        listed, listed == 1 ? "y" : "ies", (long)o->pp, (long)(chunks * o->pp),
                        chunks * o->pp == 1 ? "" : "s", chunks > 1 ? ", two on each rank" : "");
+    if (o->stage_warm_list.n && o->stage_warm_list.n != o->pp)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "stage_warm_list has %d entr%s, but --pp %ld makes %ld stage%s; give one for each stage, or leave "
+            "the list out",
+            o->stage_warm_list.n, o->stage_warm_list.n == 1 ? "y" : "ies", (long)o->pp, (long)o->pp,
+            o->pp == 1 ? "" : "s");
     if (o->pp == 1 && o->pipeline_schedule[0] && strcmp(o->pipeline_schedule, "1f1b"))
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,

@@ -2,28 +2,13 @@
 // and machines.json; and compares the run's first steps with the plan: it warns if they take over a tenth longer or
 // shorter, and names the operation that makes the largest difference.
 //
-// Steps 3 to 7 of a process count, since the first two are slower. While they run, every operation is timed, as for
-// --profile_steps, whose steps take the place of these.
+// Steps 3 to 7 of a process count, since the first two are slower. While they run, every operation is timed.
 #ifndef GX_PLAN_WATCH_H
 #define GX_PLAN_WATCH_H
 #include "session.h"
 GX_BEGIN
 
-static void gx__plan_watch_opened(void *self, GxSession *s)
-{
-    const GxTrainRun *r = s->run;
-    GxError failed = GX_ZERO;
-    char path[GX_PATH];
-    (void)self;
-    if (!gx_session_is_first(s) || !r->plan) return;
-    if (gx_path_join(path, r->o.output_dir, GX_PLAN_FILE, &failed) == GX_OK)
-        gx_split_plan_write(r->plan, path, &failed);
-    if (r->machines.machines && gx_path_join(path, r->o.output_dir, GX_MACHINES_FILE, &failed) == GX_OK)
-        gx_machines_write(&r->machines, path, &failed);
-    if (gx_error_code(&failed)) gx_log(&s->g->log, GX_LOG_WARNING, "the plan is not kept: %s", failed.message);
-}
-
-GxStatus gx_plan_watch(GxTrainRun *r, GxError *err); // a watcher, and the run's GxStepMeasure
+GxStatus gx_plan_watch(GxTrainRun *r, GxError *err); // a watcher
 
 GX_END
 #endif
@@ -86,7 +71,7 @@ static void gx__plan_watch_begin(void *self, GxSession *s)
     c->has_cost = 1, c->g = s->g;
     c->recorder.totals_only = 1;
     c->recorder.clock = gx__plan_watch_clock, c->recorder.timed = gx__plan_watch_timed, c->recorder.user = c;
-    c->before = s->g->recorder, s->g->recorder = &c->recorder;
+    c->before = c->recorder.also = s->g->recorder, s->g->recorder = &c->recorder;
     c->since = gx__plan_watch_clock(c);
 }
 
@@ -167,8 +152,7 @@ GxStatus gx_plan_watch(GxTrainRun *r, GxError *err)
     GxWatcher *w = gx_watchers_add(&r->watchers, sizeof(gx__PlanWatch), err);
     if (!w) return gx_error_code(err);
     w->opened = gx__plan_watch_opened, w->closed = gx__plan_watch_closed;
-    if (r->o.profile_steps) return GX_OK;
-    r->measure.begin = gx__plan_watch_begin, r->measure.end = gx__plan_watch_end, r->measure.self = w->self;
+    w->begin = gx__plan_watch_begin, w->end = gx__plan_watch_end;
     return GX_OK;
 }
 #endif

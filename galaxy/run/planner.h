@@ -23,16 +23,22 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PLANNER_IMPLEMENTED)
 #define GX_PLANNER_IMPLEMENTED
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../io/files.h"
-#include "measure.h"
+#include "../plan/search.h"
+#include "estimate.h"
+#include "measured_machines.h"
 #include "reporter.h"
 #include "session_agree.h"
 #include "session_data.h"
-#include "stage_costs.h"
 
-enum { GX__PLANNER_MICRO_BATCH = 8, GX__PLANNER_MOST = 64 }; // samples: that are measured; of a micro-batch
+enum {
+    GX__PLANNER_MICRO_BATCH = 8, // samples that are measured
+    GX__PLANNER_MOST = 32,       // of a micro-batch
+    GX__PLANNER_KINDS = GX_PLAN_REGULAR
+};
 
 // ---- what is asked for ---------------------------------------------------------------------------------------------
 
@@ -118,39 +124,122 @@ static void gx__planner_close_data(GxSession *s, gx__PlannerData *d)
 
 // ---- --plan auto ---------------------------------------------------------------------------------------------------
 
-static void gx__planner_problem(GxSearchProblem *problem, const GxSession *s, GxStageCosts *costs)
+typedef struct { // what rank 0 searches with
+    GxSplitPlan *plan;
+    const GxSession *s;
+    const GxMode *mode;
+    const GxMeasured *m;
+    GxEstimate estimate;
+    double *per_byte; // [ranks][ranks]: seconds, while all links are used
+    int *klass;       // [ranks]
+} gx__Planner;
+
+// Ranks with the same operations, memory and threads are of a class.
+static void gx__planner_classes(gx__Planner *p)
 {
-    const GxTrainOptions *o = &s->run->o;
-    const GxMeasured *m = costs->m;
+    const GxMeasured *m = p->m;
+    for (int r = 0; r < m->ranks; r++) {
+        p->klass[r] = r;
+        for (int k = r - 1; k >= 0; k--) {
+            const GxMeasuredRank *a = &m->rank[r], *b = &m->rank[k];
+            if (a->first == b->first && a->samples == b->samples && a->memory == b->memory) p->klass[r] = p->klass[k];
+        }
+    }
+}
+
+static void gx__planner_problem(GxPlanProblem *problem, gx__Planner *p)
+{
+    const GxTrainRun *r = p->s->run;
+    const GxMeasured *m = p->m;
+    const int64_t samples = gx__planner_samples(p->s), one = r->o.micro_batch_size;
     memset(problem, 0, sizeof *problem);
-    problem->ranks = m->ranks, problem->layers = gx__planner_layers(s);
-    problem->samples = gx__planner_samples(s);
-    problem->micro_most = gx_config_is_set(&s->run->config, "micro_batch_size") && o->micro_batch_size
-                              ? o->micro_batch_size
-                              : gx_min(GX__PLANNER_MOST, problem->samples);
-    problem->latency = m->latency, problem->seconds_per_byte = m->seconds_per_byte;
-    problem->stage = gx_stage_costs_answer, problem->user = costs;
+    problem->ranks = m->ranks, problem->layers = gx__planner_layers(p->s), problem->samples = samples;
+    problem->micro_most = gx_config_is_set(&r->config, "micro_batch_size") && one ? one : GX__PLANNER_MOST;
+    problem->micro_most = gx_min(problem->micro_most, samples);
+    problem->latency = m->latency, problem->seconds_per_byte = p->per_byte, problem->klass = p->klass;
+    problem->x_bytes = gx_estimate_message(&p->estimate);
+    problem->first_rank_stays = 1, problem->same_lists = 1;
+    problem->kinds = GX__PLANNER_KINDS;
+    problem->stage = gx_estimate_stage, problem->parts = gx_estimate_parts, problem->user = &p->estimate;
+}
+
+// What is expected of each rank: how much of the time it computes, and its memory.
+static GxStatus gx__planner_expect(gx__Planner *p, const GxPlanProblem *problem, GxError *err)
+{
+    const GxAssignment *a = &p->plan->a;
+    int64_t needs[GX_ASSIGNED_RANKS];
+    int16_t rank[GX_ASSIGNED_RANKS];
+    (void)problem;
+    for (int stage = 0; stage < a->stages; stage++) {
+        const int copy = a->stage[stage].copy, first = gx_assignment_first(a, copy),
+                  stages = gx_assignment_stages(a, copy), micro = gx_assignment_micro_batches(a, copy);
+        GxStageRequest q = GX_ZERO;
+        GxStageCost cost = GX_ZERO;
+        q.n = gx_assignment_group(a, stage, rank), q.rank = rank, q.layers = a->stage[stage].layers;
+        q.has_embed = stage == first, q.has_head = stage == first + stages - 1;
+        q.micro_batch = a->copy[copy].micro_batch;
+        q.alive = (int)gx_min(first + stages - stage + a->stage[stage].warm, micro);
+        GX_TRY(gx_estimate_memory(&p->estimate, needs, &q, err));
+        GX_TRY(gx_estimate_stage(&p->estimate, &cost, &q, err));
+        for (int i = 0; i < q.n; i++) {
+            GxSplitPlanRank *of = &p->plan->rank[rank[i]];
+            of->needs = needs[i], of->has = p->m->rank[rank[i]].memory;
+            of->busy = fmin((cost.forward + cost.backward) * (double)a->copy[copy].samples /
+                                (double)a->copy[copy].micro_batch / p->plan->seconds,
+                            1);
+            of->is_tight = of->has - of->needs < of->needs / 10;
+        }
+    }
+    return GX_OK;
+}
+
+static void gx__planner_take(GxSplitPlan *p, const GxSearchResult *found, const GxPlanProblem *problem)
+{
+    const GxAssignmentCost *c = &found->cost;
+    p->layers = problem->layers, p->samples = problem->samples;
+    p->seconds = c->seconds, p->bubble = c->bubble, p->messages = c->messages, p->sums = c->sums;
+    p->with_all = 0;
+    for (int r = 0; r < problem->ranks; r++)
+        if (p->a.place[r].stage < 0 && isfinite(found->with[r])) p->with_all = fmax(p->with_all, found->with[r]);
 }
 
 // Rank 0 searches; the plan has the ranks' numbers as they were started.
-static GxStatus gx__planner_search(GxSplitPlan *p, const GxSession *s, const GxMode *mode, const GxMeasured *m)
+static GxStatus gx__planner_search_with(gx__Planner *p, GxError *err)
+{
+    GxPlanProblem problem;
+    GxSearchResult *found = (GxSearchResult *)calloc(1, sizeof *found);
+    GxStatus status = found ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory for a search");
+    if (status == GX_OK) status = gx_estimate_open(&p->estimate, p->s, p->mode, p->m, GX__PLANNER_MICRO_BATCH, err);
+    if (status == GX_OK) {
+        gx__planner_classes(p);
+        gx__planner_problem(&problem, p);
+        status = gx_search(&p->plan->a, found, &problem, (uint64_t)p->s->run->o.seed, err);
+    }
+    if (status == GX_OK) {
+        gx__planner_take(p->plan, found, &problem);
+        snprintf(p->plan->mode, sizeof p->plan->mode, "%s", p->mode->name);
+        for (int r = 0; r < p->m->ranks; r++) gx_measured_name(p->m, r, p->plan->rank[r].machine, GX_PLAN_NAME);
+        status = gx__planner_expect(p, &problem, err);
+    }
+    free(found);
+    gx_estimate_close(&p->estimate);
+    return status;
+}
+
+static GxStatus gx__planner_search(GxSplitPlan *plan, const GxSession *s, const GxMode *mode, const GxMeasured *m)
 {
     GxError *err = &s->g->error;
-    GxStageCosts costs;
-    GxSearchProblem problem;
-    GxSearchResult result;
-    GxStatus status = gx_stage_costs_open(&costs, s, mode, m, GX__PLANNER_MICRO_BATCH, err);
-    if (status == GX_OK) {
-        gx__planner_problem(&problem, s, &costs);
-        status = gx_search(&p->a, &result, &problem, (uint64_t)s->run->o.seed, err);
-    }
-    if (status == GX_OK) {
-        p->layers = problem.layers, p->samples = problem.samples;
-        snprintf(p->mode, sizeof p->mode, "%s", mode->name);
-        p->seconds = result.seconds;
-        for (int r = 0; r < m->ranks; r++) snprintf(p->rank[r].machine, GX_PLAN_NAME, "%s", m->rank[r].host);
-    }
-    gx_stage_costs_close(&costs);
+    const int64_t n = m->ranks;
+    gx__Planner p = GX_ZERO;
+    p.plan = plan, p.s = s, p.mode = mode, p.m = m;
+    p.per_byte = (double *)malloc((size_t)(n * n) * sizeof *p.per_byte);
+    p.klass = (int *)malloc((size_t)n * sizeof *p.klass);
+    GxStatus status =
+        p.per_byte && p.klass ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory to plan %ld ranks", (long)n);
+    for (int64_t i = 0; i < n * n && status == GX_OK; i++) p.per_byte[i] = m->seconds_per_byte[i] * m->together;
+    if (status == GX_OK) status = gx__planner_search_with(&p, err);
+    free(p.per_byte);
+    free(p.klass);
     return status;
 }
 
@@ -161,18 +250,62 @@ static GxMode gx__planner_mode(const GxSession *s)
     return gx_composed("tp", gx_methods(GX_METHOD_TP, GX_METHOD_NONE, GX_METHOD_TP));
 }
 
-static GxStatus gx__planner_make(GxSession *s, GxSplitPlan *p)
+// --machines: rank 0 reads what others measured. is_elsewhere: the machines are not those of this run.
+static GxStatus gx__planner_read_machines(GxSession *s, GxMeasured *m, int64_t *is_elsewhere)
 {
     GxContext *g = s->g;
+    GxTrainRun *r = s->run;
+    const char *path = r->o.machines;
+    if (gx_session_is_first(s) && gx_machines_read(&r->machines, path, &g->error) == GX_OK)
+        gx_measured_from_machines(m, &r->machines, s, path, &g->error);
+    *is_elsewhere = m->ranks != g->world;
+    gx_broadcast(g, GX_AXIS_ALL, 0, is_elsewhere, 1, GX_I64);
+    GX_TRY(gx_status(g));
+    if (!*is_elsewhere || r->o.dry_run) return GX_OK;
+    return GX_FAIL(
+        &g->error, GX_ERR_ARGUMENT,
+        "--machines %s has other machines than the %d rank%s of this run; plan_split, or --dry_run, plans for "
+        "machines that are not there",
+        path, g->world, g->world == 1 ? "" : "s");
+}
+
+static GxStatus gx__planner_measure(GxSession *s, GxMeasured *m, const GxMode *mode)
+{
+    GxContext *g = s->g;
+    GxTrainRun *r = s->run;
     gx__PlannerData data = GX_ZERO;
-    GxMeasured m = GX_ZERO;
-    const GxMode mode = gx__planner_mode(s);
     gx_report(g, "measuring %d rank%s, for up to %d seconds\n", g->world, g->world == 1 ? "" : "s",
               GX_MEASURE_SECONDS + GX_MEASURE_LINK_SECONDS);
-    if (gx__planner_open_data(s, &data) == GX_OK) gx_measure(&m, s, &mode, GX__PLANNER_MICRO_BATCH);
+    if (gx__planner_open_data(s, &data) == GX_OK) gx_measure(m, s, mode, GX__PLANNER_MICRO_BATCH);
+    gx__planner_close_data(s, &data);
+    GX_TRY(gx_status(g));
+    const GxMeasuredRank *me = &m->rank[g->rank];
+    r->plan_sample = (GxCostSample *)malloc((size_t)me->samples * sizeof *r->plan_sample);
+    if (!r->plan_sample) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the measurements of a rank");
+    memcpy(r->plan_sample, m->sample + me->first, (size_t)me->samples * sizeof *r->plan_sample);
+    r->plan_samples = (int)me->samples;
+    for (int k = 0; k < g->world && gx_session_is_first(s); k++)
+        if (m->rank[k].spread > 0.1)
+            gx_log(
+                &g->log, GX_LOG_WARNING,
+                "the times of rank %d (%s) scatter by %.0f%%, measured twice: other programs may use the machine, and "
+                "the plan is as uncertain",
+                k, m->rank[k].host, 100 * m->rank[k].spread);
+    return gx_session_is_first(s) ? gx_machines_from_measured(&r->machines, m, s, &g->error) : GX_OK;
+}
+
+static GxStatus gx__planner_make(GxSession *s, GxSplitPlan *p, int64_t *is_elsewhere)
+{
+    GxContext *g = s->g;
+    GxMeasured m = GX_ZERO;
+    const GxMode mode = gx__planner_mode(s);
+    gx_machines_close(&s->run->machines); // an earlier session's
+    free(s->run->plan_sample);
+    s->run->plan_sample = NULL, s->run->plan_samples = 0;
+    if (s->run->o.machines[0]) gx__planner_read_machines(s, &m, is_elsewhere);
+    else gx__planner_measure(s, &m, &mode);
     if (!gx_failed(g) && gx_session_is_first(s)) gx__planner_search(p, s, &mode, &m);
     gx_broadcast(g, GX_AXIS_ALL, 0, p, sizeof *p, GX_U8); // on a failed context this tells the other ranks
-    gx__planner_close_data(s, &data);
     gx_measured_free(&m);
     return gx_status(g);
 }
@@ -264,30 +397,72 @@ static GxStatus gx__planner_set(GxTrainOptions *o, const GxAssignment *a, const 
     return GX_OK;
 }
 
+static GxStatus gx__planner_write(GxSession *s, const GxSplitPlan *p)
+{
+    const GxTrainRun *r = s->run;
+    GxError *err = &s->g->error;
+    char path[GX_PATH];
+    GX_TRY(gx_folder_make(r->o.output_dir, err));
+    GX_TRY(gx_path_join(path, r->o.output_dir, GX_PLAN_FILE, err));
+    GX_TRY(gx_split_plan_write(p, path, err));
+    gx_report(s->g, "plan: %s\n", path);
+    if (!r->machines.machines || r->o.machines[0]) return GX_OK;
+    GX_TRY(gx_path_join(path, r->o.output_dir, GX_MACHINES_FILE, err));
+    GX_TRY(gx_machines_write(&r->machines, path, err));
+    gx_report(s->g, "what was measured: %s\n", path);
+    return GX_OK;
+}
+
+// Prints the plan; a dry run also writes it, since no run will.
+static void gx__planner_show(GxSession *s, const GxSplitPlan *p)
+{
+    GxReport report;
+    gx_report_begin(&report, s->g);
+    if (report.out) gx_split_plan_print(report.out, p);
+    gx_report_end_as_is(&report, s->g);
+    if (s->run->o.dry_run && gx_session_is_first(s)) gx__planner_write(s, p);
+}
+
+// Sets the options, and goes on with the ranks of the plan in its order.
+static GxStatus gx__planner_apply(GxSession *s, const GxSplitPlan *p, const int16_t *found)
+{
+    GxTrainRun *r = s->run;
+    GxContext *g = s->g;
+    int16_t order[GX_ASSIGNED_RANKS];
+    int regular;
+    const int n = gx__planner_order(&p->a, order, &regular);
+    if (!regular) return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a plan whose copies have different stages");
+    GX_TRY(gx__planner_set(&r->o, &p->a, order, n, &g->error));
+    if (r->o.tp > 1 && !gx_methods_split(s->mode->methods)) {
+        snprintf(r->o.mode, sizeof r->o.mode, "%s", p->mode);
+        s->composed = gx__planner_mode(s), s->mode = &s->composed;
+    }
+    for (int i = 0; i < n; i++) order[i] = found[order[i]];
+    if (order[0] != 0)
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                       "the plan does not begin with rank 0, which has the files: start the run on %s",
+                       p->rank[order[0]].machine);
+    gx_comm_keep(g, order, n);
+    r->done = !g->world;
+    return GX_OK;
+}
+
 GxStatus gx_planner_run(GxSession *s)
 {
     GxTrainRun *r = s->run;
     GxContext *g = s->g;
-    int16_t found[GX_ASSIGNED_RANKS], order[GX_ASSIGNED_RANKS];
-    int regular;
+    int16_t found[GX_ASSIGNED_RANKS];
+    int64_t is_elsewhere = 0;
     if (!r->o.plan[0]) return GX_OK;
     GX_TRY(gx__planner_check(s));
-    GxSplitPlan *p = (GxSplitPlan *)calloc(1, sizeof *p);
-    if (!p) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a plan");
+    free(r->plan);
+    r->plan = (GxSplitPlan *)calloc(1, sizeof *r->plan);
+    if (!r->plan) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a plan");
     for (int i = 0; i < GX_ASSIGNED_RANKS; i++) found[i] = (int16_t)i;
-    const GxStatus status = strcmp(r->o.plan, "auto") ? gx__planner_read(s, p, found) : gx__planner_make(s, p);
-    if (status == GX_OK) {
-        const int n = gx__planner_order(&p->a, order, &regular);
-        GxReport report;
-        gx_report_begin(&report, g);
-        if (report.out) gx_split_plan_print(report.out, p);
-        gx_report_end_as_is(&report, g);
-        gx__planner_set(&r->o, &p->a, order, n, &g->error);
-        for (int i = 0; i < n; i++) order[i] = found[order[i]];
-        gx_comm_keep(g, order, n);
-        r->done = !g->world;
-    }
-    free(p);
-    return gx_status(g);
+    GX_TRY(strcmp(r->o.plan, "auto") ? gx__planner_read(s, r->plan, found)
+                                     : gx__planner_make(s, r->plan, &is_elsewhere));
+    gx__planner_show(s, r->plan);
+    if (!gx_failed(g) && is_elsewhere) r->done = 1;
+    return gx_failed(g) || is_elsewhere ? gx_status(g) : gx__planner_apply(s, r->plan, found);
 }
 #endif

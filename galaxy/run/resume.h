@@ -249,18 +249,29 @@ void gx_resume_close(GxResume *r)
 // ---- its options ---------------------------------------------------------------------------------------------------
 
 // Options that are always those of this command, never of the run.
-static const char *const gx__resume_local_options[] = {
-<<<<<<< HEAD
-    "ranks",   "world",         "rank",        "init",        "threads",
-    "timeout", "device",        "device_comm", "output_dir",  "resume",
-    "dry_run", "profile_steps", "evaluate",    "sample_only", "overwrite_output_dir",
-    "plan",    "machines",      NULL};
-=======
-    "ranks",         "world",       "rank",        "init",        "threads",  "timeout",     "device",
-    "device_comm",   "output_dir",  "resume",      "dry_run",     "evaluate", "sample_only", "profile_steps",
-    "profile_flops", "peak_tflops", "trace",       "trace_steps", "plot_memory", "overwrite_output_dir",
-    NULL};
->>>>>>> flops
+static const char *const gx__resume_local_options[] = {"ranks",
+                                                       "world",
+                                                       "rank",
+                                                       "init",
+                                                       "threads",
+                                                       "timeout",
+                                                       "device",
+                                                       "device_comm",
+                                                       "output_dir",
+                                                       "resume",
+                                                       "dry_run",
+                                                       "evaluate",
+                                                       "sample_only",
+                                                       "profile_steps",
+                                                       "profile_flops",
+                                                       "peak_tflops",
+                                                       "trace",
+                                                       "trace_steps",
+                                                       "plot_memory",
+                                                       "plan",
+                                                       "machines",
+                                                       "overwrite_output_dir",
+                                                       NULL};
 const char *const *gx_resume_local_options(void) { return gx__resume_local_options; }
 
 // The option with which a new run starts from the checkpoint's weights.

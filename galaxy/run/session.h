@@ -40,6 +40,7 @@ struct GxSession {
     GxMesh mesh;
     GxSplit batch_split;             // samples of each rank in a micro-batch
     int16_t stage[GX_MAX_PARTS + 1]; // of a pipeline: the first unit of each stage, and the number of units (stages.h)
+    int16_t warm[GX_MAX_PARTS];      // of each stage: forwards ahead, beyond those of 1F1B
     GxModel model;
     GxRunner runner;
     GxOptimizer optimizer;

@@ -107,6 +107,7 @@ static GxRunnerSpec gx__session_model_runner(const GxSession *s, GxUnits *units)
     runner.cache = s->extra.cache;
     if (o->pp > 1) {
         runner.stage = s->stage, runner.order = r->chosen.order;
+        if (o->stage_warm_list.n) runner.warm = s->warm;
         *units = gx_steps_units(runner.order, (int)o->pp, gx_group_index(s->g, GX_AXIS_PP), s->stage);
         runner.defers_weights = gx_order_info(runner.order)->has_halves;
     }

@@ -68,6 +68,8 @@ static void gx__stage_walk_options(GxTrainOptions *o, const GxStageShape *shape)
     cut->v[cut->n++] = shape->layers;
     if (after) cut->v[cut->n++] = 1;
     o->pp = cut->n, o->tp = shape->ranks;
+    for (int i = 0; i < cut->n; i++) o->stage_warm_list.v[i] = shape->alive; // as many as there are micro-batches
+    o->stage_warm_list.n = o->pp > 1 ? cut->n : 0;
     if (o->pp == 1) cut->n = 0;
     o->gradient_accumulation_steps = shape->alive;
     o->tp_num_attention_heads_list = shape->heads, o->tp_intermediate_size_list = shape->columns;

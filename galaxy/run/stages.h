@@ -72,6 +72,7 @@ GxStatus gx_stages_plan(GxSession *s)
     GX_TRY(gx__stages_split(s, layers, &split));
     for (int i = 0; i < split.n; i++) s->stage[i] = (int16_t)(i ? lead + lead * split.begin[i] : 0);
     s->stage[split.n] = (int16_t)(lead + lead * layers + 1);
+    for (int i = 0; i < o->stage_warm_list.n; i++) s->warm[i] = (int16_t)o->stage_warm_list.v[i];
     return GX_OK;
 }
 
