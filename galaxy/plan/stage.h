@@ -13,6 +13,9 @@
 //     GxStageMember member[2] = {{events0, n0, &cost0}, {events1, n1, &cost1}};
 //     gx_stage_seconds(&seconds, member, 2, latency, seconds_per_byte, units);
 //
+// Ranks that share a key-value head send its gradients to one another, each as many as there are others: messages count
+// as work of their rank.
+//
 // Collectives that are started early and waited for later count as if they blocked: threads, TCP and MPI move bytes only
 // inside calls.
 #ifndef GX_STAGE_H
@@ -55,15 +58,24 @@ GX_END
 #include <string.h>
 #include "../parallel/steps.h"
 
+typedef struct {
+    double latency, seconds_per_byte;
+} GxStageLink;
+
 double gx_collective_seconds(const GxEvent *e, double latency, double seconds_per_byte)
 {
     const int n = (int)gx_max(e->members, 1);
     const double bytes = (double)e->elements * (double)gx_dtype_size(e->dtype);
     const int halves = !strcmp(e->name, "all_reduce") ? 2 : 1;
-    if (n == 1) return 0;
-    if (!strcmp(e->name, "send") || !strcmp(e->name, "recv") || !strcmp(e->name, "transfer"))
-        return latency + bytes * seconds_per_byte;
+    if (n == 1 || !strcmp(e->name, "recv")) return 0;
+    if (!strcmp(e->name, "send")) return latency + bytes * seconds_per_byte;
     return halves * (latency * (n - 1) + bytes * (n - 1) / n * seconds_per_byte);
+}
+
+// 1: all ranks of the group take part; a message has only two.
+static int gx__stage_meets(const GxEvent *e)
+{
+    return e->kind == GX_EVENT_COLLECTIVE && strcmp(e->name, "send") && strcmp(e->name, "recv");
 }
 
 // Where the seconds of an event belong.
@@ -82,13 +94,15 @@ static double *gx__stage_place(GxStageSeconds *s, const GxEvent *e, int units)
 // The next event of a rank, from i on, that ends a stretch: a collective, or one that belongs elsewhere than the
 // stretch does. Adds the seconds of the stretch.
 static int64_t gx__stage_stretch(GxStageSeconds *s, const GxStageMember *m, int64_t i, int units, const double *place,
-                                 double *seconds)
+                                 const GxStageLink *link, double *seconds)
 {
     *seconds = 0;
-    for (; i < m->n && m->event[i].kind != GX_EVENT_COLLECTIVE; i++) {
+    for (; i < m->n && !gx__stage_meets(&m->event[i]); i++) {
         if (m->event[i].kind == GX_EVENT_WAIT) continue;
         if (gx__stage_place(s, &m->event[i], units) != place) break;
-        *seconds += gx_cost_seconds(m->cost, &m->event[i]);
+        *seconds += m->event[i].kind == GX_EVENT_OP
+                        ? gx_cost_seconds(m->cost, &m->event[i])
+                        : gx_collective_seconds(&m->event[i], link->latency, link->seconds_per_byte);
     }
     return i;
 }
@@ -106,18 +120,18 @@ static GxStatus gx__stage_refuse(const GxStageMember *member, const int64_t *at,
 static double *gx__stage_next(GxStageSeconds *s, const GxStageMember *m, int64_t i, int units)
 {
     while (i < m->n && m->event[i].kind == GX_EVENT_WAIT) i++;
-    return i < m->n && m->event[i].kind == GX_EVENT_OP ? gx__stage_place(s, &m->event[i], units) : NULL;
+    return i < m->n && !gx__stage_meets(&m->event[i]) ? gx__stage_place(s, &m->event[i], units) : NULL;
 }
 
 // One stretch of all ranks: up to the next collective, or to the next place. Ranks may differ in their operations (a
 // rank may have none of the vocabulary), not in their collectives.
 static void gx__stage_stretches(GxStageSeconds *s, const GxStageMember *member, int ranks, int64_t *at, int units,
-                                double *waits)
+                                const GxStageLink *link, double *waits)
 {
     double *place = NULL, most = 0, seconds[GX_MAX_PARTS];
     for (int r = 0; r < ranks && !place; r++) place = gx__stage_next(s, &member[r], at[r], units);
     for (int r = 0; r < ranks; r++) {
-        at[r] = gx__stage_stretch(s, &member[r], at[r], units, place, &seconds[r]);
+        at[r] = gx__stage_stretch(s, &member[r], at[r], units, place, link, &seconds[r]);
         s->busy[r] += seconds[r], most = fmax(most, seconds[r]);
     }
     for (int r = 0; r < ranks; r++) waits[r] += most - seconds[r];
@@ -127,6 +141,7 @@ static void gx__stage_stretches(GxStageSeconds *s, const GxStageMember *member, 
 GxStatus gx_stage_seconds(GxStageSeconds *s, const GxStageMember *member, int ranks, double latency,
                           double seconds_per_byte, int units, GxError *err)
 {
+    const GxStageLink link = {latency, seconds_per_byte};
     int64_t at[GX_MAX_PARTS] = GX_ZERO;
     double waits[GX_MAX_PARTS] = GX_ZERO;
     memset(s, 0, sizeof *s);
@@ -134,7 +149,7 @@ GxStatus gx_stage_seconds(GxStageSeconds *s, const GxStageMember *member, int ra
         int more = 0;
         for (int r = 0; r < ranks; r++) more |= gx__stage_next(s, &member[r], at[r], units) != NULL;
         if (more) {
-            gx__stage_stretches(s, member, ranks, at, units, waits);
+            gx__stage_stretches(s, member, ranks, at, units, &link, waits);
             continue;
         }
         for (int r = 0; r < ranks; r++)

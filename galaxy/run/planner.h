@@ -108,7 +108,7 @@ static GxStatus gx__planner_open_data(GxSession *s, gx__PlannerData *d)
     if (!d->self) return GX_FAIL(&s->g->error, GX_ERR_MEMORY, "no memory for the options of a task");
     memcpy(d->self, r->self, r->task->options.size);
     s->batch_split = gx_split_even(s->g->world, s->g->world);
-    return gx_session_open_samples(s);
+    return gx_session_open_samples(s, r->o.machines[0] != 0);
 }
 
 static void gx__planner_close_data(GxSession *s, gx__PlannerData *d)
@@ -163,13 +163,26 @@ static void gx__planner_problem(GxPlanProblem *problem, gx__Planner *p)
     problem->stage = gx_estimate_stage, problem->parts = gx_estimate_parts, problem->user = &p->estimate;
 }
 
-// What is expected of each rank: how much of the time it computes, and its memory.
-static GxStatus gx__planner_expect(gx__Planner *p, const GxPlanProblem *problem, GxError *err)
+// Samples per second of a rank that computes all of the model.
+static GxStatus gx__planner_alone(gx__Planner *p, int16_t rank, int64_t micro_batch, double *speed, GxError *err)
+{
+    GxStageRequest q = GX_ZERO;
+    GxStageCost cost = GX_ZERO;
+    q.rank = &rank, q.n = 1, q.layers = p->plan->layers, q.has_embed = q.has_head = q.alive = 1;
+    q.micro_batch = micro_batch;
+    GX_TRY(gx_estimate_stage(&p->estimate, &cost, &q, err));
+    *speed = (double)micro_batch / (cost.forward + cost.backward);
+    return GX_OK;
+}
+
+// What is expected of each rank: how much of the time it computes, and its memory; and of all: how long a step would
+// take if nothing were lost.
+static GxStatus gx__planner_expect(gx__Planner *p, GxError *err)
 {
     const GxAssignment *a = &p->plan->a;
+    double speed = 0;
     int64_t needs[GX_ASSIGNED_RANKS];
     int16_t rank[GX_ASSIGNED_RANKS];
-    (void)problem;
     for (int stage = 0; stage < a->stages; stage++) {
         const int copy = a->stage[stage].copy, first = gx_assignment_first(a, copy),
                   stages = gx_assignment_stages(a, copy), micro = gx_assignment_micro_batches(a, copy);
@@ -183,6 +196,9 @@ static GxStatus gx__planner_expect(gx__Planner *p, const GxPlanProblem *problem,
         GX_TRY(gx_estimate_stage(&p->estimate, &cost, &q, err));
         for (int i = 0; i < q.n; i++) {
             GxSplitPlanRank *of = &p->plan->rank[rank[i]];
+            double alone;
+            GX_TRY(gx__planner_alone(p, rank[i], q.micro_batch, &alone, err));
+            speed += alone;
             of->needs = needs[i], of->has = p->m->rank[rank[i]].memory;
             of->busy = fmin((cost.forward + cost.backward) * (double)a->copy[copy].samples /
                                 (double)a->copy[copy].micro_batch / p->plan->seconds,
@@ -190,6 +206,7 @@ static GxStatus gx__planner_expect(gx__Planner *p, const GxPlanProblem *problem,
             of->is_tight = of->has - of->needs < of->needs / 10;
         }
     }
+    p->plan->ideal = (double)p->plan->samples / speed;
     return GX_OK;
 }
 
@@ -219,7 +236,7 @@ static GxStatus gx__planner_search_with(gx__Planner *p, GxError *err)
         gx__planner_take(p->plan, found, &problem);
         snprintf(p->plan->mode, sizeof p->plan->mode, "%s", p->mode->name);
         for (int r = 0; r < p->m->ranks; r++) gx_measured_name(p->m, r, p->plan->rank[r].machine, GX_PLAN_NAME);
-        status = gx__planner_expect(p, &problem, err);
+        status = gx__planner_expect(p, err);
     }
     free(found);
     gx_estimate_close(&p->estimate);
@@ -273,12 +290,9 @@ static GxStatus gx__planner_measure(GxSession *s, GxMeasured *m, const GxMode *m
 {
     GxContext *g = s->g;
     GxTrainRun *r = s->run;
-    gx__PlannerData data = GX_ZERO;
     gx_report(g, "measuring %d rank%s, for up to %d seconds\n", g->world, g->world == 1 ? "" : "s",
               GX_MEASURE_SECONDS + GX_MEASURE_LINK_SECONDS);
-    if (gx__planner_open_data(s, &data) == GX_OK) gx_measure(m, s, mode, GX__PLANNER_MICRO_BATCH);
-    gx__planner_close_data(s, &data);
-    GX_TRY(gx_status(g));
+    GX_TRY(gx_measure(m, s, mode, GX__PLANNER_MICRO_BATCH));
     const GxMeasuredRank *me = &m->rank[g->rank];
     r->plan_sample = (GxCostSample *)malloc((size_t)me->samples * sizeof *r->plan_sample);
     if (!r->plan_sample) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the measurements of a rank");
@@ -298,14 +312,17 @@ static GxStatus gx__planner_make(GxSession *s, GxSplitPlan *p, int64_t *is_elsew
 {
     GxContext *g = s->g;
     GxMeasured m = GX_ZERO;
+    gx__PlannerData data = GX_ZERO;
     const GxMode mode = gx__planner_mode(s);
     gx_machines_close(&s->run->machines); // an earlier session's
     free(s->run->plan_sample);
     s->run->plan_sample = NULL, s->run->plan_samples = 0;
-    if (s->run->o.machines[0]) gx__planner_read_machines(s, &m, is_elsewhere);
-    else gx__planner_measure(s, &m, &mode);
+    gx__planner_open_data(s, &data);
+    if (!gx_failed(g) && s->run->o.machines[0]) gx__planner_read_machines(s, &m, is_elsewhere);
+    else if (!gx_failed(g)) gx__planner_measure(s, &m, &mode);
     if (!gx_failed(g) && gx_session_is_first(s)) gx__planner_search(p, s, &mode, &m);
     gx_broadcast(g, GX_AXIS_ALL, 0, p, sizeof *p, GX_U8); // on a failed context this tells the other ranks
+    gx__planner_close_data(s, &data);
     gx_measured_free(&m);
     return gx_status(g);
 }

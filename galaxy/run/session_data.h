@@ -8,7 +8,8 @@ GX_BEGIN
 // After gx_session_arrange, and before the model, whose head may depend on the data.
 GxStatus gx_session_open_data(GxSession *s);
 // Before gx_session_arrange: opens the task's data with the samples of s->batch_split, for measurements (planner.h).
-GxStatus gx_session_open_samples(GxSession *s);
+// is_dry: 1: as for a dry run, without samples.
+GxStatus gx_session_open_samples(GxSession *s, int is_dry);
 
 GX_END
 #endif
@@ -75,11 +76,11 @@ static GxTaskSetup gx__session_data_setup(const GxSession *s)
     return task;
 }
 
-GxStatus gx_session_open_samples(GxSession *s)
+GxStatus gx_session_open_samples(GxSession *s, int is_dry)
 {
     GxTrainRun *r = s->run;
     GxTaskSetup task = gx__session_data_setup(s);
-    task.is_dry = 0;
+    task.is_dry = is_dry;
     GX_TRY(r->task->data.open(s->g, r->self, &task));
     *r->family->vocab_size(r->model_config) = task.vocab;
     return GX_OK;
