@@ -236,6 +236,9 @@
 #include "galaxy/data/score_requests.h"
 
 #include "galaxy/plan/assignment.h"
+#include "galaxy/plan/costs.h"
+#include "galaxy/plan/machines.h"
+#include "galaxy/plan/machines_file.h"
 
 #include "galaxy/task/task.h"
 #include "galaxy/task/text_batch.h"
