@@ -240,6 +240,7 @@
 #include "galaxy/plan/pipeline.h"
 #include "galaxy/plan/costs.h"
 #include "galaxy/plan/machines.h"
+#include "galaxy/plan/machines_file.h"
 #include "galaxy/plan/stage.h"
 #include "galaxy/plan/assignment_cost.h"
 #include "galaxy/plan/assignment_divide.h"
