@@ -370,6 +370,8 @@
 #include "galaxy/run/profile_flops.h"
 #include "galaxy/run/profile_steps.h"
 #include "galaxy/run/tensorboard.h"
+#include "galaxy/run/trace.h"
+#include "galaxy/run/plot_memory.h"
 #include "galaxy/run/show.h"
 #include "galaxy/run/finish.h"
 #include "galaxy/run/trainer.h"

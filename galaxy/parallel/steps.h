@@ -258,7 +258,8 @@ const char *gx_object_name(int object); // "x", "slot", "gradients"
 // "B3 of micro-batch 1", "REDUCE0-3"; a backward that defers its weight gradients is "b3". Truncated if it does not
 // fit.
 const char *gx_action_name(const GxAction *a, char text[48]);
-const char *gx_action_word(const GxAction *a, char text[48]); // as in gx_steps_print: "B3.1", "REDUCE0-3"
+// What gx_steps_print writes for the actions that run together from the i-th on: "B3.1", "REDUCE0-3", "NORM0-3".
+const char *gx_steps_word(const GxSteps *s, int i, char text[64]);
 
 // The whole list in one line: "COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3"; with several micro-batches, "F0.1" is
 // unit 0's of micro-batch 1. Neighbouring NORMs and STEPs are written together. An action that starts ticket 1 is
@@ -657,12 +658,6 @@ const char *gx_action_name(const GxAction *a, char text[48])
     return text;
 }
 
-const char *gx_action_word(const GxAction *a, char text[48])
-{
-    gx__steps_word(a, 1, text, 48);
-    return text;
-}
-
 int gx_steps_run(const GxSteps *s, int i)
 {
     const GxAction *a = s->action + i;
@@ -673,16 +668,22 @@ int gx_steps_run(const GxSteps *s, int i)
     return n;
 }
 
+const char *gx_steps_word(const GxSteps *s, int i, char text[64])
+{
+    const int run = gx_steps_run(s, i), n = gx__steps_word(&s->action[i], s->spec.micro_batches > 1, text, 64);
+    if (run > 1 && n < 64) snprintf(text + n, (size_t)(64 - n), "-%d", s->action[i + run - 1].unit);
+    return text;
+}
+
 int gx_steps_print(const GxSteps *s, char *text, size_t size)
 {
     size_t at = 0;
     if (size) text[0] = 0;
     for (int i = 0, run; i < s->n; i += run) {
-        char word[96];
+        char word[64];
         run = gx_steps_run(s, i);
-        int n = gx__steps_word(&s->action[i], s->spec.micro_batches > 1, word, sizeof word);
-        if (run > 1) snprintf(word + n, sizeof word - (size_t)n, "-%d", s->action[i + run - 1].unit);
-        n = snprintf(at < size ? text + at : NULL, at < size ? size - at : 0, "%s%s", i ? " " : "", word);
+        const int n = snprintf(at < size ? text + at : NULL, at < size ? size - at : 0, "%s%s", i ? " " : "",
+                               gx_steps_word(s, i, word));
         at += (size_t)n;
     }
     return (int)at;

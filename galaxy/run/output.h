@@ -57,6 +57,11 @@ GxStatus gx_output_refuse_used(const char *output_dir, int64_t run, int is_home,
 int gx_output_contains(const char *output_dir, const char *path);
 // Refuses a path inside a checkpoint. option: the one that has the path, "--output_dir".
 GxStatus gx_output_refuse_nested(const char *option, const char *path, GxError *err);
+// Refuses a path to which no file can be written: its folder does not exist (unless it is output_dir, which will be
+// made) or takes no file, or there is something else than a file that begins with `begin`, which may be replaced. what:
+// "a trace".
+GxStatus gx_output_check_replaceable(const char *option, const char *path, const char *output_dir, const char *begin,
+                                     const char *what, GxError *err);
 int gx_output_is_side_cache(const char *name); // 1: a file of one rank, side_cache/rank-0.rows
 // Removes the run in the folder: checkpoints, log, abandoned/, side cache and event files. Other files stay. An error
 // if there is no run.
@@ -393,6 +398,43 @@ GxStatus gx_output_refuse_nested(const char *option, const char *path, GxError *
             "%s %s lies in %s, which has a %s: when that checkpoint is removed, all in it is; choose another place",
             option, path, folder, GX_MANIFEST);
     }
+    return GX_OK;
+}
+
+// 1: the file is empty, or begins with this text.
+static int gx__output_begins(const char *path, const char *begin, GxError *err)
+{
+    char found[64] = "";
+    int64_t bytes = 0;
+    int fd;
+    const int64_t n = gx_min((int64_t)strlen(begin), (int64_t)sizeof found);
+    if (gx_file_open(path, &fd, &bytes, err) != GX_OK) return 0;
+    const int begins = bytes == 0 || (bytes >= n && gx_file_read_at(fd, path, found, n, 0, err) == GX_OK &&
+                                      !memcmp(found, begin, (size_t)n));
+    close(fd);
+    return begins;
+}
+
+GxStatus gx_output_check_replaceable(const char *option, const char *path, const char *output_dir, const char *begin,
+                                     const char *what, GxError *err)
+{
+    char folder[GX_PATH], parent[GX_PATH], output[GX_PATH];
+    GxNewFile file = GX_ZERO;
+    GX_TRY(gx_output_refuse_nested(option, path, err));
+    GX_TRY(gx_file_check_output(path, err));
+    if (gx_path_is_file(path) && !gx__output_begins(path, begin, err)) {
+        GX_TRY(gx_error_code(err));
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s %s exists and is not %s, so it is left as it is; name another file",
+                       option, path, what);
+    }
+    gx_path_parent(folder, path);
+    gx__output_resolve(parent, folder), gx__output_resolve(output, output_dir);
+    if (!gx_path_is_folder(folder) && !strcmp(parent, output)) return GX_OK;
+    if (!gx_path_is_folder(folder))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s %s: the folder %s does not exist; make it first", option, path,
+                       folder);
+    GX_TRY(gx_file_create(&file, path, err));
+    gx_file_abandon(&file);
     return GX_OK;
 }
 

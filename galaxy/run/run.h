@@ -13,7 +13,7 @@
 // folder. It keeps its log, its lock, its watchers and its clock.
 #ifndef GX_RUN_H
 #define GX_RUN_H
-#include "../plan/machines.h"
+#include "../plan/machines_file.h"
 #include "../plan/split_plan.h"
 #include "../task/task.h"
 #include "options.h"

@@ -38,7 +38,11 @@ GX_END
 #include "launch.h"
 #include "log_lines.h"
 #include "notes.h"
+<<<<<<< HEAD
 #include "plan_watch.h"
+=======
+#include "plot_memory.h"
+>>>>>>> flops
 #include "processors.h"
 #include "profile_flops.h"
 #include "profile_steps.h"
@@ -52,11 +56,17 @@ GX_END
 #include "side_cache.h"
 #include "stopping.h"
 #include "tensorboard.h"
+#include "trace.h"
 
 // The watchers of a run, in the order in which they are called.
 static GxStatus (*const gx__setup_watchers[])(GxTrainRun *r, GxError *err) = {
+<<<<<<< HEAD
     gx_autotune_watch, gx_side_cache_watch, gx_profile_steps_watch, gx_profile_flops_watch, gx_plan_watch,
     gx_report_watch,   gx_log_lines_watch,  gx_tensorboard_watch,   gx_keep_best_watch,
+=======
+    gx_autotune_watch,    gx_side_cache_watch, gx_profile_steps_watch, gx_profile_flops_watch, gx_trace_watch,
+    gx_plot_memory_watch, gx_report_watch,     gx_log_lines_watch,     gx_tensorboard_watch,   gx_keep_best_watch,
+>>>>>>> flops
 };
 
 static GxStatus gx__setup_add_watchers(GxTrainRun *r, GxError *err)
