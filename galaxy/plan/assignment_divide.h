@@ -198,7 +198,93 @@ static GxStatus gx__assignment_divide_copies(GxDivider *d, GxDividerVariant *v, 
     return GX_OK;
 }
 
+// ---- a layer more or less ------------------------------------------------------------------------------------------
+
+enum { GX__ASSIGNMENT_DIVIDE_SHORT = 6 }; // stages
+
+typedef struct { // a stage of some copy with a layer less, or one more
+    double forward, backward;
+    int fits;
+} GxDividerShift;
+
+// What the stages of copies [from, to) cost with so many layers more: shift[stages], by stage of the assignment.
+static GxStatus gx__assignment_divide_shifted(GxDivider *d, GxDividerVariant *v, int from, int to, int more,
+                                              GxDividerShift *shift, GxError *err)
+{
+    for (int s = d->members.first[from]; s < d->members.first[to]; s++) {
+        GxStageCost cost;
+        const int layers = v->a.stage[s].layers;
+        shift[s].fits = 0;
+        if (layers + more < 1) continue;
+        GX_TRY(gx__assignment_divide_ask(d, v, s, layers + more, &cost, err));
+        shift[s].forward = cost.forward, shift[s].backward = cost.backward, shift[s].fits = cost.room >= 0;
+        v->a.stage[s].layers = (int16_t)layers;
+    }
+    return GX_OK;
+}
+
+// Seconds of copies [from, to) if their i-th stages had a layer less and their j-th ones a layer more; INFINITY: they do
+// not fit. i == j: as they are.
+static double gx__assignment_divide_try(GxDivider *d, GxDividerVariant *v, int from, int to, int i, int j,
+                                        const GxDividerShift *less, const GxDividerShift *more)
+{
+    double seconds = 0;
+    for (int r = from; r < to; r++) {
+        GxCopyTimes *t = &v->t.copy[r];
+        const GxDividerShift *of[] = {&less[d->members.first[r] + i], &more[d->members.first[r] + j]};
+        const int at[] = {i, j};
+        double was[4];
+        if (i != j && !(of[0]->fits && of[1]->fits)) return INFINITY;
+        for (int k = 0; k < 2 && i != j; k++) {
+            was[2 * k] = t->forward[at[k]], was[2 * k + 1] = t->backward[at[k]];
+            t->forward[at[k]] = of[k]->forward, t->backward[at[k]] = of[k]->backward;
+        }
+        gx_copy_times_changed(t, 4 * t->stages + 4);
+        seconds = fmax(seconds, gx_copy_seconds(d->costs, t, d->samples[r]));
+        for (int k = 0; k < 2 && i != j; k++) t->forward[at[k]] = was[2 * k], t->backward[at[k]] = was[2 * k + 1];
+        gx_copy_times_changed(t, 0);
+    }
+    return seconds;
+}
+
+// Moves layers between the stages of copies [from, to), which have the same layers, as long as this gains: with messages,
+// with few micro-batches, or where memory says which lists a group has, the time is not what was assumed. Of long
+// pipelines, only moves from and to the slowest stage are tried.
+static GxStatus gx__assignment_divide_shift(GxDivider *d, GxDividerVariant *v, int from, int to, GxError *err)
+{
+    GxDividerShift less[GX_ASSIGNED_RANKS], more[GX_ASSIGNED_RANKS];
+    const int16_t *first = d->members.first;
+    const int n = first[from + 1] - first[from];
+    for (int went = n > 1; went;) {
+        int slowest = 0, to_i = -1, to_j = -1;
+        for (int r = from; r < to; r++) GX_TRY(gx_copy_times(&v->t, &v->a, &d->members, r, d->costs, err));
+        GX_TRY(gx__assignment_divide_shifted(d, v, from, to, -1, less, err));
+        GX_TRY(gx__assignment_divide_shifted(d, v, from, to, 1, more, err));
+        const GxCopyTimes *t = &v->t.copy[from];
+        for (int s = 0; s < n; s++)
+            if (t->forward[s] + t->backward[s] > t->forward[slowest] + t->backward[slowest]) slowest = s;
+        double best = gx__assignment_divide_try(d, v, from, to, 0, 0, less, more) * (1 - 1e-6);
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < n; j++) {
+                if (i == j || (n > GX__ASSIGNMENT_DIVIDE_SHORT && i != slowest && j != slowest)) continue;
+                const double seconds = gx__assignment_divide_try(d, v, from, to, i, j, less, more);
+                if (seconds < best) best = seconds, to_i = i, to_j = j;
+            }
+        went = to_i >= 0;
+        for (int r = from; r < to && went; r++)
+            v->a.stage[first[r] + to_i].layers--, v->a.stage[first[r] + to_j].layers++;
+    }
+    return GX_OK;
+}
+
 // ---- samples of the copies -----------------------------------------------------------------------------------------
+
+// Whether all copies have the same layers.
+static int gx__assignment_divide_is_same(const GxDivider *d, const GxAssignment *a)
+{
+    const GxPlanProblem *p = d->costs->problem;
+    return p->same_lists && !(p->kinds & GX_PLAN_ANY) && a->copies > 1;
+}
 
 static int gx__assignment_divide_is_too_large(const GxDivider *d, const GxDividerVariant *v, int copy)
 {
@@ -209,15 +295,16 @@ static int gx__assignment_divide_is_too_large(const GxDivider *d, const GxDivide
 static GxStatus gx__assignment_divide_layers_of(GxDivider *d, GxDividerVariant *v, const GxDividerVariant *before,
                                                 GxError *err)
 {
-    const GxPlanProblem *p = d->costs->problem;
     for (int r = 0; r < v->a.copies; r++) v->a.copy[r].samples = d->samples[r];
-    if (p->same_lists && !(p->kinds & GX_PLAN_ANY) && v->a.copies > 1)
-        return gx__assignment_divide_copies(d, v, 0, v->a.copies, err);
+    if (gx__assignment_divide_is_same(d, &v->a)) return gx__assignment_divide_copies(d, v, 0, v->a.copies, err);
     for (int r = 0; r < v->a.copies; r++) {
-        if (!gx__assignment_divide_is_too_large(d, v, r)) GX_TRY(gx__assignment_divide_copies(d, v, r, r + 1, err));
-        else
+        if (gx__assignment_divide_is_too_large(d, v, r)) {
             for (int s = d->members.first[r]; s < d->members.first[r + 1]; s++)
                 v->a.stage[s].layers = before->a.stage[s].layers;
+            continue;
+        }
+        GX_TRY(gx__assignment_divide_copies(d, v, r, r + 1, err));
+        GX_TRY(gx__assignment_divide_shift(d, v, r, r + 1, err));
     }
     return GX_OK;
 }

@@ -35,7 +35,6 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SEARCH_IMPLEMENTED)
 #define GX_SEARCH_IMPLEMENTED
-#include "../base/random.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -443,7 +442,7 @@ static GxStatus gx__search_open(GxSearch *s, double *with, const GxPlanProblem *
     memset(s, 0, sizeof *s);
     GX_TRY(gx_stage_costs_open(&s->costs, p, err));
     GX_TRY(gx_divider_open(&s->divider, &s->costs, err));
-    s->budget = p->budget > 0 ? p->budget : GX__SEARCH_BUDGET;
+    s->budget = p->budget > 0 ? p->budget : (int64_t)GX__SEARCH_BUDGET;
     s->seen_most = 2 * s->budget + 2;
     s->seed = seed, s->with = with;
     s->node = (GxSearchNode *)malloc((size_t)s->budget * sizeof *s->node);
