@@ -236,6 +236,8 @@
 #include "galaxy/data/score_requests.h"
 
 #include "galaxy/plan/assignment.h"
+#include "galaxy/plan/splits.h"
+#include "galaxy/plan/pipeline.h"
 
 #include "galaxy/task/task.h"
 #include "galaxy/task/text_batch.h"
