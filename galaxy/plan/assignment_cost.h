@@ -325,14 +325,14 @@ void gx_stage_costs_close(GxStageCosts *c)
 typedef struct {                  // a stage, while the pipeline is looked at
     int forwards, backwards;      // done
     double free, x_free, dx_free; // when it, and the links behind it and before it, have nothing to do
-} GxPipelineStage;
+} gx__AssignmentStage;
 
 // Does all that stage s can do now. `ready` has when the input of each micro-batch has come: x, then dx.
-static int gx__assignment_cost_advance(const GxCopyTimes *t, int m, GxPipelineStage *of, int s, double *ready)
+static int gx__assignment_cost_advance(const GxCopyTimes *t, int m, gx__AssignmentStage *of, int s, double *ready)
 {
     const int p = t->stages, is_beside = t->warm > 0, ahead = (p - 1 - s) * (1 + t->warm);
     double *x = ready + s * m, *dx = ready + (p + s) * m;
-    GxPipelineStage *me = &of[s];
+    gx__AssignmentStage *me = &of[s];
     int did = 0;
     for (;; did = 1) {
         const int is_forward = me->forwards < m && me->forwards - me->backwards <= ahead;
@@ -359,7 +359,7 @@ static int gx__assignment_cost_advance(const GxCopyTimes *t, int m, GxPipelineSt
 // 1F1B of m micro-batches, all of them whole.
 static double gx__assignment_cost_pipeline(const GxCopyTimes *t, int m, double *ready)
 {
-    GxPipelineStage of[GX_ASSIGNED_RANKS];
+    gx__AssignmentStage of[GX_ASSIGNED_RANKS];
     double end = 0;
     memset(of, 0, (size_t)t->stages * sizeof *of);
     for (int went = 1; went;) {

@@ -15,7 +15,7 @@
 //
 // Orders with one stage on a rank: 1f1b, gpipe, zb1p.
 //
-// Memory: some 40 bytes for each stage and micro-batch, during the call.
+// Memory: some 60 bytes for each stage and micro-batch, during the call.
 #ifndef GX_PLAN_PIPELINE_H
 #define GX_PLAN_PIPELINE_H
 #include "../parallel/steps_order.h"

@@ -9,7 +9,7 @@
 //     int64_t part[3];
 //     GX_TRY(gx_split_bound(part, rate, NULL, NULL, 3, 11008, err)); // 6606, 2201, 2201
 //
-// Memory: gx_split_heads allocates some 40 bytes for each rank and head, during the call; gx_split_bound nothing.
+// Memory: gx_split_heads allocates some 20 bytes for each rank and head, during the call; gx_split_bound nothing.
 #ifndef GX_PLAN_SPLITS_H
 #define GX_PLAN_SPLITS_H
 #include "../base/partition.h"
@@ -41,17 +41,12 @@ typedef struct {
 // that cannot have one, caps and memory that hold fewer than all.
 GxStatus gx_split_heads(int64_t *part, const GxHeadsShared *s, GxError *err);
 
-// How many K,V heads the query heads [begin, end) use, if `sharing` query heads share one.
-static inline int64_t gx_kv_heads_of(int64_t begin, int64_t end, int64_t sharing)
-{
-    return gx_ceil_div(end, sharing) - begin / sharing;
-}
-
 GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PLAN_SPLITS_IMPLEMENTED)
 #define GX_PLAN_SPLITS_IMPLEMENTED
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +54,7 @@ GX_END
 // ---- what costs the same each --------------------------------------------------------------------------------------
 
 static const int64_t gx__split_most = (int64_t)1 << 50; // up to which n / rate differs from (n + 1) / rate in a double
+enum { GX__SPLIT_FEW = 16 };                            // so many can be taken back one by one
 
 typedef struct {
     const double *rate;
@@ -85,12 +81,12 @@ static int64_t gx__split_within(const GxSplitTask *s, int d, double seconds)
     return gx_max(part, least);
 }
 
-// What all do in these seconds, beyond the total; n or more: n.
+// What all do in these seconds, beyond the total; GX__SPLIT_FEW or more: GX__SPLIT_FEW.
 static int64_t gx__split_excess(const GxSplitTask *s, double seconds)
 {
     int64_t sum = -s->total;
-    for (int d = 0; d < s->n && sum < s->n; d++) sum += gx__split_within(s, d, seconds);
-    return gx_min(sum, s->n);
+    for (int d = 0; d < s->n && sum < GX__SPLIT_FEW; d++) sum += gx__split_within(s, d, seconds);
+    return gx_min(sum, GX__SPLIT_FEW);
 }
 
 static GxStatus gx__split_check(const GxSplitTask *s, GxError *err)
@@ -118,19 +114,21 @@ static GxStatus gx__split_check(const GxSplitTask *s, GxError *err)
     return GX_OK;
 }
 
-// Seconds that suffice, in which all do less than n beyond the total, or no shorter ones suffice.
+// Seconds that suffice, in which all do little beyond the total, or no shorter ones suffice.
 static double gx__split_seconds(const GxSplitTask *s)
 {
     double rates = 0, low = 0, high = 0;
     for (int d = 0; d < s->n; d++) rates += s->rate[d];
-    if (s->total && rates > 0) high = (double)s->total / rates;
-    while (gx__split_excess(s, high) < 0) low = high, high *= 2;
-    for (;;) {
-        const double middle = low + (high - low) / 2;
-        if (gx__split_excess(s, high) < s->n || !(middle > low && middle < high)) return high;
-        if (gx__split_excess(s, middle) < 0) low = middle;
-        else high = middle;
+    if (s->total) high = fmax((double)s->total / rates, DBL_MIN); // what all would need if things could be cut
+    int64_t excess = gx__split_excess(s, high);
+    for (; excess < 0; excess = gx__split_excess(s, high)) low = high, high *= 2;
+    for (double middle = low + (high - low) / 2; excess >= GX__SPLIT_FEW && middle > low && middle < high;
+         middle = low + (high - low) / 2) {
+        const int64_t there = gx__split_excess(s, middle);
+        if (there < 0) low = middle;
+        else high = middle, excess = there;
     }
+    return high;
 }
 
 GxStatus gx_split_bound(int64_t *part, const double *rate, const int64_t *least, const int64_t *cap, int n,
@@ -141,11 +139,13 @@ GxStatus gx_split_bound(int64_t *part, const double *rate, const int64_t *least,
     GX_TRY(gx__split_check(&s, err));
     const double seconds = gx__split_seconds(&s);
     for (int d = 0; d < n; d++) excess += part[d] = gx__split_within(&s, d, seconds);
-    for (; excess > 0; excess--) { // of the ranks that are done last, the last one gives one back
+    for (; excess > 0; excess--) { // of the ranks that are done last, the slowest one gives one back
         int last = -1;
+        double latest = -1;
         for (int d = 0; d < n; d++) {
             if (part[d] <= gx__split_least(&s, d)) continue;
-            if (last < 0 || (double)part[d] / rate[d] >= (double)part[last] / rate[last]) last = d;
+            const double seconds = (double)part[d] / rate[d];
+            if (seconds > latest || (seconds == latest && rate[d] <= rate[last])) last = d, latest = seconds;
         }
         part[last]--;
     }
@@ -156,46 +156,92 @@ GxStatus gx_split_bound(int64_t *part, const double *rate, const int64_t *least,
 
 typedef struct {
     const GxHeadsShared *s;
-    int heads, sharing;
-    double *best, *next; // [heads + 1]: of the ranks so far, which have the heads before this one
-    int16_t *begin;      // [ranks][heads + 1]: where the range of a rank begins that ends there; -1: none can
-} GxHeadsTable;
+    int heads;
+    // [ranks][heads + 1]: seconds of that many query heads, K,V heads; beyond a rank's cap INFINITY. Products may be
+    // rounded in more than one way (FMA), and the search compares for equality: so they are computed once.
+    double *query, *kv;
+    int16_t *first, *after;     // [heads + 1]: of a range that begins, that ends there: its first K,V head; behind it
+    int most_end[GX_MAX_PARTS]; // [ranks]: where the range of a rank ends at the latest
+    double *best;               // [2][heads + 1]
+    int16_t *begin;             // [ranks][heads + 1]
+} GxHeadsTask;
 
-// The seconds of rank d with the heads [begin, end); < 0: they do not fit. Both grow with the range.
-static double gx__split_heads_seconds(const GxHeadsTable *t, int d, int begin, int end)
+// The seconds of rank d with the heads [begin, end), which grow with the range; INFINITY: they do not fit.
+static double gx__split_heads_seconds(const GxHeadsTask *t, int d, int begin, int end)
 {
     const GxHeadsShared *s = t->s;
-    const int64_t q = end - begin, k = gx_kv_heads_of(begin, end, t->sharing);
-    if (s->cap && q > s->cap[d]) return -1;
-    if (s->bytes && q * s->query_bytes + k * s->kv_bytes > s->bytes[d]) return -1;
-    return (double)q * s->query[d] + (s->kv ? (double)k * s->kv[d] : 0);
+    const int q = end - begin, k = t->after[end] - t->first[begin], row = d * (t->heads + 1);
+    if (s->bytes && q * s->query_bytes + k * s->kv_bytes > s->bytes[d]) return INFINITY;
+    return t->query[row + q] + t->kv[row + k];
 }
 
-// best[end] of the ranks up to d, from that of those before, by all ranges that end there. most < 0: the largest
-// seconds. Otherwise the sum of squares, where none is above `most`.
-static void gx__split_heads_next(GxHeadsTable *t, int d, double most)
+// The last end, up to `limit`, of a range from `begin` that rank d has computed in these seconds; begin: none.
+static int gx__split_heads_end(const GxHeadsTask *t, int d, int begin, int limit, double seconds)
 {
-    int16_t *begins = t->begin + (int64_t)d * (t->heads + 1);
-    for (int end = 0; end <= t->heads; end++) {
-        t->next[end] = INFINITY, begins[end] = -1;
+    int end = begin;
+    while (end < limit) {
+        const int middle = end + (limit - end + 1) / 2;
+        if (gx__split_heads_seconds(t, d, begin, middle) <= seconds) end = middle;
+        else limit = middle - 1;
+    }
+    return end;
+}
+
+// Each rank takes as many heads as it computes in `most` seconds, up to one for each rank behind it; more never make it
+// harder for those. Fills most_end, and returns whether all heads are taken. *used: the seconds of the last rank to be
+// done. *needed: less than these, and more than `most`, would change nothing.
+static int gx__split_heads_take(GxHeadsTask *t, double most, double *used, double *needed)
+{
+    int begin = 0;
+    *used = 0, *needed = INFINITY;
+    for (int d = 0; d < t->s->ranks; d++) {
+        const int limit = t->heads - (t->s->ranks - 1 - d), end = gx__split_heads_end(t, d, begin, limit, most);
+        if (end < limit) *needed = fmin(*needed, gx__split_heads_seconds(t, d, begin, end + 1));
+        if (end == begin) return 0;
+        *used = fmax(*used, gx__split_heads_seconds(t, d, begin, end));
+        t->most_end[d] = begin = end;
+    }
+    return begin == t->heads;
+}
+
+// The least seconds in which all heads can be taken; INFINITY: caps and memory do not hold them.
+static double gx__split_heads_least(GxHeadsTask *t)
+{
+    double low = 0, high, used, needed; // fewer seconds than low do not suffice; high ones do
+    if (!gx__split_heads_take(t, DBL_MAX, &high, &needed)) return INFINITY;
+    while (low < high) {
+        const double middle = low + (high - low) / 2; // of neighbouring numbers it may be the high one
+        if (gx__split_heads_take(t, middle < high ? middle : low, &used, &needed)) high = used;
+        else low = needed;
+    }
+    gx__split_heads_take(t, high, &used, &needed);
+    return high;
+}
+
+// best[end] of the ranks up to d, the least sum of squares of seconds, from those of the ranks before, by all ranges
+// that end there and take no more than `most`. t->begin: where the best one begins.
+static void gx__split_heads_next(GxHeadsTask *t, int d, double most, const double *before, double *best)
+{
+    for (int end = 0; end <= t->heads; end++) best[end] = INFINITY;
+    for (int end = d + 1; end <= t->most_end[d]; end++)
         for (int begin = end - 1; begin >= d; begin--) {
             const double seconds = gx__split_heads_seconds(t, d, begin, end);
-            if (seconds < 0 || (most < 0 ? seconds >= t->next[end] : seconds > most)) break;
-            const double before = t->best[begin];
-            const double value = most >= 0 ? before + seconds * seconds : before > seconds ? before : seconds;
-            if (value < t->next[end]) t->next[end] = value, begins[end] = (int16_t)begin;
+            if (seconds > most) break;
+            const double sum = before[begin] + seconds * seconds;
+            if (sum < best[end]) best[end] = sum, t->begin[d * (t->heads + 1) + end] = (int16_t)begin;
         }
-    }
-    double *swap = t->best;
-    t->best = t->next, t->next = swap;
 }
 
-// The best of all ranks and heads.
-static double gx__split_heads_best(GxHeadsTable *t, double most)
+static void gx__split_heads_even(GxHeadsTask *t, double most, int64_t *part)
 {
-    for (int end = 0; end <= t->heads; end++) t->best[end] = end ? INFINITY : 0;
-    for (int d = 0; d < t->s->ranks; d++) gx__split_heads_next(t, d, most);
-    return t->best[t->heads];
+    const int row = t->heads + 1, ranks = t->s->ranks;
+    for (int end = 0; end < row; end++) t->best[end] = end ? INFINITY : 0;
+    for (int d = 0; d < ranks; d++)
+        gx__split_heads_next(t, d, most, t->best + d % 2 * row, t->best + (d + 1) % 2 * row);
+    for (int d = ranks - 1, end = t->heads; d >= 0; d--) {
+        const int begin = t->begin[d * row + end];
+        part[d] = end - begin, end = begin;
+    }
 }
 
 static GxStatus gx__split_heads_check(const GxHeadsShared *s, GxError *err)
@@ -204,10 +250,10 @@ static GxStatus gx__split_heads_check(const GxHeadsShared *s, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "%ld query heads share %ld key-value heads; the second must divide the first, which is 1 to %d",
                        (long)s->heads, (long)s->kv_heads, GX_SPLIT_MOST_HEADS);
-    if (s->ranks < 1 || s->ranks > s->heads)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%ld heads for %d ranks, of which each needs at least 1", (long)s->heads,
-                       s->ranks);
-    if (s->query_bytes < 0 || s->kv_bytes < 0 || s->query_bytes > gx__split_most || s->kv_bytes > gx__split_most)
+    if (s->ranks < 1 || s->ranks > gx_min(s->heads, GX_MAX_PARTS))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%ld heads for %d ranks, of which each needs at least 1; %d are the most",
+                       (long)s->heads, s->ranks, GX_MAX_PARTS);
+    if (s->query_bytes < 0 || s->kv_bytes < 0 || gx_max(s->query_bytes, s->kv_bytes) > gx__split_most / 2)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "a query head of %ld bytes, a key-value head of %ld", (long)s->query_bytes,
                        (long)s->kv_bytes);
     for (int d = 0; d < s->ranks; d++) {
@@ -227,26 +273,36 @@ static GxStatus gx__split_heads_check(const GxHeadsShared *s, GxError *err)
     return GX_OK;
 }
 
+static GxStatus gx__split_heads_open(GxHeadsTask *t, const GxHeadsShared *s, GxError *err)
+{
+    const int row = (int)s->heads + 1, all = s->ranks * row, sharing = (int)(s->heads / s->kv_heads);
+    double *memory =
+        (double *)malloc((size_t)(2 * (all + row)) * sizeof(double) + (size_t)(all + 2 * row) * sizeof(int16_t));
+    if (!memory)
+        return GX_FAIL(err, GX_ERR_MEMORY, "the system refused memory to share %ld heads among %d ranks",
+                       (long)s->heads, s->ranks);
+    t->s = s, t->heads = row - 1;
+    t->query = memory, t->kv = t->query + all, t->best = t->kv + all;
+    t->first = (int16_t *)(t->best + 2 * row), t->after = t->first + row, t->begin = t->after + row;
+    for (int i = 0; i < row; i++) t->first[i] = (int16_t)(i / sharing), t->after[i] = (int16_t)gx_ceil_div(i, sharing);
+    for (int d = 0; d < s->ranks; d++)
+        for (int i = 0; i < row; i++) {
+            t->query[d * row + i] = s->cap && i > s->cap[d] ? INFINITY : i * s->query[d];
+            t->kv[d * row + i] = s->kv ? i * s->kv[d] : 0;
+        }
+    return GX_OK;
+}
+
 GxStatus gx_split_heads(int64_t *part, const GxHeadsShared *s, GxError *err)
 {
-    GxHeadsTable t = GX_ZERO;
+    GxHeadsTask t = GX_ZERO;
     GX_TRY(gx__split_heads_check(s, err));
-    t.s = s, t.heads = (int)s->heads, t.sharing = (int)(s->heads / s->kv_heads);
-    const size_t row = (size_t)t.heads + 1;
-    void *memory = malloc(2 * row * sizeof(double) + (size_t)s->ranks * row * sizeof(int16_t));
-    if (!memory)
-        return GX_FAIL(err, GX_ERR_MEMORY, "the system refused memory to share %d heads among %d ranks", t.heads,
-                       s->ranks);
-    t.best = (double *)memory, t.next = t.best + row, t.begin = (int16_t *)(t.next + row);
-    const double most = gx__split_heads_best(&t, -1);
-    if (most < INFINITY) gx__split_heads_best(&t, most);
-    for (int d = s->ranks - 1, end = t.heads; d >= 0 && most < INFINITY; d--) {
-        const int begin = t.begin[(int64_t)d * (t.heads + 1) + end];
-        part[d] = end - begin, end = begin;
-    }
-    free(memory);
+    GX_TRY(gx__split_heads_open(&t, s, err));
+    const double most = gx__split_heads_least(&t);
+    if (most < INFINITY) gx__split_heads_even(&t, most, part);
+    free(t.query);
     if (most < INFINITY) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "the %d ranks' caps and memory hold fewer than %d query heads", s->ranks,
-                   t.heads);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "the %d ranks' caps and memory hold fewer than %ld query heads", s->ranks,
+                   (long)s->heads);
 }
 #endif
