@@ -17,6 +17,7 @@
 // layers and samples are divided in assignment_divide.h.
 #ifndef GX_SEARCH_H
 #define GX_SEARCH_H
+#include "../base/random.h"
 #include "assignment_divide.h"
 GX_BEGIN
 

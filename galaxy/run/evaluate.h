@@ -31,7 +31,7 @@ static int gx__evaluate_load_evaluation(GxSession *s, int64_t row, int64_t sampl
     const int64_t first = gx_session_first_sample(s), per_micro = gx_split_total(&s->batch_split);
     int n = 0;
     for (; n < s->evals && (row + n) * per_micro < samples; n++) {
-        const int64_t i = (r->o.gradient_accumulation_steps + n) % gx_session_blocks(s);
+        const int64_t i = (gx_session_micro_most(s) + n) % gx_session_blocks(s);
         s->eval[n].sample = (row + n) * per_micro + first;
         r->task->batch.fill_held_out(s->g, r->self, &s->eval[n], gx_session_host_block(s, i), samples, &r->data_error);
         gx_to_device(s->g, s->blocks + i * s->block_bytes, gx_session_host_block(s, i), s->block_bytes);

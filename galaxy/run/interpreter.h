@@ -37,8 +37,11 @@ typedef struct {
     void *user;
 } GxUnitCache;
 
-typedef struct {           // zero: defaults
-    int micro_batches;     // in a window, on this rank; 0: one
+typedef struct {       // zero: defaults
+    int micro_batches; // in a window, on this rank; 0: one
+    // The most that gx_runner_take may set later: memory is planned for them, but in an order that keeps all
+    // micro-batches at once (gpipe). 0: as micro_batches
+    int most_micro_batches;
     int recomputes_layers; // layers keep only their inputs, and are computed again before their backward
     int order;             // GxStepsOrder
     int defers_weights;    // deferred weight gradients: those of layers are computed at the end of the window
@@ -74,8 +77,11 @@ typedef struct {
     GxGraphs *graphs;       // NULL: none are kept
     int plans_found;        // on a device that does not compute: assume that all outputs have been kept
     int is_found, found_of; // whether the outputs of micro-batch number found_of have been kept
+    const GxStepsSchedule *schedule;
+    int most_micro_batches;
     void *region;
     int64_t region_bytes, region_rows; // region_rows: the part of it that counts as activations, not as communication
+    int64_t T, B;                      // of the largest batch
     int64_t *bytes;    // [5][units]: sizes of x, dx, slots, weights, gradients; used only in gx_runner_allocate
     GxLossSums losses; // of the batches that are running
     // the current window
@@ -85,11 +91,21 @@ typedef struct {
     int took_over;         // how many of this rank's stages have received the sum of squares of the stages before
     uint8_t *is_scattered; // [units]: its shard has gradients of this window
     GxGradsSum sum[GX_STEPS_SUMS]; // sums of gradients that have been started, by ticket
+    // How long this rank has computed the micro-batches of the last window, in seconds, without what it spent in
+    // collectives and messages. is_timed: it is measured; the host then waits for the device after the last of them.
+    int is_timed;
+    double worked;
 } GxRunner;
 
 // m and o must outlive the runner. Close it with gx_runner_close, also after an error.
 GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer *o, const GxRunnerSpec *spec);
 void gx_runner_close(GxRunner *r);
+
+// Another number of micro-batches, at least 1, between two windows: makes the list and places it in the region. *list
+// is all zero, with a status of GX_OK, if it does not fit there. A list that is not taken is closed with
+// gx_steps_close. Ranks of one pipeline take the same number, others may differ.
+GxStatus gx_runner_make(GxContext *g, const GxRunner *r, int micro_batches, GxSteps *list);
+void gx_runner_take(GxContext *g, GxRunner *r, GxSteps *list); // from the next window on
 
 // Allocates all memory for batches of up to T tokens x B columns from the context's arena; a head computes `chunk` rows
 // at a time. Called twice: with an arena that only counts, then with the real one.
@@ -122,6 +138,7 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include "../ops/elementwise.h"
+#include "../comm/device_buffers.h"
 #include "../ops/loss.h"
 #include "../ops/memory.h"
 #include "../parallel/steps_check.h"
@@ -252,7 +269,8 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     GxStepsSpec s = GX_ZERO;
     uint8_t frozen[GX_MAX_UNITS], bypassed[GX_MAX_UNITS];
     memset(r, 0, sizeof *r);
-    r->m = m, r->o = o;
+    r->m = m, r->o = o, r->schedule = spec->schedule;
+    r->most_micro_batches = (int)gx_max(spec->most_micro_batches, gx_max(spec->micro_batches, 1));
     r->counts = spec->counts ? spec->counts : gx_task_count_labels, r->task = spec->task;
     r->cache = spec->cache;
     if (m->units > GX_MAX_UNITS)
@@ -325,17 +343,61 @@ static int64_t gx__interpreter_place(GxContext *g, const GxRunner *r, GxSteps *s
     return gx_steps_place(s, &bytes, &g->error) == GX_OK ? s->bytes : 0;
 }
 
+// The window of another number of micro-batches that may follow and needs the most memory. Orders but gpipe keep a few
+// micro-batches of a window at once, so that longer windows need no more: at most three for each stage. 0: none needs
+// more than the one that there is.
+static int gx__interpreter_longest(const GxRunner *r)
+{
+    const GxStepsSpec *s = &r->train.spec;
+    const int ranks = (int)gx_max(s->ranks, 1), n = (int)gx_min(r->most_micro_batches, 4 * ranks + 4);
+    if (!r->train.n || s->order == GX_ORDER_GPIPE || gx_order_info(s->order)->by_ranks) return 0;
+    return n > s->micro_batches ? n : 0;
+}
+
 static int64_t gx__interpreter_region(GxContext *g, GxRunner *r, int64_t T, int64_t B, int wholes)
 {
     const int64_t forward = gx__interpreter_place(g, r, &r->forward, T, B, wholes),
                   train = r->train.n ? gx__interpreter_place(g, r, &r->train, T, B, wholes) : 0;
-    return gx_max(forward, train);
+    const int longest = gx__interpreter_longest(r);
+    GxStepsSpec spec = r->train.spec;
+    GxSteps list = GX_ZERO;
+    if (!longest || gx_failed(g)) return gx_max(forward, train);
+    spec.micro_batches = longest;
+    gx__interpreter_make(&list, r->schedule, &spec, &g->error);
+    const int64_t most = gx_failed(g) ? 0 : gx__interpreter_place(g, r, &list, T, B, wholes);
+    gx_steps_close(&list);
+    return gx_max(gx_max(forward, train), most);
+}
+
+GxStatus gx_runner_make(GxContext *g, const GxRunner *r, int micro_batches, GxSteps *list)
+{
+    GxStepsSpec spec = r->train.spec;
+    memset(list, 0, sizeof *list);
+    spec.micro_batches = micro_batches;
+    gx__interpreter_make_pipeline(list, r->schedule, &spec, &g->error);
+    const int64_t bytes = gx_failed(g) ? 0 : gx__interpreter_place(g, r, list, r->T, r->B, 1);
+    if (gx_failed(g) || bytes > r->region_bytes) gx_steps_close(list);
+    return gx_status(g);
+}
+
+void gx_runner_take(GxContext *g, GxRunner *r, GxSteps *list)
+{
+    if (r->graphs) { // they were captured with the places of the list before
+        gx_comm_device_wait(g);
+        gx_graphs_close(r->graphs);
+        r->graphs = NULL;
+        gx_graphs_open(&r->graphs, &r->m->store, &g->error);
+    }
+    gx_steps_close(&r->train);
+    r->train = *list;
+    memset(list, 0, sizeof *list);
 }
 
 void gx_runner_allocate(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chunk)
 {
     gx_model_allocate(g, r->m, T, B, chunk);
     if (gx_failed(g)) return;
+    r->T = T, r->B = B;
     gx_store_allocate(g, &r->m->store, gx_optimizer_moments(r->o));
     if (r->train.n) gx_grads_parts_allocate(g, &r->counted, &r->m->store);
     const int is_shared = r->m->store.sharded > GX_SHARDS_OPTIMIZER;
@@ -593,12 +655,37 @@ static void gx__interpreter_reduce(GxContext *g, GxRunner *r, const GxAction *a)
     else gx_grads_start(g, &r->m->store, a->unit, a->count, &r->sum[a->ticket]);
 }
 
+// Measures a window's work, from the list's beginning to the end of its last F, R, B or W.
+typedef struct {
+    int last; // the number of that action; -1: nothing is measured
+    double begin, comm;
+} gx__InterpreterClock;
+
+static double gx__interpreter_comm(const GxContext *g) { return g->comm ? g->comm->seconds : 0; }
+
+static gx__InterpreterClock gx__interpreter_clock(const GxContext *g, const GxRunner *r, const GxSteps *s)
+{
+    gx__InterpreterClock c = {-1, gx_seconds(), gx__interpreter_comm(g)};
+    if (!r->is_timed || s->spec.kind != GX_STEPS_TRAIN || !g->device->computes) return c;
+    for (c.last = s->n - 1; c.last >= 0 && s->action[c.last].what > GX_DO_WEIGHT;) c.last--;
+    return c;
+}
+
+static void gx__interpreter_worked(GxContext *g, GxRunner *r, gx__InterpreterClock *c)
+{
+    gx_device_wait(g);
+    r->worked = gx_seconds() - c->begin - (gx__interpreter_comm(g) - c->comm);
+    c->last = -1;
+}
+
 static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, const GxBatch *batch)
 {
+    gx__InterpreterClock clock = gx__interpreter_clock(g, r, s);
     for (int i = 0, run = 1; i < s->n && !gx_failed(g); i += run) {
         const GxAction *a = &s->action[i];
         const int times = gx__interpreter_times(g, s, a);
         run = 1;
+        if (clock.last >= 0 && i > clock.last) gx__interpreter_worked(g, r, &clock);
         if (!times) continue;
         if (g->recorder) gx_recorder_act(g->recorder, a->what + 1, a->micro_batch, i, times);
         run = gx__interpreter_graph(g, r, s, i, batch);

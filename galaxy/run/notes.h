@@ -91,8 +91,18 @@ static void gx__notes_of_shards(const GxSession *s)
 static void gx__notes_of_stages(const GxSession *s)
 {
     const GxTrainRun *r = s->run;
-    const int64_t micro = r->o.gradient_accumulation_steps, pp = r->o.pp;
+    const int64_t pp = r->o.pp;
+    int64_t micro = INT64_MAX;
+    for (int copy = 0; copy < s->window.samples.n; copy++)
+        micro = gx_min(micro, gx_window_micro_batches(&s->window, copy));
     if (pp == 1 || micro >= pp || gx_options_is_inference(&r->o)) return;
+    if (s->window.is_own) {
+        gx_log(&s->g->log, GX_LOG_WARNING,
+               "%ld micro-batch%s per step in a copy of %ld stages: most stages wait most of the time; more samples in "
+               "--dp_samples_list, or a smaller --micro_batch_size, keep them busy",
+               (long)micro, micro == 1 ? "" : "es", (long)pp);
+        return;
+    }
     gx_log(&s->g->log, GX_LOG_WARNING,
            "%ld micro-batch%s per step for %ld stages: most stages wait most of the time; "
            "--gradient_accumulation_steps %ld, or more, with a smaller --micro_batch_size, keeps them busy",
@@ -174,6 +184,18 @@ static void gx__notes_of_unused(const GxSession *s)
         free(text);
     }
     gx_json_free(all);
+}
+
+static void gx__notes_of_rebalance(const GxSession *s)
+{
+    const GxTrainRun *r = s->run;
+    const int is_alone = gx_mesh_size(&s->mesh, GX_AXIS_DP) == 1;
+    const char *why = !r->o.dp_samples_list.n ? "is not given"
+                      : is_alone              ? "has one entry, since there is one copy of the model"
+                                              : "";
+    if (gx_config_source(&r->config, "rebalance") != GX_FROM_FLAG || !strcmp(r->o.rebalance, "off") || !why[0]) return;
+    gx_log(&s->g->log, GX_LOG_WARNING, "--rebalance %s moves samples of --dp_samples_list, which %s; leave it out",
+           r->o.rebalance, why);
 }
 
 static void gx__notes_of_embed(const GxSession *s)
@@ -271,6 +293,7 @@ void gx_notes(const GxSession *s)
     gx__notes_of_held_out(s);
     gx__notes_of_embed(s);
     if (!gx_options_is_inference(&s->run->o)) gx__notes_of_unused(s);
+    if (!gx_options_is_inference(&s->run->o)) gx__notes_of_rebalance(s);
     gx__notes_of_mode(s);
     gx__notes_of_stages(s);
     gx__notes_of_shards(s);

@@ -11,9 +11,10 @@ GX_BEGIN
 typedef struct {
     int64_t seq_len;
     // batch: global_batch_size = gradient_accumulation_steps * (micro_batch_size * copies of the model, or the sum of
-    // dp_batch_size_list)
+    // dp_batch_size_list), or the sum of dp_samples_list
     int64_t micro_batch_size, gradient_accumulation_steps, global_batch_size;
-    GxIntList dp_batch_size_list;
+    GxIntList dp_batch_size_list, dp_samples_list;
+    char rebalance[GX_FIELD_TEXT];
     // optimization
     int64_t max_steps, seed;
     double num_train_epochs; // above 0: max_steps follows from it (epochs.h)

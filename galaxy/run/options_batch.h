@@ -1,5 +1,5 @@
-// options_batch.h: micro-batch, accumulation steps and global batch: derives them from those that the user gave, and
-// checks that they fit together.
+// options_batch.h: micro-batch, accumulation steps and global batch, or the samples of each copy of the model: derives
+// them from those that the user gave, and checks that they fit together.
 #ifndef GX_OPTIONS_BATCH_H
 #define GX_OPTIONS_BATCH_H
 #include "../base/partition.h"
@@ -9,7 +9,8 @@ GX_BEGIN
 
 // Resolves micro-batch, accumulation steps and global batch from those that the user gave. *batch: the samples of each
 // copy of the model in a micro-batch. A global batch from a checkpoint is kept, and the others are adapted to it.
-// Refuses numbers whose product is wrong; the error shows the equation.
+// Refuses numbers whose product is wrong; the error shows the equation. With dp_samples_list the global batch is its
+// sum, accumulation steps are refused, and no copy's micro-batch is larger than the samples that it can ever have.
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err);
 
 GX_END
@@ -18,7 +19,9 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_OPTIONS_BATCH_IMPLEMENTED)
 #define GX_OPTIONS_BATCH_IMPLEMENTED
 #include <stdio.h>
+#include "options_chosen.h"
 #include "options_table.h"
+#include "window.h"
 
 // The most tokens in a micro-batch of all ranks, so that sizes in bytes fit into 64 bits and planning is quick.
 enum { GX__OPTIONS_BATCH_TOKENS_MOST = 1 << 30 };
@@ -76,7 +79,7 @@ static GxStatus gx__options_batch_resolve_micro_batch(GxTrainOptions *o, const G
                              err);
     const int64_t unit = o->gradient_accumulation_steps * copies;
     if (o->global_batch_size && gx_config_is_set(c, "gradient_accumulation_steps") && !micro_is_given &&
-        o->global_batch_size % unit == 0)
+        !o->dp_samples_list.n && o->global_batch_size % unit == 0)
         o->micro_batch_size = o->global_batch_size / unit; // the third follows from the two
     *batch = gx_split_even(o->micro_batch_size * copies, copies);
     return GX_OK;
@@ -133,16 +136,71 @@ static GxStatus gx__options_batch_refuse_product(const GxTrainOptions *o, const 
                    copies == 1 ? "copy" : "copies", (long)(steps * per_micro), nearest, list);
 }
 
+// Refuses a dp_samples_list that does not go with the copies or with other options.
+static GxStatus gx__options_batch_check_samples(const GxTrainOptions *o, const GxConfig *c, int copies, GxError *err)
+{
+    const GxIntList *list = &o->dp_samples_list;
+    const int64_t sum = gx__options_batch_list_sum(list);
+    const int says_steps = gx_config_source(c, "gradient_accumulation_steps") == GX_FROM_FLAG ||
+                           (gx_config_is_set(c, "gradient_accumulation_steps") && o->gradient_accumulation_steps != 1);
+    if (list->n != copies)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "dp_samples_list has %d %s for %d %s of the model (%ld rank%s each: --pp x --tp); give the "
+                       "samples of each copy in a step",
+                       list->n, list->n == 1 ? "entry" : "entries", copies, copies == 1 ? "copy" : "copies",
+                       (long)(gx_max(o->pp, 1) * gx_max(o->tp, 1)), o->pp > 1 || o->tp > 1 ? "s" : "");
+    if (says_steps)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "gradient_accumulation_steps and dp_samples_list are both given; leave out "
+                       "gradient_accumulation_steps: each copy has as many micro-batches as its samples need");
+    if (o->global_batch_size && o->global_batch_size != sum)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "global_batch_size %ld is not the sum of dp_samples_list, %ld; leave out global_batch_size, or "
+                       "change the list",
+                       (long)o->global_batch_size, (long)sum);
+    return GX_OK;
+}
+
+// With dp_samples_list: the samples of each copy in a micro-batch are no more than it can ever have.
+static GxStatus gx__options_batch_resolve_samples(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch,
+                                                  GxError *err)
+{
+    const GxIntList *list = &o->dp_samples_list;
+    const int64_t sum = gx__options_batch_list_sum(list);
+    const int moves = gx_options_rebalances(o, copies);
+    GxSplit micro = *batch;
+    if (gx_config_source(c, "global_batch_size") == GX_FROM_CHECKPOINT && gx_config_is_set(c, "dp_samples_list"))
+        o->global_batch_size = 0;
+    GX_TRY(gx__options_batch_check_samples(o, c, copies, err));
+    for (int r = 0; r < copies; r++) {
+        const int64_t each = gx_min(gx_split_part(batch, r), moves ? sum - (copies - 1) : list->v[r]);
+        micro.begin[r + 1] = micro.begin[r] + each;
+        if (gx_ceil_div(list->v[r], each) > GX_MICRO_BATCHES_MOST)
+            return GX_FAIL(
+                err, GX_ERR_ARGUMENT,
+                "dp_samples_list has %ld samples for copy %d, which are %ld micro-batches of %ld; at most %d "
+                "are possible: increase micro_batch_size",
+                (long)list->v[r], r, (long)gx_ceil_div(list->v[r], each), (long)each, (int)GX_MICRO_BATCHES_MOST);
+    }
+    *batch = micro;
+    o->global_batch_size = sum, o->gradient_accumulation_steps = 1; // so that training_args.json can be read again
+    return GX_OK;
+}
+
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err)
 {
-    if (gx_config_source(c, "global_batch_size") == GX_FROM_CHECKPOINT)
+    const int from_checkpoint = gx_config_source(c, "dp_samples_list") == GX_FROM_CHECKPOINT;
+    if (from_checkpoint && gx_config_is_set(c, "gradient_accumulation_steps")) o->dp_samples_list.n = 0;
+    const int has_samples = o->dp_samples_list.n > 0;
+    if (gx_config_source(c, "global_batch_size") == GX_FROM_CHECKPOINT && !has_samples)
         gx__options_batch_keep_global_batch(o, c, copies);
     GX_TRY(gx__options_batch_resolve_micro_batch(o, c, copies, batch, err));
+    if (has_samples) GX_TRY(gx__options_batch_resolve_samples(o, c, copies, batch, err));
     const int64_t per_micro = gx_split_total(batch);
-    if (o->global_batch_size && !gx_config_is_set(c, "gradient_accumulation_steps") &&
+    if (!has_samples && o->global_batch_size && !gx_config_is_set(c, "gradient_accumulation_steps") &&
         o->global_batch_size % per_micro == 0)
         o->gradient_accumulation_steps = o->global_batch_size / per_micro;
-    const int64_t product = o->gradient_accumulation_steps * per_micro;
+    const int64_t product = has_samples ? o->global_batch_size : o->gradient_accumulation_steps * per_micro;
     if (o->global_batch_size && product != o->global_batch_size)
         return gx__options_batch_refuse_product(o, c, copies, per_micro, err);
     if (per_micro > GX__OPTIONS_BATCH_TOKENS_MOST / o->seq_len)

@@ -31,6 +31,8 @@ static inline GxDtype gx_options_dtype(const char *name) // "fp32", "bf16", "fp1
 int gx_options_is_inference(const GxTrainOptions *o);
 int gx_options_embeds(const GxTrainOptions *o);     // 1: it writes vectors of texts
 int gx_options_saves_best(const GxTrainOptions *o); // 1: the checkpoint of the best validation is saved and kept
+// 1: samples move between the copies of the model while the run goes on (rebalance.h).
+int gx_options_rebalances(const GxTrainOptions *o, int copies);
 // Which names --report_to lists. Refuses unknown names.
 GxStatus gx_options_report_to(const GxTrainOptions *o, int *tensorboard, GxError *err);
 
@@ -53,6 +55,10 @@ enum { GX__OPTIONS_EVAL_SAMPLES = 64 }; // of --max_eval_samples -1
 
 int gx_options_is_inference(const GxTrainOptions *o) { return o->evaluate || o->sample_only || o->predicts; }
 int gx_options_saves_best(const GxTrainOptions *o) { return o->load_best_model_at_end || o->metric_for_best_model[0]; }
+int gx_options_rebalances(const GxTrainOptions *o, int copies)
+{
+    return o->dp_samples_list.n && copies > 1 && strcmp(o->rebalance, "off") != 0;
+}
 int gx_options_embeds(const GxTrainOptions *o) { return o->predicts && !strcmp(o->predicts, "embed"); }
 
 GxChosen gx_options_choose(const GxTrainOptions *o, const GxStepsSchedule *schedule)

@@ -44,13 +44,24 @@ static const GxField gx__options_train_options[] = {
      "dp_batch_size_list says",
      "0..16777216"},
     {"gradient_accumulation_steps", GX_FIELD_INT, GX__OPTIONS_AT(gradient_accumulation_steps), "1",
-     "micro-batches per optimizer step", "1..32767"},
+     "micro-batches per optimizer step; with dp_samples_list each copy of the model has a number of its own",
+     "1..32767"},
     {"global_batch_size", GX_FIELD_INT, GX__OPTIONS_AT(global_batch_size), "0",
      "samples per optimizer step, of all ranks together; 0: follows from the other batch options", "0..1000000000000"},
     {"dp_batch_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(dp_batch_size_list), NULL,
      "samples in a micro-batch of each data-parallel rank (or copy of the model on --pp x --tp ranks), such as 3,1 for "
      "unequal machines",
      "1..16777216"},
+    {"dp_samples_list", GX_FIELD_INT_LIST, GX__OPTIONS_AT(dp_samples_list), NULL,
+     "samples of each data-parallel rank (or copy of the model) in an optimizer step, such as 24,8 for unequal "
+     "machines: each computes its own in as many micro-batches as it needs, of micro_batch_size samples or of its "
+     "entry in dp_batch_size_list, the last one perhaps smaller; the sum is global_batch_size",
+     "1..1000000000000"},
+    {"rebalance", GX_FIELD_STRING, GX__OPTIONS_AT(rebalance), "auto",
+     "auto: with dp_samples_list and several copies, move samples to the copies that have become faster, whenever that "
+     "saves over 3% of the time; the losses then differ in rounding from those of a run without it. Otherwise nothing "
+     "is moved. off: never",
+     "auto|off"},
     {"max_steps", GX_FIELD_INT, GX__OPTIONS_AT(max_steps), "500", "total number of optimizer steps", "1.."},
     {"num_train_epochs", GX_FIELD_DOUBLE, GX__OPTIONS_AT(num_train_epochs), "0",
      "passes over the training data, such as 3 or 0.5, instead of max_steps; rounded up to whole steps; 0: use "

@@ -389,28 +389,30 @@ static void gx__planner_list(GxIntList *list, const GxAssignment *a, const int16
     if (list->v[0]) list->n = is_alike ? width : n;
 }
 
+// The options that an assignment stands for. order: [n], of its ranks.
 static GxStatus gx__planner_set(GxTrainOptions *o, const GxAssignment *a, const int16_t *order, int n, GxError *err)
 {
     const int stages = gx_assignment_stages(a, 0), width = gx_assignment_group(a, 0, NULL), of_copy = n / a->copies;
-    int is_even = 1, same_micro = 1;
+    int same_micro = 1, has_warm = 0;
     o->pp = stages, o->tp = width;
-    for (int k = 0; k < stages; k++) o->stage_num_hidden_layers_list.v[k] = a->stage[k].layers;
-    o->stage_num_hidden_layers_list.n = stages > 1 ? stages : 0;
-    for (int k = 1; k < stages; k++)
+    for (int k = 0; k < stages; k++) {
+        o->stage_num_hidden_layers_list.v[k] = a->stage[k].layers, o->stage_warm_list.v[k] = a->stage[k].warm;
+        has_warm |= a->stage[k].warm;
         if (gx_assignment_group(a, k, NULL) != width)
             return GX_FAIL(err, GX_ERR_UNSUPPORTED, "a plan whose stages have different numbers of ranks");
+    }
+    o->stage_num_hidden_layers_list.n = stages > 1 ? stages : 0, o->stage_warm_list.n = has_warm ? stages : 0;
     gx__planner_list(&o->tp_num_attention_heads_list, a, order, of_copy, width, offsetof(GxAssignmentPlace, heads));
     gx__planner_list(&o->tp_intermediate_size_list, a, order, of_copy, width, offsetof(GxAssignmentPlace, columns));
     gx__planner_list(&o->tp_vocab_size_list, a, order, of_copy, width, offsetof(GxAssignmentPlace, vocab));
     gx__planner_list(&o->seq_scatter_list, a, order, of_copy, width, offsetof(GxAssignmentPlace, rows));
+    o->dp_samples_list.n = a->copies, o->global_batch_size = 0;
     for (int c = 0; c < a->copies; c++) {
-        const GxAssignmentCopy *copy = &a->copy[c];
-        is_even &= copy->samples % copy->micro_batch == 0, same_micro &= copy->micro_batch == a->copy[0].micro_batch;
-        o->dp_batch_size_list.v[c] = copy->micro_batch;
+        same_micro &= a->copy[c].micro_batch == a->copy[0].micro_batch;
+        o->dp_batch_size_list.v[c] = a->copy[c].micro_batch, o->dp_samples_list.v[c] = a->copy[c].samples;
     }
     o->micro_batch_size = same_micro ? a->copy[0].micro_batch : 0;
     o->dp_batch_size_list.n = same_micro ? 0 : a->copies;
-    (void)is_even;
     return GX_OK;
 }
 

@@ -191,6 +191,22 @@ static void gx__report_start_length(FILE *out, const GxTrainRun *r)
             gx_text_s(r->o.max_steps));
 }
 
+// "1 micro-batch"; of copies with numbers of their own: "24,8 in 3,1 micro-batches"
+static void gx__report_start_window(FILE *out, const GxSession *s)
+{
+    const GxWindow *w = &s->window;
+    char text[200];
+    if (!w->is_own) {
+        fprintf(out, "%ld micro-batch%s", (long)gx_window_micro_batches(w, 0),
+                gx_window_micro_batches(w, 0) > 1 ? "es" : "");
+        return;
+    }
+    fprintf(out, "%s in ", gx_window_text(&w->samples, text, sizeof text));
+    for (int i = 0; i < w->samples.n; i++) fprintf(out, "%s%ld", i ? "," : "", (long)gx_window_micro_batches(w, i));
+    fprintf(out, " micro-batches%s",
+            gx_options_rebalances(&s->run->o, w->samples.n) ? ", rebalanced as copies become faster or slower" : "");
+}
+
 // "500 steps of 8 samples x 256 tokens (1 micro-batch) | adamw, lr 0.002, cosine | 2.31 epochs"; "3 epochs = 1,234
 // steps of ..."; or "8 samples x 256 tokens at a time"
 static void gx__report_start_work(FILE *out, const GxSession *s)
@@ -204,10 +220,10 @@ static void gx__report_start_work(FILE *out, const GxSession *s)
         return;
     }
     gx__report_start_length(out, r);
-    fprintf(out, " of %ld sample%s x %ld token%s (%ld micro-batch%s) | %s, lr %g, %s", (long)o->global_batch_size,
-            gx_text_s(o->global_batch_size), (long)o->seq_len, gx_text_s(o->seq_len),
-            (long)o->gradient_accumulation_steps, o->gradient_accumulation_steps > 1 ? "es" : "", o->optimizer,
-            o->learning_rate, o->lr_scheduler_type);
+    fprintf(out, " of %ld sample%s x %ld token%s (", (long)o->global_batch_size, gx_text_s(o->global_batch_size),
+            (long)o->seq_len, gx_text_s(o->seq_len));
+    gx__report_start_window(out, s);
+    fprintf(out, ") | %s, lr %g, %s", o->optimizer, o->learning_rate, o->lr_scheduler_type);
     const double epochs = gx_epochs_of(o->max_steps, r->epoch_samples) * (double)o->global_batch_size;
     if (o->num_train_epochs <= 0 && r->epoch_samples)
         fprintf(out, epochs < 100 ? " | %.3g epochs" : " | %.0f epochs", epochs);

@@ -370,7 +370,8 @@ void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig 
                                        "tp_intermediate_size_list",
                                        "tp_vocab_size_list",
                                        "seq_scatter_list",
-                                       "dp_batch_size_list"};
+                                       "dp_batch_size_list",
+                                       "dp_samples_list"};
     static const char *const shards[] = {"dp_shard", "dp_replicate", "dp_shard_list"};
     // These are kept: any number of ranks can share what was shared, and a large model may not fit otherwise.
     static const char *const shares[] = {"zero", "shard_grads_in_window", "gathered_units"};

@@ -20,6 +20,9 @@ GxStatus gx_run_check_tuning(GxTrainRun *r, GxError *err);
 GxStatus gx_run_check_tf32(const GxTrainRun *r, const GxDevice *device, GxError *err);
 GxStatus gx_run_check_graphs(const GxTrainRun *r, const GxDevice *device, GxError *err);
 GxStatus gx_run_check_autotune(const GxTrainRun *r, const GxDevice *device, GxError *err);
+// Refuses --dp_samples_list where copies of the model communicate, or keep records, micro-batch by micro-batch.
+// shares: ranks of dp_shard.
+GxStatus gx_run_check_samples(const GxTrainRun *r, int shares, GxError *err);
 
 GX_END
 #endif
@@ -122,5 +125,28 @@ GxStatus gx_run_check_autotune(const GxTrainRun *r, const GxDevice *device, GxEr
                    "--autotune chooses among ways to compute a matrix product, but on the device %s this program has "
                    "only one%s; leave it out, or say --autotune \"\"",
                    device->name, strcmp(device->name, "cpu") ? "" : " (a build with oneDNN has others)");
+}
+
+GxStatus gx_run_check_samples(const GxTrainRun *r, int shares, GxError *err)
+{
+    static const char own[] = "--dp_samples_list gives each copy of the model a number of micro-batches of its own";
+    const GxTrainOptions *o = &r->o;
+    if (r->chosen.sharded == GX_SHARDS_WEIGHTS && shares > 1)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s, but with --zero 3 ranks gather weights from each other in each micro-batch; use --zero 2, "
+                       "or --dp_batch_size_list instead",
+                       own);
+    if (o->shard_grads_in_window)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "%s, but with --shard_grads_in_window ranks sum gradients in each micro-batch; leave out "
+                       "--shard_grads_in_window, or use --dp_batch_size_list instead",
+                       own);
+    if (r->chosen.tuning == GX_TUNING_SIDE_ONLY)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "%s, but the cache of --tuning side_only needs the same samples on each rank in every epoch; use "
+            "--tuning side, or --dp_batch_size_list instead",
+            own);
+    return GX_OK;
 }
 #endif

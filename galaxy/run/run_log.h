@@ -33,6 +33,9 @@ GxStatus gx_progress_log(GxRunLog *l, const GxProgress *p, GxError *err);
 GxStatus gx_evaluation_log(GxRunLog *l, int64_t step, double epoch, int64_t weights_of, const GxMetric *metric, int n,
                            int64_t count, const char *counted, GxError *err);
 GxStatus gx_baseline_log(GxRunLog *l, const GxMetric *metric, GxError *err);
+// Appends {"step": 40, "dp_samples": [28, 4], "seconds_per_sample": [0.1, 0.72]}: of each of n copies of the model, from
+// the next step on; what a sample took before.
+GxStatus gx_samples_log(GxRunLog *l, int64_t step, const int64_t *samples, const double *seconds, int n, GxError *err);
 
 // Finds the validation with the smallest value of `name` ("loss") before step `step` in the log; best->step -1: none.
 typedef struct {
@@ -162,6 +165,24 @@ GxStatus gx_baseline_log(GxRunLog *l, const GxMetric *metric, GxError *err)
     char line[128], number[40];
     snprintf(line, sizeof line, "{\"%.60s\": %s}\n", metric->name, gx__run_log_number(metric->value, number));
     return gx__run_log_line(l, line, err);
+}
+
+GxStatus gx_samples_log(GxRunLog *l, int64_t step, const int64_t *samples, const double *seconds, int n, GxError *err)
+{
+    enum { EACH = 64 };
+    char number[40];
+    const size_t size = (size_t)(n + 2) * EACH;
+    char *line = (char *)malloc(size);
+    if (!line) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a line of %s", l->path);
+    int at = snprintf(line, size, "{\"step\": %ld, \"dp_samples\": [", (long)step);
+    for (int i = 0; i < n; i++) at += snprintf(line + at, size - (size_t)at, "%s%ld", i ? ", " : "", (long)samples[i]);
+    at += snprintf(line + at, size - (size_t)at, "], \"seconds_per_sample\": [");
+    for (int i = 0; i < n; i++)
+        at += snprintf(line + at, size - (size_t)at, "%s%s", i ? ", " : "", gx__run_log_number(seconds[i], number));
+    snprintf(line + at, size - (size_t)at, "]}\n");
+    const GxStatus status = gx__run_log_line(l, line, err);
+    free(line);
+    return status;
 }
 
 // 1: {"bigram_bits_per_byte": 3.2}: a baseline, which a run logs again at every start.

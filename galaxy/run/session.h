@@ -16,6 +16,7 @@
 #include "optimizer.h"
 #include "plan.h"
 #include "run.h"
+#include "window.h"
 #include <stdio.h>
 GX_BEGIN
 
@@ -38,7 +39,8 @@ struct GxSession {
     const GxMode *mode; // the program's own, or &composed
     GxMode composed;    // of --mode, or --att, --con, --mlp
     GxMesh mesh;
-    GxSplit batch_split;             // samples of each rank in a micro-batch
+    GxSplit batch_split;             // samples of each rank in a micro-batch, the most if its window is its own
+    GxWindow window;                 // which samples of a window each copy of the model takes now
     int16_t stage[GX_MAX_PARTS + 1]; // of a pipeline: the first unit of each stage, and the number of units (stages.h)
     int16_t warm[GX_MAX_PARTS];      // of each stage: forwards ahead, beyond those of 1F1B
     GxModel model;
@@ -49,7 +51,7 @@ struct GxSession {
     GxPlan plan;
     GxArena arena, host_arena; // exactly as planned: the device's memory; the host's, if that is separate
     GxArena comm_arena;        // of the communicator, which is needed before the plan is made
-    GxBatch *batch;            // [accumulation + evals]: the window's micro-batches, then those of a validation
+    GxBatch *batch;            // [gx_session_micro_most + evals]: the window's micro-batches, then a validation's
     GxBatch *eval;             // [evals]
     int evals;                 // micro-batches of a validation that are in flight at once (gx_stages_evals)
     int64_t block_bytes;       // size of a task's data in a micro-batch
@@ -72,17 +74,30 @@ static inline int64_t gx_session_first_sample(const GxSession *s)
 {
     return s->batch_split.begin[gx_mesh_index(&s->mesh, GX_AXIS_DP)];
 }
-// The number of the first sample in micro-batch `number` of the run, over all ranks.
-static inline int64_t gx_session_sample_of(const GxSession *s, int64_t number)
+// This rank's micro-batches of a window: how many now, how many at most, and the samples of the i-th, counted from the
+// window's first sample.
+static inline int64_t gx_session_micro_batches(const GxSession *s)
 {
-    return s->extra.sample ? s->extra.sample(s->extra.self, s, number) : number * gx_split_total(&s->batch_split);
+    return gx_window_micro_batches(&s->window, gx_mesh_index(&s->mesh, GX_AXIS_DP));
+}
+int64_t gx_session_micro_most(const GxSession *s);
+static inline GxRange gx_session_range(const GxSession *s, int64_t i)
+{
+    return gx_window_range(&s->window, gx_mesh_index(&s->mesh, GX_AXIS_DP), i);
+}
+// The number, in the whole training, of the first sample in this rank's micro-batch i of the window that begins.
+static inline int64_t gx_session_sample_of(const GxSession *s, int64_t i)
+{
+    if (!s->extra.sample) return s->run->at.samples + gx_session_range(s, i).begin;
+    return s->extra.sample(s->extra.self, s, s->run->at.samples / gx_split_total(&s->batch_split) + i) +
+           gx_session_first_sample(s);
 }
 
 // Micro-batch i of s->batch has its data in block i % gx_session_blocks: windows and validations take turns, and share
 // blocks.
 static inline int64_t gx_session_blocks(const GxSession *s)
 {
-    return gx_max(s->run->o.gradient_accumulation_steps + 1, (int64_t)s->evals);
+    return gx_max(gx_session_micro_most(s) + 1, (int64_t)s->evals);
 }
 // The host's copy of block i.
 static inline void *gx_session_host_block(const GxSession *s, int64_t i) { return s->blocks_host + i * s->block_bytes; }
@@ -97,6 +112,13 @@ GX_END
 #define GX_SESSION_IMPLEMENTED
 #include <string.h>
 
+int64_t gx_session_micro_most(const GxSession *s)
+{
+    const int copy = gx_mesh_index(&s->mesh, GX_AXIS_DP);
+    if (!gx_options_rebalances(&s->run->o, s->window.samples.n)) return gx_session_micro_batches(s);
+    return gx_ceil_div(gx_window_most(&s->window, copy), gx_session_samples(s));
+}
+
 GxTrainState gx_session_state(const GxSession *s)
 {
     const GxTrainRun *r = s->run;
@@ -106,6 +128,8 @@ GxTrainState gx_session_state(const GxSession *s)
     state.world = s->g->world, state.threads = gx_threads(s->g), state.base_hash = r->base_hash;
     snprintf(state.optimizer, sizeof state.optimizer, "%s", r->o.optimizer);
     gx_methods_text(s->mode->methods, state.methods, sizeof state.methods);
+    state.dp_samples.n = s->window.is_own ? s->window.samples.n : 0;
+    for (int i = 0; i < state.dp_samples.n; i++) state.dp_samples.v[i] = gx_split_part(&s->window.samples, i);
     state.best = r->best;
     if (state.best.step == r->at.step) gx_run_name_best(&state.best); // the checkpoint being written is the best one
     return state;

@@ -19,7 +19,25 @@ GX_END
 #include <string.h>
 #include "epochs.h"
 #include "options_batch.h"
+#include "run_checks.h"
 #include "tuning.h"
+
+// Each copy has a number of samples of its own: those of the list, or those that they had come to in the checkpoint.
+static GxStatus gx__session_data_own_window(GxSession *s)
+{
+    const GxTrainRun *r = s->run;
+    const GxIntList *list = &r->o.dp_samples_list, *then = &r->resume.state.dp_samples;
+    const int goes_on =
+        r->resume.folder[0] && then->n && gx_config_source(&r->config, "dp_samples_list") == GX_FROM_CHECKPOINT;
+    s->window = gx_window_of_own(&s->batch_split, goes_on && then->n == list->n ? then->v : list->v);
+    if (gx_split_total(&s->window.samples) == r->o.global_batch_size && (!goes_on || then->n == list->n)) return GX_OK;
+    return GX_FAIL(
+        &s->g->error, GX_ERR_FORMAT,
+        "%s/trainer_state.json: dp_samples has %d numbers with the sum %ld; expected %d with the sum %ld, as "
+        "in %s; or give --dp_samples_list",
+        r->resume.folder, then->n, (long)gx_split_total(&s->window.samples), list->n, (long)r->o.global_batch_size,
+        r->resume.args_path);
+}
 
 static GxStatus gx__session_data_resolve_batch(GxSession *s)
 {
@@ -29,10 +47,15 @@ static GxStatus gx__session_data_resolve_batch(GxSession *s)
     const int copies = gx_mesh_size(&s->mesh, GX_AXIS_DP);
     if (gx_options_is_inference(o)) {                      // one micro-batch at a time, and no steps for a schedule
         gx_config_forget(&r->config, "global_batch_size"); // from the resumed run
-        o->gradient_accumulation_steps = 1, o->global_batch_size = 0;
-        return gx_options_resolve_batch(o, &r->config, copies, &s->batch_split, err);
+        o->gradient_accumulation_steps = 1, o->global_batch_size = 0, o->dp_samples_list.n = 0;
     }
-    return gx_options_resolve_batch(o, &r->config, copies, &s->batch_split, err);
+    GX_TRY(gx_options_resolve_batch(o, &r->config, copies, &s->batch_split, err));
+    if (!o->dp_samples_list.n) {
+        s->window = gx_window_of_equal(&s->batch_split, o->gradient_accumulation_steps);
+        return GX_OK;
+    }
+    GX_TRY(gx_run_check_samples(r, gx_mesh_size(&s->mesh, GX_AXIS_DP_SHARD), err));
+    return gx__session_data_own_window(s);
 }
 
 // The folder of the labels and the tokenizer: our adapters bring their own, peft's do not.
@@ -59,7 +82,7 @@ static GxTaskSetup gx__session_data_setup(const GxSession *s)
     task.dtype = r->chosen.dtype;
     task.samples = gx_session_samples(s);
     task.all_samples = gx_split_total(&s->batch_split);
-    const int64_t of_step = o->gradient_accumulation_steps * task.all_samples;
+    const int64_t of_step = o->global_batch_size;
     if (!task.only_shows) {
         task.run_samples = o->max_steps > INT64_MAX / of_step ? INT64_MAX : o->max_steps * of_step;
         task.epochs = o->num_train_epochs;
@@ -99,6 +122,11 @@ static GxStatus gx__session_data_open_task(GxSession *s)
     if (r->extends.open) GX_TRY(r->extends.open(r->extends.self, s, task.epoch_samples, task.all_samples));
     r->epoch_samples = s->extra.sample ? s->extra.epoch * task.all_samples : task.epoch_samples;
     const GxHeadRequest *request = r->task->data.head ? r->task->data.head(r->self) : NULL;
+    if (s->window.is_own && request && request->kind == GX_HEAD_VECTORS)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--dp_samples_list gives each copy of the model micro-batches of its own, but task %s compares "
+                       "the texts of all copies in each micro-batch; use --dp_batch_size_list instead",
+                       r->task->name);
     if (task.ignore_mismatched_sizes && !(request && request->kind == GX_HEAD_LABELS))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--ignore_mismatched_sizes needs a head for labels, which task %s does not have; leave it out",

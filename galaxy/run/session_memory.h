@@ -8,6 +8,9 @@
 #include "session.h"
 GX_BEGIN
 
+// Sets the shapes of the window's micro-batches, and the places of their arrays in their blocks; again after s->window
+// has changed.
+void gx_session_lay_window(GxSession *s);
 // Called by all ranks: makes s->plan, of a window of micro-batches, the update, a validation, a sample, initial
 // weights, loading and saving.
 GxStatus gx_session_plan(GxSession *s);
@@ -26,24 +29,44 @@ GX_END
 #include <string.h>
 #include "tensor_file.h"
 
-// The window's micro-batches, then the validation's.
+// Micro-batch i of s->batch, with arrays in its block.
+static void gx__session_memory_lay(GxSession *s, int64_t i)
+{
+    const int64_t at = i % gx_session_blocks(s);
+    s->run->task->batch.layout(s->run->self, &s->batch[i], s->blocks + at * s->block_bytes,
+                               gx_session_host_block(s, at));
+}
+
+// full: as if each micro-batch had the most samples, for the plan of memory.
+static void gx__session_memory_lay_window(GxSession *s, int full)
+{
+    for (int64_t i = 0; i < gx_session_micro_batches(s); i++) {
+        const GxRange samples = gx_session_range(s, i);
+        s->batch[i].B = full ? gx_session_samples(s) : gx_range_count(samples);
+        s->batch[i].window_sample = samples.begin - gx_session_range(s, 0).begin;
+        gx__session_memory_lay(s, i);
+    }
+}
+
+void gx_session_lay_window(GxSession *s) { gx__session_memory_lay_window(s, 0); }
+
+// The window's micro-batches, as many as there can be, then the validation's.
 static void gx__session_memory_allocate_batches(GxSession *s, GxContext *g)
 {
     GxTrainRun *r = s->run;
-    const int64_t n = r->o.gradient_accumulation_steps, all = gx_session_blocks(s);
+    const int64_t n = gx_session_micro_most(s), all = gx_session_blocks(s);
     for (int64_t i = 0; i < n + s->evals; i++) {
         GxBatch *b = &s->batch[i];
         b->T = r->o.seq_len, b->B = gx_session_samples(s);
         b->runs = gx_runs_one(b->T, 0);
-        b->number = (int)i, b->window_sample = i * gx_split_total(&s->batch_split);
+        b->number = (int)i, b->window_sample = 0;
     }
     s->block_bytes = r->task->batch.layout(r->self, s->eval, NULL, NULL);
     s->blocks = (char *)gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, all * s->block_bytes);
     s->blocks_host = (char *)gx_host_copy(g, GX_MEM_ACTIVATIONS, s->blocks, all * s->block_bytes);
     if (gx_failed(g)) return;
-    for (int64_t i = 0; i < n + s->evals; i++)
-        r->task->batch.layout(r->self, &s->batch[i], s->blocks + i % all * s->block_bytes,
-                              gx_session_host_block(s, i % all));
+    gx_session_lay_window(s);
+    for (int64_t i = n; i < n + s->evals; i++) gx__session_memory_lay(s, i);
 }
 
 void gx_session_allocate(GxSession *s, GxContext *g)
@@ -59,6 +82,22 @@ void gx_session_allocate(GxSession *s, GxContext *g)
     if (r->task->batch.allocate) r->task->batch.allocate(g, r->self, &s->model, T);
 }
 
+// What a window takes at most, and what the window that the run begins with computes and sends.
+static void gx__session_memory_dry_window(GxPlan *p, GxContext *dry, GxSession *s)
+{
+    if (s->window.is_own) {
+        gx__session_memory_lay_window(s, 1);
+        gx_runner_train(dry, &s->runner, s->batch, NULL, NULL);
+        dry->recorder->flops = 0, dry->recorder->comm_bytes = 0;
+        gx_session_lay_window(s);
+    }
+    gx_watchers_rehearse(&s->run->watchers, s, dry);
+    gx_runner_train(dry, &s->runner, s->batch, NULL, NULL);
+    gx_watchers_rehearsed(&s->run->watchers, s, dry);
+    p->flops = dry->recorder->flops;
+    p->comm_bytes = dry->recorder->comm_bytes;
+}
+
 static void gx__session_memory_dry_run(GxPlan *p, GxContext *dry, void *session)
 {
     GxSession *s = (GxSession *)session;
@@ -67,12 +106,8 @@ static void gx__session_memory_dry_run(GxPlan *p, GxContext *dry, void *session)
     gx_session_allocate(s, dry);
     GxStep step = GX_ZERO;
     dry->step = &step; // the arena that only counts has no memory behind its pointers, so the step is a local
-    gx_watchers_rehearse(&r->watchers, s, dry);
-    gx_runner_train(dry, &s->runner, s->batch, NULL, NULL);
-    gx_watchers_rehearsed(&r->watchers, s, dry);
+    gx__session_memory_dry_window(p, dry, s);
     p->sharded = (int)s->model.store.sharded;
-    p->flops = dry->recorder->flops;
-    p->comm_bytes = dry->recorder->comm_bytes;
     if (s->runner.cache) { // count again, as if the cache had all samples
         s->runner.plans_found = 1;
         gx_runner_train(dry, &s->runner, s->batch, NULL, NULL);
@@ -91,7 +126,7 @@ static void gx__session_memory_dry_run(GxPlan *p, GxContext *dry, void *session)
 
 GxStatus gx_session_plan(GxSession *s)
 {
-    const int64_t n = s->run->o.gradient_accumulation_steps;
+    const int64_t n = gx_session_micro_most(s);
     s->batch = (GxBatch *)calloc((size_t)(n + s->evals), sizeof *s->batch);
     if (!s->batch) return GX_FAIL(&s->g->error, GX_ERR_MEMORY, "no memory for %ld micro-batches", (long)n + s->evals);
     s->eval = s->batch + n;

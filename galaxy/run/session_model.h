@@ -95,7 +95,8 @@ static GxRunnerSpec gx__session_model_runner(const GxSession *s, GxUnits *units)
     const GxTrainRun *r = s->run;
     const GxTrainOptions *o = &r->o;
     GxRunnerSpec runner = GX_ZERO;
-    runner.micro_batches = (int)o->gradient_accumulation_steps;
+    runner.micro_batches = (int)gx_session_micro_batches(s);
+    runner.most_micro_batches = (int)gx_session_micro_most(s);
     runner.recomputes_layers = r->chosen.recomputes_layers;
     runner.bucket = (int)o->reduce_bucket, runner.starts_sums = o->reduce_bucket > 0;
     runner.counts = r->task->batch.counts, runner.task = r->self;

@@ -99,6 +99,15 @@ GxStatus gx_session_open(GxSession *s, GxTrainRun *r, GxContext *g)
     return r->done ? GX_OK : gx_session_plan(s);
 }
 
+// 1: micro-batches may all have been smaller than planned, or become so.
+static int gx__session_open_samples_vary(const GxSession *s)
+{
+    const GxWindow *w = &s->window;
+    const int copy = gx_mesh_index(&s->mesh, GX_AXIS_DP);
+    return w->is_own && (gx_options_rebalances(&s->run->o, w->samples.n) ||
+                         gx_split_part(&w->samples, copy) < gx_split_part(&w->micro, copy));
+}
+
 // 1: the number of rows or texts that count differs between batches. The plan assumes the most, also for the scratch of
 // operations, so that the arena's peak may stay below it.
 static int gx__session_open_rows_vary(const GxSession *s)
@@ -122,7 +131,7 @@ void gx_session_close(GxSession *s)
     gx_model_close(&s->model);
     if (!gx_failed(g) && s->arena.base && r->at.step > r->at.begun &&
         s->arena.peak != s->plan.arena && // after an error, not all was taken
-        !gx__session_open_rows_vary(s))
+        !gx__session_open_rows_vary(s) && !gx__session_open_samples_vary(s))
         gx_log(&g->log, GX_LOG_WARNING, "the arena was planned with %ld bytes, %ld were used: the plan is wrong",
                (long)s->plan.arena, (long)s->arena.peak);
     free(s->batch); // only now: the check above reads the validation's

@@ -74,7 +74,8 @@ static void gx__stage_walk_options(GxTrainOptions *o, const GxStageShape *shape)
     o->gradient_accumulation_steps = shape->alive;
     o->tp_num_attention_heads_list = shape->heads, o->tp_intermediate_size_list = shape->columns;
     o->tp_vocab_size_list = shape->vocab, o->seq_scatter_list = shape->rows;
-    o->micro_batch_size = shape->micro_batch, o->global_batch_size = 0, o->dp_batch_size_list.n = 0;
+    o->micro_batch_size = shape->micro_batch, o->global_batch_size = 0;
+    o->dp_batch_size_list.n = o->dp_samples_list.n = 0;
     o->dp_shard_list.n = 0, o->dp_shard = o->dp_replicate = 0;
     o->cuda_graphs = 0;
 }
@@ -106,6 +107,7 @@ GxStatus gx_stage_walk_open(GxStageWalk *w, const GxSession *s, const GxStageSha
     GX_TRY(gx_mesh_open(&w->s.mesh, dims, w->g.rank, w->g.world, &w->g.error));
     w->g.mesh = &w->s.mesh;
     w->s.batch_split = gx_split_even(shape->micro_batch, 1);
+    w->s.window = gx_window_of_equal(&w->s.batch_split, shape->alive);
     GX_TRY(gx_session_open_model(&w->s));
     const int64_t n = shape->alive + w->s.evals;
     w->s.batch = (GxBatch *)calloc((size_t)n, sizeof *w->s.batch);

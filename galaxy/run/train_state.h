@@ -23,6 +23,7 @@ typedef struct {
     // how it was computed: ranks, CPU threads of rank 0, and the mode: "ATT TP, CON None, MLP TP, ends TP"
     int64_t world, threads;
     char methods[GX_FIELD_TEXT];
+    GxIntList dp_samples; // of each copy of the model in a window, with --dp_samples_list; n 0: without
     GxBest best;
 } GxTrainState;
 
@@ -55,6 +56,9 @@ static const GxField gx__train_state_fields[] = {
     {"world_size", GX_FIELD_INT, GX__TRAIN_STATE_AT(world), NULL, "ranks", "1..256"},
     {"threads", GX_FIELD_INT, GX__TRAIN_STATE_AT(threads), NULL, "CPU threads of rank 0", "1..1024"},
     {"methods", GX_FIELD_STRING, GX__TRAIN_STATE_AT(methods), NULL, "how the model was split", NULL},
+    // with --dp_samples_list: where samples have moved to by then
+    {"dp_samples", GX_FIELD_INT_LIST, GX__TRAIN_STATE_AT(dp_samples), NULL, "of each copy in a step",
+     "1..1000000000000"},
     // for an adapter
     {"base_hash", GX_FIELD_HASH, GX__TRAIN_STATE_AT(base_hash.all), NULL, "of the weights that it is an adapter of",
      NULL},
@@ -73,7 +77,9 @@ enum {
     GX__TRAIN_STATE_FIELDS = sizeof gx__train_state_fields / sizeof *gx__train_state_fields,
     GX__TRAIN_STATE_BEST = 5,
     GX__TRAIN_STATE_HASHES = 2, // of base weights: all, body
-    GX__TRAIN_STATE_ALWAYS = GX__TRAIN_STATE_FIELDS - GX__TRAIN_STATE_BEST - GX__TRAIN_STATE_HASHES
+    GX__TRAIN_STATE_SAMPLES = 1,
+    GX__TRAIN_STATE_SOMETIMES = GX__TRAIN_STATE_SAMPLES + GX__TRAIN_STATE_HASHES + GX__TRAIN_STATE_BEST,
+    GX__TRAIN_STATE_ALWAYS = GX__TRAIN_STATE_FIELDS - GX__TRAIN_STATE_SOMETIMES
 };
 
 const GxField *gx_train_state_fields(int *n)
@@ -88,7 +94,9 @@ GxStatus gx_train_state_write(const char *path, const GxTrainState *s, const GxT
     GxJson *json = gx_json_new_object();
     gx_json_set(json, "galaxy_version", gx_json_new_string(GX_VERSION), err);
     gx_json_set_fields(json, gx__train_state_fields, GX__TRAIN_STATE_ALWAYS, s, err);
-    const GxField *others = gx__train_state_fields + GX__TRAIN_STATE_ALWAYS;
+    const GxField *samples = gx__train_state_fields + GX__TRAIN_STATE_ALWAYS,
+                  *others = samples + GX__TRAIN_STATE_SAMPLES;
+    if (s->dp_samples.n) gx_json_set_fields(json, samples, GX__TRAIN_STATE_SAMPLES, s, err);
     if (s->base_hash.all) gx_json_set_fields(json, others, GX__TRAIN_STATE_HASHES, s, err);
     if (s->best.validated) gx_json_set_fields(json, others + GX__TRAIN_STATE_HASHES, GX__TRAIN_STATE_BEST, s, err);
     if (task) gx_json_set_fields(json, task->checkpoint.identity, task->checkpoint.n_identity, self, err);
@@ -121,8 +129,7 @@ GxStatus gx_train_state_read(const char *path, GxTrainState *s, GxError *err)
     GX_TRY(gx_json_read(&json, path, 1 << 20, err));
     const GxField *others = gx__train_state_fields + GX__TRAIN_STATE_ALWAYS;
     GxStatus status = gx_json_get_fields(json, gx__train_state_fields, GX__TRAIN_STATE_ALWAYS, 1, s, path, err);
-    if (status == GX_OK)
-        status = gx_json_get_fields(json, others, GX__TRAIN_STATE_HASHES + GX__TRAIN_STATE_BEST, 0, s, path, err);
+    if (status == GX_OK) status = gx_json_get_fields(json, others, GX__TRAIN_STATE_SOMETIMES, 0, s, path, err);
     gx_json_free(json);
     return status == GX_OK ? gx__train_state_check(s, path, err) : status;
 }

@@ -62,9 +62,8 @@ int gx_trainer_next(const GxTrainer *t)
 static void gx__trainer_load_window(GxSession *s)
 {
     const GxTrainRun *r = s->run;
-    const int64_t first = gx_session_first_sample(s), per_micro = gx_split_total(&s->batch_split);
-    for (int64_t i = 0; i < r->o.gradient_accumulation_steps; i++) {
-        s->batch[i].sample = gx_session_sample_of(s, r->at.samples / per_micro + i) + first;
+    for (int64_t i = 0; i < gx_session_micro_batches(s); i++) {
+        s->batch[i].sample = gx_session_sample_of(s, i);
         r->task->batch.fill(s->g, r->self, &s->batch[i], gx_session_host_block(s, i), (uint64_t)r->o.seed,
                             &s->run->data_error);
         gx_to_device(s->g, s->blocks + i * s->block_bytes, gx_session_host_block(s, i), s->block_bytes);
@@ -78,7 +77,7 @@ static void gx__trainer_begin_step(GxSession *s)
     GxStep begun = *gx_read_step(s);
     begun.seed = (uint64_t)r->o.seed;
     begun.step = (uint64_t)r->at.step;
-    begun.first_sample = r->at.samples + gx_session_first_sample(s);
+    begun.first_sample = r->at.samples + gx_session_range(s, 0).begin;
     begun.lr = (float)gx_schedule_rate(&r->schedule, begun.applied);
     gx_to_device(s->g, s->g->step, &begun, offsetof(GxStep, clip));
 }
@@ -96,7 +95,7 @@ void gx_trainer_step(GxTrainer *t)
     r->stop = stop;
     if (stop) return; // all ranks agreed: nothing of the window was computed
     s->is_seen = 0;
-    for (int64_t i = 0; i < r->o.gradient_accumulation_steps; i++) r->clock.interval_padding += s->batch[i].padding;
+    for (int64_t i = 0; i < gx_session_micro_batches(s); i++) r->clock.interval_padding += s->batch[i].padding;
     r->at.step++, r->at.samples += r->o.global_batch_size;
     r->clock.interval_steps++;
     gx_watchers_stepped(&r->watchers, s);
