@@ -368,6 +368,18 @@ TEST(whole_heads_cost_a_layer_little)
     }
 }
 
+// 3 * 0.1 and 0.3 are neighbours: nothing lies between what does not suffice and what does.
+TEST(heads_are_split_where_times_differ_by_their_last_bit)
+{
+    const double query[2] = {0.1, 0.3};
+    int64_t part[2] = {0};
+    GxError err = GX_ZERO;
+    GxHeadsShared s = GX_ZERO;
+    s.ranks = 2, s.heads = s.kv_heads = 4, s.query = query;
+    CHECK(gx_split_heads(part, &s, &err) == GX_OK && part[0] == 3 && part[1] == 1, "%ld, %ld %s", (long)part[0],
+          (long)part[1], err.message);
+}
+
 // ---- pipelines -----------------------------------------------------------------------------------------------------
 
 static const int orders[3] = {GX_ORDER_1F1B, GX_ORDER_GPIPE, GX_ORDER_ZB1P};
@@ -378,7 +390,8 @@ typedef struct {
     int16_t warm[STAGES];
 } Pipe;
 
-// Speeds to 1:8, messages that take no time, or from little to as long as a stage.
+// Speeds to 1:8, messages that take no time, or from little to twice as long as a stage; or all of it small whole
+// numbers, 0 among them, so that much happens at the same time.
 static void pipe_at_random(Pipe *pipe, int order, int most_stages, int most_micro_batches)
 {
     GxPipeline *p = &pipe->p;
@@ -386,14 +399,19 @@ static void pipe_at_random(Pipe *pipe, int order, int most_stages, int most_micr
     p->order = order, p->stages = 1 + random_below(most_stages),
     p->micro_batches = 1 + random_below(most_micro_batches);
     p->stage = pipe->stage, p->is_overlapped = random_below(2);
-    const int has_halves = order == GX_ORDER_ZB1P || random_below(4) == 0;
-    const double message = random_below(3) ? 0 : 2 * random_unit();
+    const int halves = order == GX_ORDER_ZB1P || random_below(4) == 0;
+    const double message = random_below(2) ? 0 : 8 * random_unit() * random_unit();
+    const int is_whole = random_below(3) == 0;
     for (int s = 0; s < p->stages; s++) {
         GxStageTimes *t = &pipe->stage[s];
         const double slow = pow(8, random_unit());
         t->forward = slow * (0.5 + random_unit()), t->backward = slow * (0.5 + 2 * random_unit());
-        if (has_halves) t->weight = slow * random_unit();
+        if (halves) t->weight = slow * random_unit();
         t->to_next = message * random_unit(), t->to_previous = message * random_unit();
+        if (is_whole) {
+            t->forward = floor(t->forward / 2), t->backward = floor(t->backward / 2), t->weight = floor(t->weight);
+            t->to_next = floor(t->to_next), t->to_previous = floor(t->to_previous);
+        }
         pipe->warm[s] = (int16_t)random_below(s ? pipe->warm[s - 1] + 2 : 6);
     }
     if (gx_order_info(order)->has_warm && random_below(3)) p->warm = pipe->warm;
@@ -405,6 +423,14 @@ static double seconds_of(const GxPipeline *p)
     double seconds = -1;
     CHECK(gx_pipeline_seconds(&seconds, p, &err) == GX_OK, "%s", err.message);
     return seconds;
+}
+
+// As the library has it: where a stage has a weight half, all compute theirs apart.
+static int has_halves(const GxPipeline *p)
+{
+    int has = p->order == GX_ORDER_ZB1P;
+    for (int s = 0; s < p->stages; s++) has |= p->stage[s].weight > 0;
+    return has;
 }
 
 // A stage's first layer takes all of its time.
@@ -430,7 +456,7 @@ static double seconds_of_lists(const GxPipeline *p)
     for (int s = 1; s < p->stages; s++) stage[s] = (int16_t)(s + 1);
     stage[p->stages] = (int16_t)(spec.units = p->stages + 2);
     spec.ranks = p->stages, spec.stage = stage, spec.order = p->order, spec.micro_batches = p->micro_batches;
-    spec.warm = p->warm, spec.defers_weights = p->stage[0].weight > 0;
+    spec.warm = p->warm, spec.defers_weights = has_halves(p);
     for (spec.rank = 0; spec.rank < p->stages; spec.rank++)
         CHECK(gx_steps_make(&list[spec.rank], &spec, &err) == GX_OK, "%s", err.message);
     CHECK(gx_steps_time(list, p->stages, cost_of_list, p, NULL, &seconds, &err) == GX_OK, "%s", err.message);
@@ -502,7 +528,7 @@ TEST(messages_beside_computation_come_one_after_another)
         pipe_at_random(&pipe, orders[k % 3], 8, 24);
         pipe.p.is_overlapped = 1;
         spec.ranks = pipe.p.stages, spec.stage = stage, spec.order = pipe.p.order, spec.warm = pipe.p.warm;
-        spec.micro_batches = pipe.p.micro_batches, spec.defers_weights = pipe.stage[0].weight > 0;
+        spec.micro_batches = pipe.p.micro_batches, spec.defers_weights = has_halves(&pipe.p);
         CHECK(gx_timeline_make(&t, &spec, &err) == GX_OK, "%s", err.message);
         memset(&f, 0, sizeof f);
         while (go_over(&pipe, &t, &f)) {}
@@ -525,11 +551,12 @@ TEST(a_pipelines_bound_is_never_above_its_seconds)
             const int n = CASES / 5;
             for (int k = 0; k < n; k++) {
                 Pipe pipe;
-                pipe_at_random(&pipe, orders[o], STAGES, 64);
+                pipe_at_random(&pipe, orders[o], k % 2 ? 4 : STAGES, k % 2 ? 8 : 64);
                 pipe.p.is_overlapped = is_overlapped;
                 for (int s = 1; s < STAGES && k % 8; s++)
                     pipe.warm[s] = (int16_t)gx_min(pipe.warm[s], pipe.warm[s - 1]);
-                const double ratio = gx_pipeline_bound(&pipe.p) / seconds_of(&pipe.p);
+                const double seconds = seconds_of(&pipe.p),
+                             ratio = seconds > 0 ? gx_pipeline_bound(&pipe.p) / seconds : 1;
                 least = fmin(least, ratio), most = fmax(most, ratio), mean += ratio / n;
             }
             printf("    %-5s %s: %.3f to %.3f of the seconds, mean %.3f\n", gx_order_info(orders[o])->name,
@@ -539,11 +566,11 @@ TEST(a_pipelines_bound_is_never_above_its_seconds)
 }
 
 // 180 pipelines of 2 to 16 stages, speeds to 1:4, as many micro-batches or twice as many: how far off the usual formula
-// is (planner.md, section 1: +6% in the mean, up to +28%), and the bound (-5.5%). That holds where nobody waits for
+// is (planner.md, section 1: +6% in the mean, up to +28%), and the bound (-5.5%). That holds, about, where nobody waits for
 // messages; where messages block, unequal stages wait for each other at every one, and both are lower.
 TEST(a_pipeline_of_unequal_stages_is_not_its_slowest_stage)
 {
-    static const double expected[2][4] = {{0.95, 1.11, 1.01, 0.88}, {1, 1.26, 1.06, 0.96}};
+    static const double expected[2][4] = {{0.947, 1.112, 1.013, 0.883}, {1, 1.233, 1.054, 0.967}};
     for (int is_overlapped = 0; is_overlapped < 2; is_overlapped++) {
         double least = 2, most = 0, mean = 0, bound = 1;
         random_state = 23;
@@ -567,7 +594,7 @@ TEST(a_pipeline_of_unequal_stages_is_not_its_slowest_stage)
         printf("    %s: sum + (m - 1) slowest %.3f to %.3f, mean %.3f; the bound at least %.3f\n",
                is_overlapped ? "nobody waits for messages" : "messages block", least, most, mean, bound);
         for (int i = 0; i < 4; i++)
-            CHECK(fabs(found[i] - expected[is_overlapped][i]) < 0.05, "%d, %d: %.3f, not %.3f", is_overlapped, i,
+            CHECK(fabs(found[i] - expected[is_overlapped][i]) < 0.005, "%d, %d: %.3f, not %.3f", is_overlapped, i,
                   found[i], expected[is_overlapped][i]);
     }
 }

@@ -16,8 +16,8 @@
 // Orders with one stage on a rank: 1f1b, gpipe, zb1p.
 //
 // Memory: some 60 bytes for each stage and micro-batch, during the call.
-#ifndef GX_PLAN_PIPELINE_H
-#define GX_PLAN_PIPELINE_H
+#ifndef GX_PIPELINE_H
+#define GX_PIPELINE_H
 #include "../parallel/steps_order.h"
 GX_BEGIN
 
@@ -44,20 +44,21 @@ typedef struct {
 // seconds that are negative or not finite.
 GxStatus gx_pipeline_seconds(double *seconds, const GxPipeline *p, GxError *err);
 
-// About that, in a sum over the stages, to pass by what is much too slow without asking for its seconds. The slowest
-// stage s computes without a pause, but at both ends:
+// Seconds that a window needs at least, in one pass over the stages: what is too slow by them can be passed by. The
+// largest, over all stages s, of
 //
-//     max over s of  sum of t_i, i < s  +  m t_s  +  max(D_s - w F_s, 0)  +  max(D_s - w B_s, 0)
+//     sum of t_i, i < s  +  m t_s  +  max(D_s - w F_s, 0)  +  max(D_s - w B_s, 0)
 //
-// t is F + B, D_s what a micro-batch needs from s to the last stage and back, and w how many forwards s is ahead. How
-// far it is off: test_splits.cu. p must be one that gx_pipeline_seconds accepts.
+// where t is F + B, D_s what a micro-batch needs from s to the last stage and back, and w how many forwards s is ahead;
+// of s working without a pause, with its messages; and of rounds of w + 1 micro-batches. How close that is:
+// test_splits.cu. p must be one that gx_pipeline_seconds accepts.
 double gx_pipeline_bound(const GxPipeline *p);
 
 GX_END
 #endif
 
-#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PLAN_PIPELINE_IMPLEMENTED)
-#define GX_PLAN_PIPELINE_IMPLEMENTED
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PIPELINE_IMPLEMENTED)
+#define GX_PIPELINE_IMPLEMENTED
 #include <math.h>
 #include <stdlib.h>
 
@@ -201,59 +202,70 @@ GxStatus gx_pipeline_seconds(double *seconds, const GxPipeline *p, GxError *err)
     return status;
 }
 
-// What passes a stage: a micro-batch's way from the first stage to it, from it to the last one and back, and to the
-// first one again; and, where messages block, how long it is in those of one micro-batch.
 typedef struct {
-    double down, behind, up;
-    double x_in, x, dx_out, dx; // x, dx: in and out
-} GxPipelineWays;
-
-// Where messages block, those of the stage itself are not part of its ways, but of its own work.
-static GxPipelineWays gx__pipeline_ways(const GxPipeline *p, int s, GxPipelineWays w)
-{
-    const GxStageTimes *t = &p->stage[s];
-    const double x_out = s + 1 < p->stages ? t->to_next : 0, dx_in = s + 1 < p->stages ? t[1].to_previous : 0;
-    if (p->is_overlapped) return w;
-    w.x_in = s ? t[-1].to_next : 0, w.dx_out = s ? t->to_previous : 0;
-    w.x = w.x_in + x_out, w.dx = w.dx_out + dx_in;
-    w.down -= w.x_in, w.up -= w.dx_out, w.behind -= x_out + dx_in;
-    return w;
-}
+    double down, behind, up; // a micro-batch's way from the first stage to this one, to the last and back, to the first
+    int ahead;               // forwards of this stage before its first backward, beyond that one's
+} GxPipelineWay;
 
 static double gx__pipeline_excess(double a, double b) { return a > b ? a - b : 0; }
 
-// Stage s computes without a pause, but before its first backward, until when it has `ahead` forwards to compute, and
-// before its last one, where it has as many backwards. If these are all, both pauses are the same one.
-static double gx__pipeline_busy(const GxPipeline *p, int s, int ahead, GxPipelineWays way)
+// Stage s computes all micro-batches, with pauses for `messages` seconds of each and `pauses` in all; of the weight
+// halves, `late` seconds come behind the last backward, beside those of the stages before.
+static double gx__pipeline_works(const GxPipeline *p, int s, GxPipelineWay way, double messages, double pauses)
 {
     const GxStageTimes *t = &p->stage[s];
     const int m = p->micro_batches, is_zb = gx_order_info(p->order)->has_halves;
-    const double late =
-        t->weight * (is_zb ? (double)gx_min(s + 1, m) : m); // the weight halves behind the last backward
-    const double forward = t->forward + way.x, backward = t->backward + way.dx;
-    const double first = gx__pipeline_excess(way.behind, ahead * forward + way.x_in),
-                 last = gx__pipeline_excess(way.behind, ahead * (backward + is_zb * t->weight) + way.dx_out);
-    const double pauses = ahead < m - 1 ? first + last : gx__pipeline_later(first, last);
-    return way.down + m * (forward + backward + t->weight) - late + pauses + gx__pipeline_later(way.up, late);
+    const double late = t->weight * (is_zb ? (double)gx_min(s + 1, m) : m);
+    return way.down + m * (t->forward + t->backward + t->weight + messages) - late + pauses +
+           gx__pipeline_later(way.up, late);
+}
+
+// With a pause before its first backward, for which it waits while it has `ahead` forwards to compute, and one before
+// its last backward, while it has as many backwards. If these are all, both are the same pause.
+static double gx__pipeline_waits(const GxPipeline *p, int s, GxPipelineWay way)
+{
+    const GxStageTimes *t = &p->stage[s];
+    const double weight = gx_order_info(p->order)->has_halves ? t->weight : 0;
+    const double first = gx__pipeline_excess(way.behind, way.ahead * t->forward),
+                 last = gx__pipeline_excess(way.behind, way.ahead * (t->backward + weight));
+    const int is_one = way.ahead == p->micro_batches - 1;
+    return gx__pipeline_works(p, s, way, 0, is_one ? gx__pipeline_later(first, last) : first + last);
+}
+
+// With the messages of each micro-batch, where these block. Those to and from the stage before are part of its ways.
+static double gx__pipeline_blocks(const GxPipeline *p, int s, GxPipelineWay way)
+{
+    const GxStageTimes *t = &p->stage[s];
+    const double x_in = s ? t[-1].to_next : 0, dx_out = s ? t->to_previous : 0;
+    const double behind = s + 1 < p->stages ? t->to_next + t[1].to_previous : 0;
+    way.down -= x_in, way.up -= dx_out;
+    return p->is_overlapped ? 0 : gx__pipeline_works(p, s, way, x_in + dx_out + behind, 0);
+}
+
+// A stage's forward comes behind its backward of the micro-batch `ahead` + 1 before: rounds through all stages behind.
+static double gx__pipeline_rounds(const GxPipeline *p, int s, GxPipelineWay way)
+{
+    const int rounds = (p->micro_batches - 1) / (way.ahead + 1) + 1;
+    return way.down + rounds * (p->stage[s].forward + way.behind + p->stage[s].backward) + way.up;
 }
 
 double gx_pipeline_bound(const GxPipeline *p)
 {
-    GxPipelineWays w = GX_ZERO;
+    static double (*const bounds[])(const GxPipeline *, int, GxPipelineWay) = {gx__pipeline_waits, gx__pipeline_blocks,
+                                                                               gx__pipeline_rounds};
+    GxPipelineWay way = GX_ZERO;
     double most = 0;
     for (int s = 1; s < p->stages; s++)
-        w.behind += p->stage[s].forward + p->stage[s].backward + p->stage[s - 1].to_next + p->stage[s].to_previous;
+        way.behind += p->stage[s].forward + p->stage[s].backward + p->stage[s - 1].to_next + p->stage[s].to_previous;
     for (int s = 0; s < p->stages; s++) {
         const GxStageTimes *t = &p->stage[s];
-        const int most_ahead = p->stages - s - 1 + (p->warm ? p->warm[s] : 0), last = p->micro_batches - 1;
-        const int ahead = p->order == GX_ORDER_GPIPE ? last : (int)gx_min(most_ahead, last);
-        // A forward comes behind the backward of the micro-batch that many before: rounds of all stages from s on.
-        const double rounds = w.down + (last / (ahead + 1) + 1) * (t->forward + w.behind + t->backward) + w.up;
-        most = gx__pipeline_later(
-            most, gx__pipeline_later(rounds, gx__pipeline_busy(p, s, ahead, gx__pipeline_ways(p, s, w))));
+        const int ahead = p->stages - s - 1 + (p->warm ? p->warm[s] : 0), all = p->micro_batches - 1;
+        way.ahead = p->order == GX_ORDER_GPIPE ? all : (int)gx_min(ahead, all);
+        for (unsigned i = 0; i < sizeof bounds / sizeof *bounds; i++)
+            most = gx__pipeline_later(most, bounds[i](p, s, way));
         if (s + 1 == p->stages) break;
-        w.down += t->forward + t->to_next, w.up += t->backward + t[1].to_previous;
-        w.behind -= t[1].forward + t[1].backward + t->to_next + t[1].to_previous;
+        way.down += t->forward + t->to_next, way.up += t->backward + t[1].to_previous;
+        way.behind -= t[1].forward + t[1].backward + t->to_next + t[1].to_previous;
     }
     return most;
 }

@@ -10,8 +10,8 @@
 //     GX_TRY(gx_split_bound(part, rate, NULL, NULL, 3, 11008, err)); // 6606, 2201, 2201
 //
 // Memory: gx_split_heads allocates some 20 bytes for each rank and head, during the call; gx_split_bound nothing.
-#ifndef GX_PLAN_SPLITS_H
-#define GX_PLAN_SPLITS_H
+#ifndef GX_SPLITS_H
+#define GX_SPLITS_H
 #include "../base/partition.h"
 GX_BEGIN
 
@@ -44,8 +44,8 @@ GxStatus gx_split_heads(int64_t *part, const GxHeadsShared *s, GxError *err);
 GX_END
 #endif
 
-#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PLAN_SPLITS_IMPLEMENTED)
-#define GX_PLAN_SPLITS_IMPLEMENTED
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SPLITS_IMPLEMENTED)
+#define GX_SPLITS_IMPLEMENTED
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -74,11 +74,8 @@ static int64_t gx__split_cap(const GxSplitTask *s, int d)
 static int64_t gx__split_within(const GxSplitTask *s, int d, double seconds)
 {
     const int64_t least = gx__split_least(s, d), cap = gx__split_cap(s, d);
-    const double about = floor(seconds * s->rate[d]);
-    int64_t part = about < (double)cap ? (int64_t)about : cap;
-    if (part < cap && (double)(part + 1) / s->rate[d] <= seconds) part++; // the product was rounded
-    else if (part > 0 && (double)part / s->rate[d] > seconds) part--;
-    return gx_max(part, least);
+    const double most = floor(seconds * s->rate[d]);
+    return gx_max(most < (double)cap ? (int64_t)most : cap, least);
 }
 
 // What all do in these seconds, beyond the total; GX__SPLIT_FEW or more: GX__SPLIT_FEW.
