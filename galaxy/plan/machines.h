@@ -54,7 +54,8 @@ GxStatus gx_machine_add(GxMachine *machine, const GxCostSample *operation, int n
 
 // What a set must have, to be used or written. where: what messages begin with, such as the file.
 GxStatus gx_machines_check(const GxMachines *m, const char *where, GxError *err);
-GxStatus gx_machines_check_names(const GxMachines *m, const char *where, GxError *err); // of it: no name twice
+GxStatus gx_machines_check_names(const GxMachines *m, const char *where,
+                                 GxError *err); // of it: all are there, none twice
 // Refuses a model of other widths than those that were measured, by the first that differs.
 GxStatus gx_machines_check_model(const GxMachines *m, const GxMachinesWidth *width, int n, const char *where,
                                  GxError *err);
@@ -214,11 +215,9 @@ static GxStatus gx__machines_check_fields(GxMachinesPart part, const void *sourc
     return GX_OK;
 }
 
-static GxStatus gx__machines_check_machine(const GxMachine *machine, int number, const char *path, GxError *err)
+static GxStatus gx__machines_check_machine(const GxMachine *machine, const char *path, GxError *err)
 {
     char where[GX__MACHINES_WHERE];
-    if (!machine->name[0])
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s: machine %d has no name; expected that of its host", path, number);
     snprintf(where, sizeof where, "%s: machine \"%s\"", path, machine->name);
     GX_TRY(gx__machines_check_fields(GX_MACHINES_REQUIRED, machine, where, err));
     GX_TRY(gx__machines_check_fields(GX_MACHINES_OPTIONAL, machine, where, err));
@@ -259,7 +258,9 @@ static GxStatus gx__machines_check_host(const GxMachine *machine, const char *pa
 
 GxStatus gx_machines_check_names(const GxMachines *m, const char *where, GxError *err)
 {
-    for (int a = 0; a < m->machines; a++)
+    for (int a = 0; a < m->machines; a++) {
+        if (!m->machine[a].name[0])
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: machine %d has no name; expected that of its host", where, a);
         for (int b = 0; b < a; b++)
             if (!strcmp(m->machine[a].name, m->machine[b].name))
                 return GX_FAIL(
@@ -267,6 +268,7 @@ GxStatus gx_machines_check_names(const GxMachines *m, const char *where, GxError
                     "%s: machines %d and %d are both named \"%s\"; give each its own name, or equal ones one "
                     "entry with a \"count\"",
                     where, b, a, m->machine[a].name);
+    }
     return GX_OK;
 }
 
@@ -274,14 +276,14 @@ GxStatus gx_machines_check(const GxMachines *m, const char *where, GxError *err)
 {
     int64_t ranks = 0;
     if (m->machines < 1) return GX_FAIL(err, GX_ERR_FORMAT, "%s has no machines; expected at least one", where);
+    GX_TRY(gx_machines_check_names(m, where, err));
     for (int i = 0; i < m->machines; i++) {
-        GX_TRY(gx__machines_check_machine(&m->machine[i], i, where, err));
+        GX_TRY(gx__machines_check_machine(&m->machine[i], where, err));
         ranks += m->machine[i].count;
     }
     if (ranks > GX_MACHINES_RANKS)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the counts of all machines add up to %ld; expected at most %d", where,
                        (long)ranks, GX_MACHINES_RANKS);
-    GX_TRY(gx_machines_check_names(m, where, err));
     for (int from = 0; from < m->machines; from++) {
         GX_TRY(gx__machines_check_host(&m->machine[from], where, err));
         for (int to = 0; to < m->machines; to++) GX_TRY(gx__machines_check_link(m, from, to, where, err));

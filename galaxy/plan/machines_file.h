@@ -174,7 +174,7 @@ static GxStatus gx__machines_file_read_machine(GxMachine *machine, const GxJson 
     static const char keys[] =
         "name,device,threads,memory,count,per_host,same_host,step_seconds,step_spread,operations";
     char where[GX__MACHINES_FILE_WHERE], on_host[GX__MACHINES_FILE_WHERE + 64];
-    GxJson *operations, *same_host;
+    GxJson *operations, *same_host = NULL;
     snprintf(where, sizeof where, "%s: machine %d", path, number);
     if (gx_json_type(json) != GX_JSON_OBJECT) return gx__machines_file_refuse(json, where, "an object", err);
     if (gx_json_type(gx_json_get(json, "name")) == GX_JSON_STRING)
@@ -228,7 +228,7 @@ static GxStatus gx__machines_file_take_link(GxMachines *m, const GxJson *json, c
 
 static GxStatus gx__machines_file_take(GxMachines *m, const GxJson *json, const char *path, GxError *err)
 {
-    GxJson *model, *machines, *links;
+    GxJson *model, *machines, *links = NULL;
     char where[GX__MACHINES_FILE_WHERE];
     GX_TRY(gx__machines_file_check_keys(json, "model,machines,links,together", path, err));
     GX_TRY(gx_json_get_object(json, "model", 1, &model, path, err));
