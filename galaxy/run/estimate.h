@@ -369,17 +369,48 @@ static const gx__EstimateBytes *gx__estimate_bytes(const GxEstimate *c, const Gx
     return gx_error_code(err) ? NULL : b;
 }
 
+// The same, from walks with few layers and micro-batches: what a stage needs grows with both, nearly evenly, as
+// base + layers * (a + alive * b) + alive * c. Within a fifth of the memory that there is, it is walked through.
+static GxStatus gx__estimate_bytes_near(const GxEstimate *c, const GxStageShape *shape, int64_t memory,
+                                        gx__EstimateBytes *bytes, GxError *err)
+{
+    enum { FEW = 2, MORE = 4 };
+    const gx__EstimateBytes *at[2][2]; // few or more layers, one or two micro-batches
+    const int alive = shape->alive > 2;
+    if (shape->layers > MORE || alive) {
+        for (int i = 0; i < 4; i++) {
+            GxStageShape corner = *shape;
+            corner.layers = i & 1 ? MORE : FEW, corner.alive = alive ? 1 + i / 2 : shape->alive;
+            at[i & 1][i / 2] = gx__estimate_bytes(c, &corner, err);
+            if (!at[i & 1][i / 2]) return gx_error_code(err);
+        }
+        const double layers = (double)(shape->layers - FEW) / (MORE - FEW), batches = alive ? shape->alive - 1 : 0;
+        const double base = (double)at[0][0]->bytes, more = (double)at[1][0]->bytes - base,
+                     next = (double)at[0][1]->bytes - base, both = (double)at[1][1]->bytes - base - more - next;
+        const double all = base + layers * more + batches * next + layers * batches * both;
+        bytes->bytes = (int64_t)all;
+        bytes->grads = at[0][0]->grads + layers * (at[1][0]->grads - at[0][0]->grads);
+        if (all < 0.8 * (double)memory || all > 1.2 * (double)memory) return GX_OK;
+    }
+    const gx__EstimateBytes *exact = gx__estimate_bytes(c, shape, err);
+    if (exact) *bytes = *exact;
+    return gx_error_code(err);
+}
+
 // Bytes that each rank of the group needs with these shares; *grads: the most bytes of gradients of one.
-static GxStatus gx__estimate_needs(const GxEstimate *c, const GxStageRequest *q, GxStageShape shape, int64_t *needs,
-                                   double *grads, GxError *err)
+static GxStatus gx__estimate_needs(const GxEstimate *c, const GxStageRequest *q, GxStageShape shape, int is_exact,
+                                   int64_t *needs, double *grads, GxError *err)
 {
     shape.layers = q->layers, shape.has_embedding = q->has_embed, shape.has_head = q->has_head;
     shape.alive = q->has_embed && q->has_head ? 1 : q->alive;
     *grads = 0;
     for (shape.rank = 0; shape.rank < q->n; shape.rank++) {
-        const gx__EstimateBytes *b = gx__estimate_bytes(c, &shape, err);
-        if (!b) return gx_error_code(err);
-        needs[shape.rank] = b->bytes, *grads = fmax(*grads, b->grads);
+        gx__EstimateBytes b = GX_ZERO;
+        const gx__EstimateBytes *exact = is_exact ? gx__estimate_bytes(c, &shape, err) : NULL;
+        if (exact) b = *exact;
+        else if (!is_exact) gx__estimate_bytes_near(c, &shape, c->m->rank[q->rank[shape.rank]].memory, &b, err);
+        if (gx_error_code(err)) return gx_error_code(err);
+        needs[shape.rank] = b.bytes, *grads = fmax(*grads, b.grads);
     }
     return GX_OK;
 }
@@ -398,7 +429,7 @@ static GxStatus gx__estimate_fit(const GxEstimate *c, const GxStageRequest *q, G
         int tightest = 0;
         shape.ranks = q->n;
         GX_TRY(gx__estimate_shares(c, q, mixtures[k], &shape, err));
-        GX_TRY(gx__estimate_needs(c, q, shape, each, &grads, err));
+        GX_TRY(gx__estimate_needs(c, q, shape, needs != NULL, each, &grads, err));
         for (int i = 0; i < q->n; i++) {
             const int64_t left = c->m->rank[q->rank[i]].memory - each[i];
             if (left < room) room = left, tightest = i;

@@ -37,6 +37,7 @@ GX_END
 enum {
     GX__PLANNER_MICRO_BATCH = 8, // samples that are measured
     GX__PLANNER_MOST = 32,       // of a micro-batch
+    GX__PLANNER_BUDGET = 600,    // groupings of more than six ranks that are looked at
     GX__PLANNER_KINDS = GX_PLAN_REGULAR
 };
 
@@ -159,7 +160,7 @@ static void gx__planner_problem(GxPlanProblem *problem, gx__Planner *p)
     problem->latency = m->latency, problem->seconds_per_byte = p->per_byte, problem->klass = p->klass;
     problem->x_bytes = gx_estimate_message(&p->estimate);
     problem->first_rank_stays = 1, problem->same_lists = 1;
-    problem->kinds = GX__PLANNER_KINDS;
+    problem->kinds = GX__PLANNER_KINDS, problem->budget = m->ranks > 6 ? GX__PLANNER_BUDGET : 0;
     problem->stage = gx_estimate_stage, problem->parts = gx_estimate_parts, problem->user = &p->estimate;
 }
 
