@@ -123,6 +123,11 @@ static int gx__comm_begin(GxContext *g, GxCollective *c, GxOperation operation, 
         c->axes = gx_mesh_axes(g->mesh, axes);
         c->n = gx_mesh_group(g->mesh, c->axes, c->rank, GX_MAX_PARTS, &c->me);
     }
+    char along[64];
+    if (c->n < 1)
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "%s over %s: the stages of this mesh have different numbers of ranks, so there are no such groups",
+                gx_operation_name(operation), gx_axes_name(c->axes, along));
     if (c->n > GX_MAX_PARTS)
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a group of %d ranks; at most %d are possible", c->n, GX_MAX_PARTS);
     if ((operation == GX__COMM_ALL_REDUCE || operation == GX__COMM_REDUCE_SCATTER) && !gx__comm_reduce_function(dtype))
