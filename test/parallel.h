@@ -45,17 +45,19 @@ typedef struct {
     int no_labels;                        // 1 + the data-parallel rank whose labels are all ignored
     int64_t no_label_begin, no_label_end; // tokens of every sample whose labels are ignored: a rank's slice
     int tied;
-    int normed;           // heads of q and k are: the model is a Qwen3
-    int64_t window;       // of the model: a Mistral's, or where heads are normed of the first layer alone; 0: none
-    int quantize;         // 1 + GxQuantKind of what is frozen; 0: it is in numbers
-    int lora;             // 1 + which of test_loras is trained, and nothing else; 0: everything is
-    int bottleneck;       // 1 + which of test_bottlenecks is, alike
-    int side;             // 1 + which of test_sides is, alike
-    int prompt;           // 1 + which of test_prompts is, alike
-    int pp;               // ranks of a pipeline, each with dp * tp; 0: one. Its order and stages are test_request's
-    int width[MAX_RANKS]; // of each rank of a pipeline: its tp group, instead of tp; 0: all as many. dp is then 1
-    int own;              // 1: the lists above have an entry for each rank of a copy, stage by stage
-    int wide;             // matrices have several blocks of the norm each
+    int normed;     // heads of q and k are: the model is a Qwen3
+    int64_t window; // of the model: a Mistral's, or where heads are normed of the first layer alone; 0: none
+    int quantize;   // 1 + GxQuantKind of what is frozen; 0: it is in numbers
+    int lora;       // 1 + which of test_loras is trained, and nothing else; 0: everything is
+    int bottleneck; // 1 + which of test_bottlenecks is, alike
+    int side;       // 1 + which of test_sides is, alike
+    int prompt;     // 1 + which of test_prompts is, alike
+    int pp;         // ranks of a pipeline, each with dp * tp; 0: one. Its order and stages are test_request's
+    int wide;       // matrices have several blocks of the norm each
+
+    // Of each rank of a pipeline: its tp group, instead of tp, with dp 1; 0: all as many. own: the lists above have an
+    // entry for each rank of a copy, stage by stage.
+    int width[MAX_RANKS], own;
 } Layout;
 
 // Of all linears of attention and MLP; of some, one in a single layer, with dropout and norms that are trained besides;

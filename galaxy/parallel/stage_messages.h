@@ -150,8 +150,8 @@ void gx_stage_add(GxContext *g, int pp, float *x, int64_t row, const GxShares *m
 
 void gx_stage_sum_results(GxContext *g, void *x, int64_t n, GxDtype dtype)
 {
-    const int is_ragged = gx_is_ragged(g);
-    if (is_ragged && gx_group_index(g, GX_AXIS_TP) && !gx_failed(g)) memset(x, 0, (size_t)(n * gx_dtype_size(dtype)));
+    const int is_ragged = gx_is_ragged(g), is_another = is_ragged && gx_group_index(g, GX_AXIS_TP) > 0;
+    if (is_another && g->device->computes && x) memset(x, 0, (size_t)(n * gx_dtype_size(dtype)));
     gx_all_reduce(g, is_ragged ? GX_AXIS_ALL : GX_AXIS_RESULTS, GX_SUM, x, n, dtype);
 }
 #endif
