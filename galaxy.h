@@ -100,6 +100,7 @@
 #include "galaxy/comm/tcp.h"
 
 #include "galaxy/parallel/layout.h"
+#include "galaxy/parallel/stage_messages.h"
 #include "galaxy/parallel/grads.h"
 #include "galaxy/parallel/values.h"
 #include "galaxy/parallel/boxes.h"
@@ -115,6 +116,7 @@
 #include "galaxy/model/tuning_spec.h"
 #include "galaxy/model/rows.h"
 #include "galaxy/model/model.h"
+#include "galaxy/model/stage_shares.h"
 #include "galaxy/model/unit_tensors.h"
 #include "galaxy/model/pass.h"
 #include "galaxy/model/doors.h"

@@ -375,6 +375,7 @@ static void check_tie(GxContext *g, const Cut *c, GxStore *unused)
     GxTensor t = GX_ZERO, alias;
     int accumulate = 0;
     int64_t wrong = 0;
+    const GxShares vocab = gx_shares_whole(ROWS); // of the other stage's only rank
     (void)unused;
     gx_mesh_open(&stages, dims, g->rank, 2, &g->error);
     g->mesh = &stages;
@@ -390,11 +391,11 @@ static void check_tie(GxContext *g, const Cut *c, GxStore *unused)
     const GxTensorId id = {g->rank};
     float *grad = gx_failed(g) ? NULL : gx_store_grad(&s, id, &accumulate);
     for (int64_t i = 0; i < ROWS * COLS && grad; i++) grad[i] = (float)(i % 100003 + (g->rank ? 7 * (i % 11) : 0));
-    gx_grads_tie(g, &s, g->rank, 1 - g->rank);
+    gx_grads_tie(g, &s, g->rank, 1 - g->rank, &vocab);
     for (int64_t i = 0; i < ROWS * COLS && grad; i++) wrong += grad[i] != (float)(2 * (i % 100003) + 7 * (i % 11));
     CHECK(grad && wrong == 0, "%s: rank %d: %ld sums of two stages are wrong", c->what, g->rank, (long)wrong);
     gx_store_begin_window(&s); // what neither has written is a summand of 0
-    gx_grads_tie(g, &s, g->rank, 1 - g->rank);
+    gx_grads_tie(g, &s, g->rank, 1 - g->rank, &vocab);
     CHECK(grad && grad[1] == 0, "%s: rank %d: a sum of what nobody has written is %g", c->what, g->rank, grad[1]);
     gx_store_close(&s);
     gx_table_close(&table);

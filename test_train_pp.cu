@@ -205,6 +205,12 @@ TEST(checkpoints_know_no_stages)
          "--ranks 3 --pp 3 --num_hidden_layers 3", 0},
         {"from_tied", "adamw", "train_llama", "--tie_word_embeddings --ranks 2 --pp 2", "train_llama",
          "--tie_word_embeddings --ranks 1", 0},
+        {"from_ragged", "adamw", "train_llama", "--ranks 3 --stage_tp_list 2,1 --mode galaxy", "train_llama",
+         "--ranks 1", 0},
+        {"of_ragged", "adamw", "train_llama", "--ranks 3 --stage_tp_list 2,1 --mode sp", "train_llama",
+         "--stage_tp_list 1,3 --mode tp --tp_num_attention_heads_list 4,1,2,1", 4},
+        {"to_ragged", "sgd", "train_llama", "--tie_word_embeddings", "train_llama",
+         "--tie_word_embeddings --ranks 3 --stage_tp_list 1,2 --mode tp", 0},
         {"to_tied", "sgd", "train_llama", "--tie_word_embeddings --precision bf16", "train_llama",
          "--tie_word_embeddings --precision bf16 --ranks 2 --pp 2", 0},
     };
@@ -217,6 +223,7 @@ TEST_UNSANITIZED(a_pipeline_that_was_interrupted_goes_on_to_the_same_bits)
     static const Interruption cases[] = {
         {"pp_killed", "--ranks 2 --pp 2", SIGKILL},
         {"pp_interrupted", "--ranks 4 --pp 2 --mode sp --tp 2", SIGINT},
+        {"pp_ragged", "--ranks 3 --stage_tp_list 1,2 --mode galaxy --tie_word_embeddings", SIGINT},
         {"pp_tied", "--tie_word_embeddings --precision bf16 --ranks 2 --pp 2", SIGINT}};
     if (!use_program("train_llama")) return;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_resume(&cases[i]);
@@ -243,6 +250,8 @@ TEST(a_pipeline_takes_the_memory_of_its_plan)
 {
     if (!use_program("train_llama")) return;
     check_memory("memory", "--ranks 2 --pp 2 --gradient_accumulation_steps 4 " FEW_TOKENS);
+    check_memory("memory_ragged", "--ranks 3 --stage_tp_list 2,1 --mode galaxy --gradient_accumulation_steps 4 "
+                                  "--tie_word_embeddings " FEW_TOKENS);
 }
 
 TEST(what_cannot_be_a_pipeline_is_refused)
@@ -268,9 +277,153 @@ TEST(what_cannot_be_a_pipeline_is_refused)
         {"--stage_num_hidden_layers_list 3", {"sums to 3"}},
         {"--ranks 2 --pipeline_schedule gpipe", {"--pipeline_schedule gpipe needs several stages, but --pp is 1"}},
         {"--ranks 4 --pp 2 --mode tp --tp 4", {"--tp 4 does not divide 2 ranks of a stage; use 1 or 2"}},
+        {"--ranks 4 --stage_tp_list 2,1 --mode tp", {"--stage_tp_list 2,1 has 3 ranks, but there are 4"}},
+        {"--ranks 3 --stage_tp_list 2,1", {"--stage_tp_list 2,1: mode serial splits nothing"}},
+        {"--ranks 3 --stage_tp_list 2,1 --mode tp --pp 3", {"--pp 3, but --stage_tp_list 2,1 has 2 stages"}},
+        {"--ranks 3 --stage_tp_list 2,1 --mode tp --tp 2", {"--tp 2, but --stage_tp_list 2,1 says how many ranks"}},
+        {"--ranks 3 --stage_tp_list 2,1 --mode tp --zero 1", {"--zero is about several copies of the model"}},
+        {"--ranks 3 --stage_tp_list 2,1 --mode tp --dp_shard 2", {"--dp_shard is about several copies of the model"}},
+        {"--ranks 3 --stage_tp_list 2,1 --mode tp --dp_batch_size_list 1,1",
+         {"--dp_batch_size_list is about several copies of the model"}},
+        {"--ranks 3 --stage_tp_list 2,1 --mode tp --pipeline_schedule zbv --num_hidden_layers 4",
+         {"--pipeline_schedule zbv puts two stages on each rank", "use 1f1b, gpipe or zb1p"}},
+        {"--ranks 3 --stage_tp_list 2,1 --mode tp --stage_num_hidden_layers_list 1,1,1",
+         {"has 3 entries, but --pp 2 makes 2 stages"}},
+        {"--ranks 3 --stage_tp_list 1,1,1", {"--pp 3: the model has 2 layers"}},
+        {"--ranks 3 --stage_tp_list 2,1 --mode tp --tp_vocab_size_list 100,156",
+         {"tp_vocab_size_list has 2 entries, but the stages have 2+1 ranks; give one for each of the 3"}},
+        {"--ranks 3 --stage_tp_list 2,1 --mode tp --tp_vocab_size_list 100,156,200",
+         {"tp_vocab_size_list of stage 1 [200] sums to 200", "it must sum to 256"}},
+        {"--ranks 3 --stage_tp_list 2,1 --mode sp --seq_scatter_list 30,3,32",
+         {"seq_scatter_list of stage 0 [30,3] sums to 33", "it must sum to"}},
+        {"--ranks 4 --pp 2 --mode tp --tp 2 --tp_intermediate_size_list 1,2,3",
+         {"tp_intermediate_size_list [1,2,3] has 3 entries for 2 ranks"}},
     };
     if (!use_program("train_llama")) return;
     check_refusals(refusals, sizeof refusals / sizeof *refusals);
+}
+
+// Numbers within 1e-3 of each other, everything between them the same.
+static void check_close_texts(const char *what, const char *a, const char *b)
+{
+    const char *x = a, *y = b;
+    int n = 0;
+    while (*x && *y) {
+        char *end_x, *end_y;
+        const double of_x = strtod(x, &end_x), of_y = strtod(y, &end_y);
+        if (end_x == x || end_y == y) {
+            if (*x != *y) break;
+            x++, y++;
+            continue;
+        }
+        if (!CHECK(fabs(of_x - of_y) <= 1e-3 * fmax(1, fabs(of_x)), "%s: %.9g and %.9g", what, of_x, of_y)) return;
+        x = end_x, y = end_y, n++;
+    }
+    CHECK(!*x && !*y && n > 3, "%s: \"%.80s\" and \"%.80s\"", what, x, y);
+}
+
+// Losses, norms and what validations see are one rank's but for rounding; so is a sample.
+TEST(stages_of_different_sizes_train_as_one_rank)
+{
+#define LISTS                                                                                                          \
+    "--tp_num_attention_heads_list 4,2,6 --tp_intermediate_size_list 100,28,128 --tp_vocab_size_list 200,56,256 "      \
+    "--seq_scatter_list 20,12,32"
+    static const Way ways[] = {
+        {"r_tp", "train_llama", "--sample_tokens 12 --num_hidden_layers 3", "",
+         "--ranks 3 --stage_tp_list 2,1 --mode tp"},
+        {"r_sp", "train_llama", "--sample_tokens 12 --tie_word_embeddings", "",
+         "--ranks 3 --stage_tp_list 1,2 --mode sp --pipeline_schedule zb1p"},
+        {"r_galaxy", "train_llama_galaxy",
+         "--sample_tokens 12 --intermediate_size 128 --num_attention_heads 6 "
+         "--num_key_value_heads 3 --head_dim 8 --seq_len 32",
+         "--ranks 1", "--ranks 3 --stage_tp_list 2,1 " LISTS},
+        {"r_own", "train_llama", "--mode tp --num_attention_heads 6 --num_key_value_heads 3 --head_dim 8", "--ranks 1",
+         "--ranks 4 --pp 2 --tp 2 --tp_num_attention_heads_list 4,2,1,5"},
+        {"r_schedule", "train_llama_pp", "--num_hidden_layers 3", "--ranks 1",
+         "--ranks 3 --stage_tp_list 1,2 --mode galaxy2"},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        const Way *w = &ways[i];
+        char folder[2][100], *shown[2], *seen[2];
+        Log log[2];
+        if (!use_program(w->program)) continue;
+        for (int k = 0; k < 2; k++) {
+            snprintf(folder[k], sizeof folder[k], "%s_%d", w->name, k);
+            CHECK_RAN(run("--output_dir %s --max_steps 3 --gradient_accumulation_steps 3 --micro_batch_size 2 %s %s",
+                          folder[k], w->both, k ? w->pipeline : w->one));
+            CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", w->name, err());
+            shown[k] = sample(), log[k] = read_log(folder[k]), seen[k] = validations(folder[k]);
+        }
+        check_close_series("loss", log[0].loss, log[1].loss, 3, 1);
+        check_close_series("norm", log[0].grad_norm, log[1].grad_norm, 3, 1);
+        CHECK(!strcmp(shown[0], shown[1]), "%s shows\n%s, one rank\n%s", w->name, shown[1], shown[0]);
+        free(shown[0]), free(shown[1]), free(seen[0]), free(seen[1]);
+    }
+}
+
+// On stages of different sizes the results of a validation, and predictions, arrive where they are judged.
+TEST(tasks_see_on_stages_of_different_sizes_what_they_do_on_one_rank)
+{
+    static const char *const stages[] = {"", "--ranks 3 --stage_tp_list 1,2 --mode sp",
+                                         "--ranks 3 --stage_tp_list 2,1 --mode tp"};
+    static const struct {
+        const char *name, *program, *flags;
+    } tasks[] = {
+        {"labels", "train_llama",
+         "--task classification --train_data labels.tsv --pack_texts false --seq_len 32 --model start/checkpoint-1"},
+        {"preferences", "train_llama",
+         "--task dpo --train_data preferences.jsonl --chat_template chatml --seq_len 160 --model start/checkpoint-1"},
+        {"vectors", "train_bert", BERT "--task embedding --pack_texts false --train_data pairs.tsv"},
+        {"masked", "train_bert", BERT "--nsp true --train_data documents.txt"},
+    };
+    write_data_of_tasks();
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir start --max_steps 1 --eval_steps 0"));
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
+        char *seen[3] = {NULL, NULL, NULL}, folder[100];
+        if (!use_program(tasks[i].program)) continue;
+        for (int k = 0; k < 3; k++) {
+            snprintf(folder, sizeof folder, "ragged_%s_%d", tasks[i].name, k);
+            CHECK_RAN(
+                run("--config plain.json --micro_batch_size 2 --gradient_accumulation_steps 2 "
+                    "--max_steps 2 --eval_steps 1 --max_eval_samples 0 --validation_fraction 0.3 --output_dir %s %s %s",
+                    folder, tasks[i].flags, stages[k]));
+            CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
+            seen[k] = validations(folder);
+            if (k) check_close_texts(folder, seen[0], seen[k]);
+        }
+        free(seen[0]), free(seen[1]), free(seen[2]);
+    }
+    if (!use_program("train_llama")) return;
+    char *said[3];
+    for (int k = 0; k < 3; k++) {
+        char path[100];
+        snprintf(path, sizeof path, "ragged_said%d.tsv", k);
+        CHECK_RAN(run("--config plain.json --model ragged_labels_0/checkpoint-2 --task classification --predict "
+                      "labels.tsv --predictions %s --micro_batch_size 5 %s",
+                      path, stages[k]));
+        said[k] = read_text(path);
+        if (k) check_close_texts(path, said[0], said[k]);
+    }
+    for (int k = 0; k < 3; k++) free(said[k]);
+}
+
+TEST(a_run_on_stages_of_different_sizes_keeps_them_unless_it_is_moved)
+{
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir keeps --max_steps 1 --eval_steps 0 --ranks 3 --stage_tp_list 2,1 --mode tp"));
+    CHECK(strstr(out(), "mode pp 2 (1f1b, layers 1,1) x tp 2,1"), "%s", out());
+    CHECK(!strstr(err(), "changes nothing") && !strstr(err(), "splits the model"), "%s", err());
+    CHECK_RAN(run("--output_dir keeps --resume auto --max_steps 2 --eval_steps 0 --ranks 3"));
+    CHECK(strstr(out(), "mode pp 2 (1f1b, layers 1,1) x tp 2,1"), "%s", out());
+    CHECK_RAN(run("--output_dir keeps --resume auto --max_steps 3 --eval_steps 0 --ranks 3 --stage_tp_list 1,2"));
+    CHECK(strstr(out(), "x tp 1,2"), "%s", out());
+    CHECK_RAN(run("--output_dir keeps --resume auto --max_steps 4 --eval_steps 0 --ranks 3 --tp 3"));
+    CHECK(strstr(out(), "mode tp 3"), "%s", out());
+    CHECK_RAN(run("--output_dir keeps --resume auto --max_steps 5 --eval_steps 0 --ranks 2"));
+    CHECK(strstr(out(), "mode tp 2"), "%s", out());
+    CHECK_RAN(run("--output_dir keeps --resume auto --max_steps 6 --eval_steps 0 --ranks 4 --stage_tp_list 2,2"));
+    CHECK(strstr(out(), "mode pp 2 (1f1b, layers 1,1) x tp 2,"), "%s", out());
 }
 
 TEST(stages_that_wait_are_warned_of)

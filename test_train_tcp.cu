@@ -39,6 +39,17 @@ TEST(processes_give_the_log_and_the_weights_of_threads)
     say_nothing_of_waiting(0);
 }
 
+TEST(processes_on_stages_of_different_sizes_have_the_bits_of_threads)
+{
+#define RAGGED "--stage_tp_list 1,2 --mode galaxy --tie_word_embeddings --gradient_accumulation_steps 2 --max_steps 2"
+    CHECK_RAN(run("--output_dir ragged_threads --ranks 3 " RAGGED));
+    CHECK(run_ranks(BY_HAND, 3, "--config tiny.json --output_dir ragged_processes " RAGGED) == 0, "%d ranks failed",
+          child.status);
+    says(0, "x galaxy 1,2");
+    char a[] = "ragged_threads/checkpoint-2", b[] = "ragged_processes/checkpoint-2";
+    check_same_checkpoint(a, b);
+}
+
 TEST(training_args_of_processes_give_the_same_run_again)
 {
     CHECK(run_ranks(BY_HAND, 2, "--config tiny.json --output_dir first --max_steps 2 --micro_batch_size 2") == 0,

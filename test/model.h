@@ -41,6 +41,7 @@ typedef struct { // zero: fp32, one micro-batch, everything trained
     const char *freeze;
     int first_unit, last_unit;
     int pp; // ranks of a pipeline, whose stages are spec.stage; 0: one. Of it the units above are those of its rank
+    const int *width; // [pp]: how many ranks each has, instead of tp; NULL: all as many
     const GxHeadRequest *head;
     const GxFamily *family;         // NULL: LLaMA, of the configuration that is handed over
     void *config;                   // of another family; lent
@@ -237,7 +238,8 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     g->world = comm ? comm->world : 1;
     g->rank = comm ? comm->rank : 0;
     int dims[GX_MESH_AXES] = {(int)gx_max(request.pp, 1), (int)gx_max(request.replicate, 1), -1, 1, tp};
-    gx_mesh_open(&t->mesh, dims, g->rank, g->world, &g->error);
+    if (request.width) gx_mesh_open_stages(&t->mesh, request.width, request.pp, g->rank, g->world, &g->error);
+    else gx_mesh_open(&t->mesh, dims, g->rank, g->world, &g->error);
     g->mesh = &t->mesh;
     if (request.pp > 1) {
         options.units =

@@ -54,6 +54,10 @@ typedef struct {
     int prompt;     // 1 + which of test_prompts is, alike
     int pp;         // ranks of a pipeline, each with dp * tp; 0: one. Its order and stages are test_request's
     int wide;       // matrices have several blocks of the norm each
+
+    // Of each rank of a pipeline: its tp group, instead of tp, with dp 1; 0: all as many. own: the lists above have an
+    // entry for each rank of a copy, stage by stage.
+    int width[MAX_RANKS], own;
 } Layout;
 
 // Of all linears of attention and MLP; of some, one in a single layer, with dropout and norms that are trained besides;
@@ -225,7 +229,12 @@ static inline void shorten(GxBatch *b, int64_t shorter)
     for (int64_t i = 0; d && i < 2 * shorter * b->B; i++) d[i] = (int32_t)gx_min(d[i], shorter);
 }
 
-static inline int ranks_of(const Layout *l) { return (int)gx_max(l->pp, 1) * l->dp * l->tp; }
+static inline int ranks_of(const Layout *l)
+{
+    int n = 0;
+    for (int i = 0; i < l->pp; i++) n += l->width[i];
+    return n ? n : (int)gx_max(l->pp, 1) * l->dp * l->tp;
+}
 static inline int64_t values_of(void) { return test_subject ? test_subject->values : 1; }
 static inline int64_t outputs_of(void) { return test_subject ? test_subject->outputs : model_config.vocab_size; }
 
@@ -461,10 +470,11 @@ static inline double forward_depth(void)
 static inline void run_rank(const Layout *l, const GxMode *mode, int tp, int64_t begin, int64_t B, int micro,
                             GxComm *comm, Result *out)
 {
-    const GxSplitLists lists = {{l->heads, l->heads[0] ? tp : 0},
-                                {l->columns, l->columns[0] ? tp : 0},
-                                {l->vocab, l->vocab[0] ? tp : 0},
-                                {l->sequence, l->sequence[0] ? tp : 0}};
+    const int entries = comm && l->own ? ranks_of(l) / l->dp : tp;
+    const GxSplitLists lists = {{l->heads, l->heads[0] ? entries : 0},
+                                {l->columns, l->columns[0] ? entries : 0},
+                                {l->vocab, l->vocab[0] ? entries : 0},
+                                {l->sequence, l->sequence[0] ? entries : 0}};
     TestModel *t = (TestModel *)calloc(1, sizeof *t);
     Probe probe = {*mode, mode, out};
     GxLlamaConfig config = model_config_of(l);
@@ -476,7 +486,7 @@ static inline void run_rank(const Layout *l, const GxMode *mode, int tp, int64_t
     t->request = test_request;
     t->request.dtype = test_dtype;
     t->request.spec.micro_batches = micro;
-    t->request.pp = comm ? l->pp : 0;
+    t->request.pp = comm ? l->pp : 0, t->request.width = comm && l->width[0] ? l->width : NULL;
     wish_subject(&t->request, l, other, sizeof other);
     t->request.candidates = 2 * columns_of(l) * (l->micro / micro);
     if (!test_model_open_split(t, &config, &probe.mode, T, B, HEAD_CHUNK, comm, 1, tp, &lists)) {
@@ -536,7 +546,7 @@ static inline void *rank_main(void *user)
     Rank *r = (Rank *)user;
     const Layout *l = r->layout;
     int64_t begin = 0;
-    const int dp = r->rank / l->tp % l->dp;
+    const int dp = l->width[0] ? 0 : r->rank / l->tp % l->dp;
     for (int i = 0; i < dp; i++) begin += l->samples[i];
     run_rank(l, l->mode, l->tp, begin, l->samples[dp], l->micro, &r->comm, &r->result);
     return NULL;

@@ -8,6 +8,13 @@
 //     int dims[GX_MESH_AXES] = {1, 1, -1, 1, 2};                  // tp 2; dp_shard: world / 2
 //     GX_TRY(gx_mesh_open(&mesh, dims, rank, world, &g->error));
 //     gx_mesh_size(&mesh, GX_AXIS_LOSS);                          // how many ranks have different tokens
+//
+// A ragged mesh is a pipeline of one copy whose tp groups have different sizes: three machines as 2 + 1. Ranks are
+// numbered stage by stage. Its groups are this rank's tp group (any mask with tp and without pp) and all ranks (any mask
+// with both); there are none along pp alone, so whoever sends from stage to stage names ranks (gx_mesh_rank).
+//
+//     int width[2] = {2, 1};
+//     GX_TRY(gx_mesh_open_stages(&mesh, width, 2, rank, 3, &g->error));
 #ifndef GX_MESH_H
 #define GX_MESH_H
 #include "context.h"
@@ -24,7 +31,8 @@ enum {
     GX_AXIS_FSDP = GX_AXIS_DP_SHARD | GX_AXIS_CP,         // ranks that share what is sharded
     GX_AXIS_RESULTS = GX_AXIS_LOSS | GX_AXIS_PP,          // ranks with results of other samples, or with none
     GX_AXIS_ALL = 31,
-    GX_MESH_AXES = 5
+    GX_MESH_AXES = 5,
+    GX_MESH_STAGES = 256 // the most of a ragged mesh
 };
 
 struct GxMesh {
@@ -32,17 +40,33 @@ struct GxMesh {
     int dim[GX_MESH_AXES], coord[GX_MESH_AXES];
     int rank, world;
     int head; // the index in pp of the ranks that have the head: the last unless it is set
+    // 1: tp groups have different sizes. dim and coord of tp are then those of this rank's group, and begin[i] is the
+    // first rank of the group with index i in pp; begin[dim of pp] is the world.
+    int is_ragged;
+    int begin[GX_MESH_STAGES + 1];
 };
 
 // Each of dims must be at least 1, and their product the world. dims[2] (dp_shard) may be -1: the world divided by the
 // others.
 GxStatus gx_mesh_open(GxMesh *m, const int *dims, int rank, int world, GxError *err);
+// A pipeline of one copy of the model, whose stage i is shared by width[i] ranks; their sum is the world. It is ragged
+// if they differ, and otherwise the mesh that gx_mesh_open makes.
+GxStatus gx_mesh_open_stages(GxMesh *m, const int *width, int stages, int rank, int world, GxError *err);
 
-int gx_mesh_size(const GxMesh *m, int axes);  // ranks in a group over these axes
-int gx_mesh_index(const GxMesh *m, int axes); // this rank's place in its group
+// Ranks in a group over these axes, and this rank's place in its group. Of a ragged mesh over pp alone: its stages, and
+// this rank's.
+int gx_mesh_size(const GxMesh *m, int axes);
+int gx_mesh_index(const GxMesh *m, int axes);
 // The group's ranks in order; *me (may be NULL): this rank's index. Returns gx_mesh_size; fills `ranks` only if that is
-// at most `capacity`.
+// at most `capacity`. 0: there is no such group (of a ragged mesh, over pp without tp).
 int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me);
+// tp groups of this rank's copy of the model, by their index in pp: how many ranks one has, and the largest; the rank of
+// its member k. gx_mesh_pp_of: the index in pp of any rank of the world.
+int gx_mesh_width(const GxMesh *m, int pp);
+int gx_mesh_widest(const GxMesh *m);
+int gx_mesh_rank(const GxMesh *m, int pp, int k);
+int gx_mesh_pp_of(const GxMesh *m, int rank);
+int gx_is_ragged(const GxContext *g); // 0 without a mesh
 // The same for a context; without a mesh its rank is the only one.
 int gx_group_size(const GxContext *g, int axes);
 int gx_group_index(const GxContext *g, int axes);
@@ -65,7 +89,7 @@ GX_END
 #include <string.h>
 
 static const char *const gx__mesh_axis_names[GX_MESH_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
-enum { GX__MESH_DP_SHARD = 2 }; // its place among the axes
+enum { GX__MESH_DP_SHARD = 2, GX__MESH_TP = 4 }; // their places among the axes
 
 static int64_t gx__mesh_product(const int *dims)
 {
@@ -149,9 +173,48 @@ GxStatus gx_mesh_open(GxMesh *m, const int *dims, int rank, int world, GxError *
     return GX_OK;
 }
 
+static GxStatus gx__mesh_refuse_widths(const int *width, int stages, int sum, int world, GxError *err)
+{
+    char text[120] = "";
+    for (int i = 0; i < stages && strlen(text) < 100; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%d", i ? "+" : "", width[i]);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "stages of %s ranks are %d, but the world has %d: every rank is in one stage",
+                   text, sum, world);
+}
+
+GxStatus gx_mesh_open_stages(GxMesh *m, const int *width, int stages, int rank, int world, GxError *err)
+{
+    int begin[GX_MESH_STAGES + 1] = {0}, is_ragged = 0;
+    memset(m, 0, sizeof *m);
+    if (stages < 1 || stages > GX_MESH_STAGES)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "a pipeline of %d stages; 1 to %d are possible", stages, GX_MESH_STAGES);
+    for (int i = 0; i < stages; i++) {
+        if (width[i] < 1 || width[i] > GX_MESH_STAGES)
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "stage %d of %d ranks; 1 to %d are possible", i, width[i],
+                           GX_MESH_STAGES);
+        begin[i + 1] = begin[i] + width[i], is_ragged |= width[i] != width[0];
+    }
+    if (begin[stages] != world) return gx__mesh_refuse_widths(width, stages, begin[stages], world, err);
+    const int dims[GX_MESH_AXES] = {stages, 1, 1, 1, width[0]}, line[GX_MESH_AXES] = {1, 1, 1, 1, world};
+    GX_TRY(gx_mesh_open(m, is_ragged ? line : dims, rank, world, err));
+    m->head = stages - 1;
+    if (!is_ragged) return GX_OK;
+    m->is_ragged = 1, m->dim[0] = stages;
+    memcpy(m->begin, begin, sizeof begin);
+    m->coord[0] = gx_mesh_pp_of(m, rank);
+    m->dim[GX__MESH_TP] = gx_mesh_width(m, m->coord[0]), m->coord[GX__MESH_TP] = rank - begin[m->coord[0]];
+    return GX_OK;
+}
+
+static int gx__mesh_is_whole(const GxMesh *m, int axes) // 1: of a ragged mesh, all ranks
+{
+    return m->is_ragged && (axes & GX_AXIS_PP) && (axes & GX_AXIS_TP);
+}
+
 int gx_mesh_size(const GxMesh *m, int axes)
 {
     int n = 1;
+    if (gx__mesh_is_whole(m, axes)) return m->world;
     for (int a = 0; a < GX_MESH_AXES; a++)
         if (axes & 1 << a) n *= m->dim[a];
     return n;
@@ -160,11 +223,41 @@ int gx_mesh_size(const GxMesh *m, int axes)
 int gx_mesh_index(const GxMesh *m, int axes)
 {
     int index = 0;
+    if (gx__mesh_is_whole(m, axes)) return m->rank;
     for (int a = 0; a < GX_MESH_AXES; a++)
         if (axes & 1 << a) index = index * m->dim[a] + m->coord[a];
     return index;
 }
 
+int gx_mesh_width(const GxMesh *m, int pp)
+{
+    return m->is_ragged ? m->begin[pp + 1] - m->begin[pp] : m->dim[GX__MESH_TP];
+}
+
+int gx_mesh_widest(const GxMesh *m)
+{
+    int most = 0;
+    for (int i = 0; i < m->dim[0]; i++) most = (int)gx_max(most, gx_mesh_width(m, i));
+    return most;
+}
+
+int gx_mesh_rank(const GxMesh *m, int pp, int k)
+{
+    const int stage =
+        m->world / m->dim[0]; // ranks of a regular mesh's stage; pp is the outermost axis, tp the innermost
+    if (m->is_ragged) return m->begin[pp] + k;
+    return m->rank + (pp - m->coord[0]) * stage + (k - m->coord[GX__MESH_TP]);
+}
+
+int gx_mesh_pp_of(const GxMesh *m, int rank)
+{
+    int pp = 0;
+    if (!m->is_ragged) return rank / (m->world / m->dim[0]);
+    while (rank >= m->begin[pp + 1]) pp++;
+    return pp;
+}
+
+int gx_is_ragged(const GxContext *g) { return g->mesh && g->mesh->is_ragged; }
 int gx_group_size(const GxContext *g, int axes) { return g->mesh ? gx_mesh_size(g->mesh, axes) : 1; }
 int gx_group_index(const GxContext *g, int axes) { return g->mesh ? gx_mesh_index(g->mesh, axes) : 0; }
 int gx_counts_samples(const GxContext *g) { return gx_group_index(g, GX_AXIS_TP) == 0 && gx_has_head(g); }
@@ -175,6 +268,11 @@ int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me)
 {
     int n = gx_mesh_size(m, axes);
     if (me) *me = gx_mesh_index(m, axes);
+    if (m->is_ragged && (axes & GX_AXIS_PP) && !(axes & GX_AXIS_TP)) return 0;
+    if (m->is_ragged) { // neighbours: all ranks, this rank's tp group, or this rank alone
+        for (int i = 0; i < n && n <= capacity; i++) ranks[i] = m->rank - gx_mesh_index(m, axes) + i;
+        return n;
+    }
     for (int i = 0; i < n && n <= capacity; i++) {
         int rank = 0, stride = 1, rest = i;
         for (int a = GX_MESH_AXES - 1; a >= 0; a--) {
@@ -190,6 +288,7 @@ int gx_mesh_group(const GxMesh *m, int axes, int *ranks, int capacity, int *me)
 
 int gx_mesh_axes(const GxMesh *m, int axes)
 {
+    if (gx__mesh_is_whole(m, axes)) return GX_AXIS_PP | GX_AXIS_TP; // on all ranks, also where a group has one
     for (int a = 0; a < GX_MESH_AXES; a++)
         if (m->dim[a] == 1) axes &= ~(1 << a);
     return axes & GX_AXIS_ALL;

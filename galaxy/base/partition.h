@@ -35,6 +35,8 @@ GxSplit gx_split_like(const GxSplit *s, int64_t total);
 
 typedef struct { // contiguous shares of a count, one for each member of a group, in order; neighbours' may overlap
     int n, me;
+    // 1: it is split; a group of one then has all of it, where the tp groups of a pipeline have different sizes
+    int is_split;
     GxRange part[GX_MAX_PARTS];
 } GxShares;
 static inline GxRange gx_share_mine(const GxShares *s) { return s->part[s->me]; }
@@ -50,9 +52,9 @@ GxShares gx_shares_of(const GxSplit *s, int me, int64_t elements);
 GxStatus gx_shares_kv(GxShares *kv, int64_t *q_first, const GxSplit *heads, int64_t K, int me, int64_t elements,
                       GxError *err);
 
-// The user's lists of how a tp group splits a model.
+// The user's lists of how tp groups split a model.
 typedef struct {
-    const int64_t *part; // of each member
+    const int64_t *part; // of each member; of each rank of a copy of the model, stage by stage, if groups differ
     int n;               // 0: as even as possible
 } GxPartList;
 typedef struct {
@@ -172,7 +174,7 @@ GxSplit gx_split_like(const GxSplit *s, int64_t total)
 GxShares gx_shares_whole(int64_t total)
 {
     GxShares s;
-    s.n = 1, s.me = 0;
+    s.n = 1, s.me = s.is_split = 0;
     s.part[0].begin = 0, s.part[0].end = total;
     return s;
 }
@@ -180,7 +182,7 @@ GxShares gx_shares_whole(int64_t total)
 GxShares gx_shares_of(const GxSplit *split, int me, int64_t elements)
 {
     GxShares s;
-    s.n = split->n, s.me = me;
+    s.n = split->n, s.me = me, s.is_split = split->n > 1;
     for (int r = 0; r < s.n; r++)
         s.part[r].begin = split->begin[r] * elements, s.part[r].end = split->begin[r + 1] * elements;
     return s;
@@ -195,7 +197,7 @@ GxStatus gx_shares_kv(GxShares *kv, int64_t *q_first, const GxSplit *heads, int6
                        "%ld query heads cannot share %ld key-value heads: the second must divide the first", (long)H,
                        (long)K);
     int64_t sharing = H / K; // query heads per K,V head
-    kv->n = heads->n, kv->me = me;
+    kv->n = heads->n, kv->me = me, kv->is_split = heads->n > 1;
     *q_first = heads->begin[me] % sharing;
     for (int r = 0; r < heads->n; r++) {
         kv->part[r].begin = heads->begin[r] / sharing * elements;

@@ -35,6 +35,7 @@ typedef struct {
     int64_t quantized; // its offset in the quantised matrices, in bytes; -1: not on this rank, or not quantised
     int64_t trainable; // its offset in what the rank trains, in elements; -1: frozen, or not on this rank
     int is_written;    // 1: its gradient has been written in this window
+    int is_summed;     // 1: it has been summed over tp in this window, before the other sums
     int copy;          // 1 + the row of this rank that is a copy of this tensor, which is on another stage; 0: none
 } GxPlace;
 
@@ -318,7 +319,7 @@ float *gx_store_grad(GxStore *s, GxTensorId id, int *accumulate)
 
 void gx_store_begin_window(GxStore *s)
 {
-    for (int i = 0; i < s->table->n; i++) s->place[i].is_written = 0;
+    for (int i = 0; i < s->table->n; i++) s->place[i].is_written = s->place[i].is_summed = 0;
 }
 
 void gx_store_written(const GxStore *s, uint8_t *is_written)

@@ -66,7 +66,8 @@ typedef struct {
     int sums_over_tp; // 1: its gradient is summed over tp, too: derived from the layouts where the tensor is used
     // For a split tensor (parts is not NULL): the dimension, the mesh axes, and the part of each member of the group;
     // begin and end in that dimension are this rank's part. Parts ascend in member order; only in dimension 0 may they
-    // overlap. The array is borrowed.
+    // overlap. In a ragged mesh a tensor that one group splits is split in all, so that all agree on how it is moved: a
+    // group of one has one part. The array is borrowed.
     int split_dim, split_axes, n_parts;
     const GxRange *parts;
 } GxTensor;

@@ -129,6 +129,11 @@ static int gx__comm_begin(GxContext *g, GxCollective *c, GxOperation operation, 
         for (int i = 0; i < c->n && c->n <= GX_MAX_PARTS && g->comm; i++)
             c->rank[i] = gx_comm_engine_rank(g->comm, c->rank[i]);
     }
+    char along[64];
+    if (c->n < 1)
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "%s over %s: the stages of this mesh have different numbers of ranks, so there are no such groups",
+                gx_operation_name(operation), gx_axes_name(c->axes, along));
     if (c->n > GX_MAX_PARTS)
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a group of %d ranks; at most %d are possible", c->n, GX_MAX_PARTS);
     if ((operation == GX__COMM_ALL_REDUCE || operation == GX__COMM_REDUCE_SCATTER) && !gx__comm_reduce_function(dtype))

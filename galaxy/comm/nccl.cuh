@@ -226,7 +226,8 @@ static void gx__nccl_make_groups(GxContext *g)
     GxRecorder *recorder = g->recorder;
     g->recorder = NULL; // not part of a step
     for (int axes = 1; axes <= GX_AXIS_ALL && !gx_failed(g); axes++)
-        if (gx_mesh_axes(g->mesh, axes) == axes) gx__nccl_meet(g, axes);
+        if (gx_mesh_axes(g->mesh, axes) == axes && gx_mesh_group(g->mesh, axes, NULL, 0, NULL) > 0)
+            gx__nccl_meet(g, axes);
     gx_barrier(g, GX_AXIS_ALL); // if the context has failed, this tells the others
     g->recorder = recorder;
 }

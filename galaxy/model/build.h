@@ -68,6 +68,7 @@ GX_END
 #include "enter.h"
 #include "lora.h"
 #include "side.h"
+#include "stage_shares.h"
 #include "tuned.h"
 #include "tuners.h"
 #include "unit_tensors.h"
@@ -104,37 +105,44 @@ static void gx__model_refuse(GxContext *g, const GxUnitSpec *u)
 
 // ---- shares --------------------------------------------------------------------------------------------------------
 
+// In a ragged mesh what is split is so on all ranks, a group of one among them.
+static GxShares gx__model_shares(const GxModel *m, const GxSplit *s, int64_t elements)
+{
+    GxShares shares = gx_shares_of(s, m->member, elements);
+    shares.is_split = m->widest > 1;
+    return shares;
+}
+
 static GxStatus gx__model_split_heads(GxContext *g, const GxModel *m, GxUnitKind *u, const GxCoreSpec *c)
 {
-    const GxPartList *list = &m->lists.heads;
     GxSplit s;
     u->q = gx_shares_whole(c->heads * c->head_dim);
     u->kv = gx_shares_whole(c->kv_heads * c->head_dim);
     if (m->mode->methods.att != GX_METHOD_TP) return GX_OK;
-    GX_TRY(gx_split_list(&s, "tp_num_attention_heads_list", list->n ? list->part : NULL, list->n, c->heads, m->members,
-                         &g->error));
-    u->q = gx_shares_of(&s, m->member, c->head_dim);
-    return gx_shares_kv(&u->kv, &u->q_first, &s, c->kv_heads, m->member, c->head_dim, &g->error);
+    GX_TRY(gx_stage_split(g, &s, "tp_num_attention_heads_list", NULL, &m->lists.heads, c->heads));
+    u->q = gx__model_shares(m, &s, c->head_dim);
+    GX_TRY(gx_shares_kv(&u->kv, &u->q_first, &s, c->kv_heads, m->member, c->head_dim, &g->error));
+    u->kv.is_split = u->q.is_split;
+    return GX_OK;
 }
 
 // Splits a side layer's MLP in the proportions of the list of the model's columns.
 static GxStatus gx__model_split_side_columns(GxContext *g, const GxModel *m, GxUnitKind *u, int64_t columns)
 {
-    const GxPartList *list = &m->lists.columns;
+    const GxPartList *list = &m->lists.columns, mine = gx_stage_list(g, list, gx_group_index(g, GX_AXIS_PP));
     int64_t total = 0;
     GxSplit s;
     u->columns = gx_shares_whole(columns);
     if (m->mode->methods.mlp != GX_METHOD_TP) return GX_OK;
-    if (columns < m->members)
+    if (columns < m->widest)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "the MLP of the side network has %ld columns, fewer than the %d ranks among which they are "
                        "split; use a smaller side_reduction_factor",
-                       (long)columns, m->members);
-    for (int i = 0; i < list->n; i++) total += list->part[i];
-    GX_TRY(gx_split_list(&s, "tp_intermediate_size_list", list->n ? list->part : NULL, list->n,
-                         list->n ? total : columns, m->members, &g->error));
+                       (long)columns, m->widest);
+    for (int i = 0; i < mine.n; i++) total += mine.part[i];
+    GX_TRY(gx_stage_split(g, &s, "tp_intermediate_size_list", NULL, list, list->n ? total : columns));
     s = gx_split_like(&s, columns);
-    u->columns = gx_shares_of(&s, m->member, 1);
+    u->columns = gx__model_shares(m, &s, 1);
     return GX_OK;
 }
 
@@ -145,8 +153,8 @@ static GxStatus gx__model_split_count(GxContext *g, const GxModel *m, GxShares *
     GxSplit s;
     *shares = gx_shares_whole(count);
     if (method != GX_METHOD_TP) return GX_OK;
-    GX_TRY(gx_split_list(&s, list_name, list->n ? list->part : NULL, list->n, count, m->members, &g->error));
-    *shares = gx_shares_of(&s, m->member, 1);
+    GX_TRY(gx_stage_split(g, &s, list_name, NULL, list, count));
+    *shares = gx__model_shares(m, &s, 1);
     return GX_OK;
 }
 
@@ -284,6 +292,7 @@ static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family,
     memset(m, 0, sizeof *m);
     m->family = family, m->config = config, m->mode = mode;
     m->members = gx_group_size(g, GX_AXIS_TP), m->member = gx_group_index(g, GX_AXIS_TP);
+    m->widest = g->mesh ? gx_mesh_widest(g->mesh) : 1;
     m->embedding.index = -1;
     if (o->lists) m->lists = *o->lists;
     if (o->head) m->head = *o->head;
@@ -373,7 +382,6 @@ static void gx__model_allocate_rope(GxContext *g, GxRopeTable *table, const GxCo
 
 void gx_model_allocate(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk)
 {
-    const GxPartList *list = &m->lists.sequence;
     const int is_split = gx_methods_have(m->mode->methods, GX_METHOD_SP);
     const int64_t positions = gx_max(T, m->cached);
     if (gx_failed(g)) return;
@@ -383,8 +391,8 @@ void gx_model_allocate(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t c
                 (long)m->max_positions, T > m->max_positions ? "; set --seq_len to at most that" : "");
         return;
     }
-    if (gx_split_list(&m->sequence, list->n ? "seq_scatter_list" : "seq_len", is_split && list->n ? list->part : NULL,
-                      list->n, T, is_split ? m->members : 1, &g->error) != GX_OK)
+    m->sequence = gx_split_even(T, 1);
+    if (is_split && gx_stage_split(g, &m->sequence, "seq_scatter_list", "seq_len", &m->lists.sequence, T) != GX_OK)
         return;
     m->max_T = T, m->max_B = B, m->chunk = gx_min(T * B, chunk);
     for (int is_side = 0; is_side < 2; is_side++)

@@ -73,7 +73,7 @@ static int64_t gx__kv_cache_pages(int64_t T, int64_t first) // the pages of one 
 
 int gx_kv_cache_is_possible(const GxModel *m)
 {
-    return m->members == 1 || !gx_methods_have(m->mode->methods, GX_METHOD_SP);
+    return m->widest == 1 || !gx_methods_have(m->mode->methods, GX_METHOD_SP);
 }
 
 void gx_kv_cache_allocate(GxContext *g, GxKvCache *c, GxModel *m, int64_t T, int64_t B, const int64_t *first)

@@ -109,7 +109,7 @@ struct GxModel {
     GxAdapter adapter;
     GxTuner *tuner; // [tuners]: the methods that tune it
     int tuners;
-    GxSplitLists lists; // as the user gave them
+    GxSplitLists lists; // as the user gave them (stage_shares.h)
     GxTable table;
     GxStore store;
     GxUnitKind *kind; // [GX_MAX_KINDS]
@@ -117,6 +117,7 @@ struct GxModel {
     GxUnit *unit; // [units]
     int units, units_capacity;
     int members, member;         // ranks of the tp group; this one's place in it
+    int widest;                  // ranks of the largest tp group of the pipeline
     GxSplit sequence;            // the split of T of the largest batch, if any block is split by SP
     int64_t max_T, max_B, chunk; // largest batch; how many rows of a head have their logits in memory at once
     int64_t cached;              // positions of a KV cache (kv_cache.h), possibly more than a batch's; 0: none

@@ -48,7 +48,7 @@ GxTensorUse gx_tensor_use(const char *name, int number, GxRole role, int64_t row
 
 static int gx__tensor_sums_over_tp(const GxTensorUse *use)
 {
-    const int is_split = (use->rows && use->rows->n > 1) || (use->cols && use->cols->n > 1);
+    const int is_split = (use->rows && use->rows->is_split) || (use->cols && use->cols->is_split);
     return gx_grad_sums_over_tp(use->layout, is_split            ? GX_USE_SPLIT
                                              : use->is_own_share ? GX_USE_OWN_SHARE
                                                                  : GX_USE_WHOLE);
@@ -77,7 +77,7 @@ GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTe
     for (int d = 0; d < t.ndim; d++) {
         const GxShares *s = shares[d];
         t.global_shape[d] = t.end[d] = use->shape[d];
-        if (!s || s->n == 1) continue;
+        if (!s || !s->is_split) continue;
         t.begin[d] = gx_share_mine(s).begin, t.end[d] = gx_share_mine(s).end;
         t.split_dim = d, t.split_axes = GX_AXIS_TP, t.n_parts = s->n, t.parts = s->part;
     }

@@ -5,6 +5,7 @@
 #include "../comm/comm.h"
 #include "../ops/optimizer.h"
 #include "shards.h"
+#include "stage_messages.h"
 GX_BEGIN
 
 // Sums the gradients of units [first, first + units): first over the tp group those whose table rows require it, then
@@ -26,8 +27,10 @@ void gx_grads_wait(GxContext *g, GxGradsSum *sum);
 
 // For tensors of the unit that the pipeline stage `peer` has, too: both ranks add the two gradients, the lower stage's
 // first, so that both get the same bits. Called before all other sums of the unit, which are then the same on both
-// stages. (NCCL's sums over three or more ranks may differ between the two in the last bits.)
-void gx_grads_tie(GxContext *g, GxStore *s, int unit, int peer);
+// stages. (NCCL's sums over three or more ranks may differ between the two in the last bits.) vocab: which rows of a
+// tensor that is split each rank of that stage has. In a ragged mesh a tensor whose gradient is summed over tp is so
+// here, before that, and not again.
+void gx_grads_tie(GxContext *g, GxStore *s, int unit, int peer, const GxShares *vocab);
 
 // The same sums for a unit whose gradients are sharded: the whole gradients are summed over tp, then each rank that
 // shares the unit gets the sum of its part. After the last one of a window, gx_grads_reduce_shard sums over
@@ -60,7 +63,8 @@ void gx_grads_parts_close(GxGradsParts *p);
 // lowest of them. The bits are those of one unit after the other. In a pipeline each stage receives the sum of the
 // stage before, continues from it and sends it on, so the bits are those of one rank. Ranks that share units combine
 // the blocks' sums before they are added, so the bits are those of whole gradients. Then the ranks of a tp group add
-// their sums, and all ranks get the result.
+// their sums, and all ranks get the result. In a ragged mesh nothing passes from stage to stage, and all ranks add their
+// sums.
 void gx_grads_begin(GxContext *g, const GxGradsParts *p); // begins a window: step->sum_squares becomes 0
 void gx_grads_receive_squares(GxContext *g, int from);    // of the pipeline
 void gx_grads_send_squares(GxContext *g, int to);
@@ -106,9 +110,9 @@ static void gx__grads_all_reduce(GxContext *g, int axes, float *grads, int64_t n
 }
 
 // The axes of a row's first or last sum; 0: there is none. is_alike: gx_shards_is_alike of its unit.
-static int gx__grads_axes(const GxTensor *t, int is_alike, int is_last)
+static int gx__grads_axes(const GxStore *s, int row, int is_alike, int is_last)
 {
-    const int sums = t->sums_over_tp;
+    const int sums = s->table->row[row].sums_over_tp && !s->place[row].is_summed;
     if (is_last) return GX_AXIS_LOSS | (sums && is_alike ? GX_AXIS_TP : 0);
     return sums && !is_alike ? GX_AXIS_TP : 0;
 }
@@ -125,7 +129,7 @@ static void gx__grads_sum(GxContext *g, const GxStore *s, int first, int units, 
         if (!gx__grads_is_in(s, i, first, units)) continue;
         const GxTensor *t = &s->table->row[i];
         if (t->unit != unit) unit = t->unit, is_alike = gx_shards_is_alike(s, unit);
-        const int of_row = gx__grads_axes(t, is_alike, is_last);
+        const int of_row = gx__grads_axes(s, i, is_alike, is_last);
         if (of_row != axes && axes) gx__grads_all_reduce(g, axes, of_first + begin, end - begin, sum);
         if (of_row != axes) begin = s->place[i].trainable - at;
         axes = of_row, end = s->place[i].trainable - at + gx_tensor_count(&s->table->row[i]);
@@ -244,29 +248,28 @@ void gx_grads_wait(GxContext *g, GxGradsSum *sum)
 
 // ---- sums over two stages ------------------------------------------------------------------------------------------
 
-// grad = the lower stage's + the higher stage's, piece by piece.
-static void gx__grads_tie(GxContext *g, float *grad, int64_t count, int peer)
+// The tp groups of a ragged mesh are of different sizes, so their summands cannot be added in pairs.
+static void gx__grads_sum_first(GxContext *g, GxStore *s, int row)
 {
-    const int is_lower = gx_group_index(g, GX_AXIS_PP) < peer;
-    for (int64_t first = 0; first < count && !gx_failed(g); first += GX_STAGE) {
-        const int64_t n = gx_min(GX_STAGE, count - first);
-        const GxArenaMark mark = gx_arena_mark(g->arena);
-        float *mine = grad + first, *theirs = (float *)gx_scratch(g, GX_MEM_COMM, 4 * n);
-        const GxTransfer both[2] = {{peer, 1, 0, mine, n, GX_F32}, {peer, 0, 0, theirs, n, GX_F32}};
-        gx_transfer(g, GX_AXIS_PP, both, 2);
-        if (theirs) gx_add(g, mine, is_lower ? mine : theirs, is_lower ? theirs : mine, n, GX_F32);
-        gx_arena_release(g->arena, mark);
-    }
+    if (!gx_is_ragged(g) || !s->table->row[row].sums_over_tp) return;
+    gx__grads_all_reduce(g, GX_AXIS_TP, gx_store_grads(s, row), gx_tensor_count(&s->table->row[row]), NULL);
+    s->place[row].is_summed = 1;
 }
 
-void gx_grads_tie(GxContext *g, GxStore *s, int unit, int peer)
+void gx_grads_tie(GxContext *g, GxStore *s, int unit, int peer, const GxShares *vocab)
 {
+    const int me = gx_group_index(g, GX_AXIS_TP);
     gx_at(g, unit, "tied");
     for (int i = 0; i < s->table->n && !gx_failed(g); i++) {
         const int row = gx_store_tied(s, i);
         if (row < 0 || !gx__grads_is_in(s, row, unit, 1)) continue;
+        const GxTensor *t = &s->table->row[row];
+        GxShares mine = gx_shares_each(t->global_shape[0], gx_group_size(g, GX_AXIS_TP), me),
+                 theirs = gx_shares_each(t->global_shape[0], vocab->n, 0);
+        if (t->parts) memcpy(mine.part, t->parts, (size_t)mine.n * sizeof *mine.part), theirs = *vocab;
         gx__grads_zero_unwritten(g, s, row);
-        gx__grads_tie(g, gx_store_grads(s, row), gx_tensor_count(&s->table->row[row]), peer);
+        gx__grads_sum_first(g, s, row);
+        gx_stage_add(g, peer, gx_store_grads(s, row), gx_tensor_global_count(t) / t->global_shape[0], &mine, &theirs);
     }
 }
 
@@ -420,12 +423,14 @@ void gx_grads_sum_squares(GxContext *g, GxStore *s, const GxGradsParts *p, int f
 void gx_grads_receive_squares(GxContext *g, int from)
 {
     gx_at(g, -1, "norm");
+    if (gx_is_ragged(g)) return;
     gx_recv(g, GX_AXIS_PP, from, &g->step->sum_squares, 1, GX_F64);
 }
 
 void gx_grads_send_squares(GxContext *g, int to)
 {
     gx_at(g, -1, "norm");
+    if (gx_is_ragged(g)) return;
     gx_send(g, GX_AXIS_PP, to, &g->step->sum_squares, 1, GX_F64);
 }
 
@@ -448,6 +453,10 @@ void gx_grads_add_shards(GxContext *g, const GxStore *s, const GxGradsParts *p, 
 void gx_grads_agree(GxContext *g, int last)
 {
     gx_at(g, -1, "norm");
+    if (gx_is_ragged(g)) {
+        gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, &g->step->sum_squares, 1, GX_F64);
+        return;
+    }
     gx_broadcast(g, GX_AXIS_PP, last, &g->step->sum_squares, 1, GX_F64);
     gx_all_reduce(g, GX_AXIS_TP, GX_SUM, &g->step->sum_squares, 1, GX_F64);
 }

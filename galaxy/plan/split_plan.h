@@ -50,10 +50,14 @@ GxStatus gx_split_plan_write(const GxSplitPlan *p, const char *path, GxError *er
 GxStatus gx_split_plan_read(GxSplitPlan *p, const char *path, GxError *err);
 void gx_split_plan_print(FILE *out, const GxSplitPlan *p);
 
-// Finds the ranks of a plan among those that have been started: rank r of the plan is rank found[r] of these, the one on
-// the machine of this name that no other rank of the plan has. An error names a machine that is missing, and one that
-// the plan does not know. machine: [ranks], their hosts' names.
-GxStatus gx_split_plan_find(const GxSplitPlan *p, const char (*machine)[GX_PLAN_NAME], int ranks, int16_t *found,
+// The name of a rank's machine: its host's; of the second rank on a host "host-1", of the third "host-2". host: of each
+// rank, up to this one.
+void gx_plan_machine_name(const char (*host)[GX_PLAN_NAME], int rank, char name[GX_PLAN_NAME]);
+
+// Finds the ranks of a plan among those that have been started: rank r of the plan is rank found[r] of these, which is
+// on the machine that the plan names. An error names a machine that is missing, or one that the plan does not know.
+// host: [ranks].
+GxStatus gx_split_plan_find(const GxSplitPlan *p, const char (*host)[GX_PLAN_NAME], int ranks, int16_t *found,
                             GxError *err);
 
 GX_END
@@ -187,6 +191,12 @@ static GxStatus gx__split_plan_read_rank(GxSplitPlan *p, const GxJson *json, int
     GX_TRY(gx__split_plan_int(json, "rank", 1, 0, GX_ASSIGNED_RANKS - 1, &r, where, err));
     if (p->rank[r].machine[0])
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: rank %ld is there twice; each rank has one place", where, (long)r);
+    for (int k = 0; k < GX_ASSIGNED_RANKS; k++)
+        if (!strcmp(p->rank[k].machine, machine) && machine[0])
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s: the machine %s is there twice; each rank has a name of its own, such as %s-1 for the "
+                           "second rank on a host",
+                           where, machine, machine);
     if (!machine[0] || strlen(machine) >= GX_PLAN_NAME)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: the name of a machine has %d characters; expected 1 to %d", where,
                        (int)strlen(machine), GX_PLAN_NAME - 1);
@@ -285,29 +295,38 @@ GxStatus gx_split_plan_read(GxSplitPlan *p, const char *path, GxError *err)
 
 // ---- which ranks ---------------------------------------------------------------------------------------------------
 
-GxStatus gx_split_plan_find(const GxSplitPlan *p, const char (*machine)[GX_PLAN_NAME], int ranks, int16_t *found,
+void gx_plan_machine_name(const char (*host)[GX_PLAN_NAME], int rank, char name[GX_PLAN_NAME])
+{
+    int before = 0;
+    for (int r = 0; r < rank; r++) before += !strcmp(host[r], host[rank]);
+    if (before) snprintf(name, GX_PLAN_NAME, "%.*s-%d", GX_PLAN_NAME - 12, host[rank], before);
+    else snprintf(name, GX_PLAN_NAME, "%s", host[rank]);
+}
+
+GxStatus gx_split_plan_find(const GxSplitPlan *p, const char (*host)[GX_PLAN_NAME], int ranks, int16_t *found,
                             GxError *err)
 {
-    uint8_t taken[GX_ASSIGNED_RANKS] = GX_ZERO;
+    char name[GX_PLAN_NAME];
     if (ranks > GX_ASSIGNED_RANKS)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%d ranks; a plan has at most %d", ranks, GX_ASSIGNED_RANKS);
-    for (int r = 0; r < p->a.ranks; r++) {
-        int at = 0;
-        while (at < ranks && (taken[at] || strcmp(machine[at], p->rank[r].machine))) at++;
-        found[r] = (int16_t)(at < ranks ? at : -1);
-        if (at < ranks) taken[at] = 1;
-        else if (p->a.place[r].stage >= 0)
+    for (int r = 0; r < p->a.ranks; r++) found[r] = -1;
+    for (int at = 0; at < ranks; at++) {
+        int r = 0;
+        gx_plan_machine_name(host, at, name);
+        while (r < p->a.ranks && strcmp(p->rank[r].machine, name)) r++;
+        if (r == p->a.ranks)
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "the plan needs a rank on the machine %s (its rank %d), but none was started there; start "
-                           "one, or make another plan (--plan auto)",
-                           p->rank[r].machine, r);
+                           "rank %d was started on the machine %s, which the plan does not have; leave it out, or make "
+                           "another plan (--plan auto)",
+                           at, name);
+        found[r] = (int16_t)at;
     }
-    for (int at = 0; at < ranks; at++)
-        if (!taken[at])
+    for (int r = 0; r < p->a.ranks; r++)
+        if (found[r] < 0 && p->a.place[r].stage >= 0)
             return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "a rank was started on the machine %s (rank %d), which the plan does not have; leave it "
-                           "out, or make another plan (--plan auto)",
-                           machine[at], at);
+                           "the plan needs a rank on the machine %s, where none was started; start one there, or make "
+                           "another plan (--plan auto)",
+                           p->rank[r].machine);
     return GX_OK;
 }
 

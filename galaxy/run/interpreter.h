@@ -17,6 +17,7 @@
 #define GX_INTERPRETER_H
 #include "../model/build.h"
 #include "../model/side.h"
+#include "../model/stage_shares.h"
 #include "../model/unit.h"
 #include "../parallel/grads.h"
 #include "../parallel/steps.h"
@@ -556,10 +557,10 @@ static int gx__interpreter_times(const GxContext *g, const GxSteps *s, const GxA
 
 // ---- messages ------------------------------------------------------------------------------------------------------
 
-static void gx__interpreter_pass_rows(GxContext *g, const GxAction *a, GxRows x)
+static void gx__interpreter_pass_rows(GxContext *g, const GxAction *a, GxRows x, const GxShares *mine,
+                                      const GxShares *theirs)
 {
-    const GxTransfer one = {a->peer, a->what == GX_DO_SEND, 0, x.data, x.rows * x.cols, x.dtype};
-    if (x.data && one.n) gx_transfer(g, GX_AXIS_PP, &one, 1);
+    if (x.data) gx_stage_transfer(g, a->peer, a->what == GX_DO_SEND, x.data, x.cols, x.dtype, mine, theirs);
 }
 
 // Sends to, or receives from, another stage the state that enters a unit, or its gradient.
@@ -569,9 +570,11 @@ static void gx__interpreter_message(GxContext *g, GxRunner *r, const GxSteps *s,
     const GxOperands *at = &s->operands[i];
     const GxState x = a->object == GX_OBJECT_X ? gx__interpreter_x(r, s, b, a->unit, at->x)
                                                : gx__interpreter_dx(r, s, b, a->unit, at->dx);
+    const GxShares mine = gx_stage_rows(g, r->m, gx_group_index(g, GX_AXIS_PP), b->T, b->B),
+                   theirs = gx_stage_rows(g, r->m, a->peer, b->T, b->B);
     gx_at(g, a->unit, "stage");
-    gx__interpreter_pass_rows(g, a, x.x);
-    gx__interpreter_pass_rows(g, a, x.side);
+    gx__interpreter_pass_rows(g, a, x.x, &mine, &theirs);
+    gx__interpreter_pass_rows(g, a, x.side, &mine, &theirs);
 }
 
 // ---- a list --------------------------------------------------------------------------------------------------------
@@ -648,6 +651,12 @@ static void gx__interpreter_scatter(GxContext *g, GxRunner *r, const GxAction *a
     r->is_scattered[a->unit] = 1;
 }
 
+static void gx__interpreter_tie(GxContext *g, GxRunner *r, const GxAction *a)
+{
+    const GxShares vocab = gx_stage_vocab(g, r->m, a->peer);
+    gx_grads_tie(g, &r->m->store, a->unit, a->peer, &vocab);
+}
+
 static void gx__interpreter_reduce(GxContext *g, GxRunner *r, const GxAction *a)
 {
     if (a->object == GX_OBJECT_SHARD) gx_grads_reduce_shard(g, &r->m->store, a->unit);
@@ -711,7 +720,7 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
         case GX_DO_FREE: gx_shards_free(&r->m->store, a->unit); break;
         case GX_DO_SCATTER: gx__interpreter_scatter(g, r, a); break;
         case GX_DO_REDUCE: gx__interpreter_reduce(g, r, a); break;
-        case GX_DO_TIE: gx_grads_tie(g, &r->m->store, a->unit, a->peer); break;
+        case GX_DO_TIE: gx__interpreter_tie(g, r, a); break;
         case GX_DO_WAIT: gx_grads_wait(g, &r->sum[a->ticket]); break;
         case GX_DO_NORM: // neighbouring units together: two launches for all of their tensors
             run = gx_steps_run(s, i);
@@ -743,18 +752,19 @@ void gx_runner_train(GxContext *g, GxRunner *r, const GxBatch *batch, int64_t *l
     if (stop) *stop = r->stop;
 }
 
-// In a pipeline, sends what heads wrote from the rank that has them to the first rank, which shows it.
+// In a pipeline, sends what heads wrote from the ranks that have them to the first ones, of which one shows it.
 static void gx__interpreter_pass_results(GxContext *g, const GxBatch *b)
 {
     const int me = gx_group_index(g, GX_AXIS_PP), has = gx_head_index(g);
-    if (has == 0) return;
+    if (has == 0 || (me && me != has)) return;
     gx_at(g, -1, "results");
     for (int k = 0; k < GX_MAX_LOSSES; k++) {
         const GxTarget *t = &b->target[k];
-        const int64_t n = gx_min(t->logits.rows, t->n) * t->logits.cols;
-        if (!t->logits.data || n < 1) continue;
-        if (me == has) gx_send(g, GX_AXIS_PP, 0, t->logits.data, n, t->logits.dtype);
-        if (me == 0) gx_recv(g, GX_AXIS_PP, has, t->logits.data, n, t->logits.dtype);
+        const int64_t rows = gx_min(t->logits.rows, t->n);
+        if (!t->logits.data || rows < 1) continue;
+        const GxShares mine = gx_shares_each(rows, gx_group_size(g, GX_AXIS_TP), gx_group_index(g, GX_AXIS_TP)),
+                       theirs = gx_shares_each(rows, gx_mesh_width(g->mesh, has - me), 0);
+        gx_stage_transfer(g, has - me, me == has, t->logits.data, t->logits.cols, t->logits.dtype, &mine, &theirs);
     }
 }
 

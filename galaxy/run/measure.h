@@ -17,13 +17,15 @@
 #ifndef GX_MEASURE_H
 #define GX_MEASURE_H
 #include "../plan/costs.h"
+#include "../plan/split_plan.h"
 #include "stage_walk.h"
 GX_BEGIN
 
-enum { GX_MEASURE_SECONDS = 20, GX_MEASURE_LINK_SECONDS = 5, GX_MEASURE_TEXT = 96 };
+enum { GX_MEASURE_SECONDS = 20, GX_MEASURE_LINK_SECONDS = 5, GX_MEASURE_TEXT = GX_PLAN_NAME };
 
-typedef struct { // a rank
-    char host[GX_MEASURE_TEXT], device[GX_MEASURE_TEXT];
+typedef struct {                                       // a rank
+    char host[GX_MEASURE_TEXT], name[GX_MEASURE_TEXT]; // name: gx_plan_machine_name
+    char device[GX_MEASURE_TEXT];
     int64_t threads, memory; // bytes that it may take: its part of what is free, where ranks share a machine or a card
     int64_t samples, first;  // its samples: GxMeasured.sample[first .. first + samples)
     double step, spread;     // seconds of the step with all of a layer; largest over smallest of its times, minus 1
@@ -358,6 +360,13 @@ static GxStatus gx__measure_gather(GxMeasured *m, GxContext *g, const gx__Measur
     if (!m->sample) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the measurements of %d ranks", m->ranks);
     gx_all_gather(g, GX_AXIS_ALL, &rows, m->sample, mine->kept, sizeof *m->sample, GX_U8);
     return gx_status(g);
+}
+
+static void gx__measure_name(const GxMeasured *m, int rank, char name[GX_PLAN_NAME])
+{
+    char host[GX_MAX_PARTS][GX_PLAN_NAME];
+    for (int r = 0; r <= rank; r++) memcpy(host[r], m->rank[r].host, GX_PLAN_NAME);
+    gx_plan_machine_name((const char(*)[GX_PLAN_NAME])host, rank, name);
 }
 
 static GxStatus gx__measure_all(GxMeasured *m, gx__Measure *mine, GxSession *s, const GxMode *mode, int64_t micro_batch)

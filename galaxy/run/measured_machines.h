@@ -5,15 +5,11 @@
 #include "measure.h"
 GX_BEGIN
 
-// Each rank becomes a machine; where a host has several ranks, the second is "name-1". Close it.
+// Each rank becomes a machine. Close it.
 GxStatus gx_machines_from_measured(GxMachines *machines, const GxMeasured *m, const GxSession *s, GxError *err);
 // Each machine becomes as many ranks as it counts. Refuses machines that were measured for another model. Free it.
 GxStatus gx_measured_from_machines(GxMeasured *m, const GxMachines *machines, const GxSession *s, const char *path,
                                    GxError *err);
-
-// The name of a rank's machine: its host's, or, from the host's second rank on, "host-1". host: [ranks], as in
-// GxMeasuredRank.
-void gx_measured_name(const GxMeasured *m, int rank, char *name, size_t size);
 
 GX_END
 #endif
@@ -56,14 +52,6 @@ static int gx__measured_model(const GxSession *s, GxMachinesWidth *width)
     return n;
 }
 
-void gx_measured_name(const GxMeasured *m, int rank, char *name, size_t size)
-{
-    int before = 0;
-    for (int r = 0; r < rank; r++) before += !strcmp(m->rank[r].host, m->rank[rank].host);
-    if (before) snprintf(name, size, "%.80s-%d", m->rank[rank].host, before);
-    else snprintf(name, size, "%.90s", m->rank[rank].host);
-}
-
 GxStatus gx_machines_from_measured(GxMachines *machines, const GxMeasured *m, const GxSession *s, GxError *err)
 {
     const int n = m->ranks;
@@ -72,7 +60,7 @@ GxStatus gx_machines_from_measured(GxMachines *machines, const GxMeasured *m, co
     for (int r = 0; r < n; r++) {
         const GxMeasuredRank *of = &m->rank[r];
         GxMachine *to = &machines->machine[r];
-        gx_measured_name(m, r, to->name, sizeof to->name);
+        snprintf(to->name, sizeof to->name, "%s", of->name);
         snprintf(to->device, sizeof to->device, "%s", of->device);
         to->threads = of->threads, to->memory = gx_max(of->memory, 1);
         to->step_seconds = of->step, to->step_spread = of->spread;
@@ -122,6 +110,7 @@ GxStatus gx_measured_from_machines(GxMeasured *m, const GxMachines *machines, co
         const GxMachine *of = &machines->machine[c];
         GxMeasuredRank *to = &m->rank[r];
         snprintf(to->host, sizeof to->host, "%.90s", of->name);
+        snprintf(to->name, sizeof to->name, "%.90s", of->name);
         snprintf(to->device, sizeof to->device, "%.90s", of->device);
         to->threads = of->threads, to->memory = of->memory, to->first = first[c], to->samples = of->operations;
         to->step = of->step_seconds, to->spread = of->step_spread;

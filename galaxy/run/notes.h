@@ -46,7 +46,7 @@ static void gx__notes_of_resume(const GxSession *s)
 
 static void gx__notes_of_mode(const GxSession *s)
 {
-    const int tp = gx_mesh_size(&s->mesh, GX_AXIS_TP);
+    const int tp = gx_mesh_widest(&s->mesh);
     if (!gx_methods_split(s->mode->methods) || tp > 1) return;
     if (s->g->world == 1)
         gx_log(&s->g->log, GX_LOG_WARNING,

@@ -44,7 +44,7 @@ typedef struct {
     GxIntList dp_shard_list;
     int shard_grads_in_window;
     int64_t gathered_units;
-    GxIntList stage_num_hidden_layers_list, stage_warm_list;
+    GxIntList stage_num_hidden_layers_list, stage_warm_list, stage_tp_list;
     char pipeline_schedule[GX_FIELD_TEXT]; // "": the program has a schedule of its own
     GxIntList tp_num_attention_heads_list, tp_intermediate_size_list, tp_vocab_size_list, seq_scatter_list;
     char plan[GX_PATH], machines[GX_PATH]; // planner.h

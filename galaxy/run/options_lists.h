@@ -31,19 +31,23 @@ static const struct {
     const char *how;  // what a mode must have to use it
 } gx__options_lists[] = {
     {{"tp_num_attention_heads_list", GX_FIELD_INT_LIST, GX__OPTIONS_LISTS_AT(tp_num_attention_heads_list), NULL,
-      "query heads of each rank of a tp group, such as 4,2 for unequal machines", "1..65536"},
+      "query heads of each rank of a tp group, or of all stages in order, such as 4,2 for unequal machines",
+      "1..65536"},
      "attention's heads",
      "ATT by TP"},
     {{"tp_intermediate_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_LISTS_AT(tp_intermediate_size_list), NULL,
-      "MLP columns of each rank of a tp group, such as 320,192", "1..4194304"},
+      "MLP columns of each rank of a tp group, or of all stages in order, such as 320,192", "1..4194304"},
      "the MLP's columns",
      "MLP by TP"},
     {{"tp_vocab_size_list", GX_FIELD_INT_LIST, GX__OPTIONS_LISTS_AT(tp_vocab_size_list), NULL,
-      "rows of embedding and head of each rank of a tp group, such as 160,96", "1..16777216"},
+      "rows of embedding and head of each rank of a tp group, or of all stages in order, such as 160,96",
+      "1..16777216"},
      "the vocabulary",
      "the ends by TP"},
     {{"seq_scatter_list", GX_FIELD_INT_LIST, GX__OPTIONS_LISTS_AT(seq_scatter_list), NULL,
-      "tokens of a sample of each rank of a tp group, if a block is split by the sequence, such as 160,96",
+      "tokens of a sample of each rank of a tp group, or of all stages in order, if a block is split by the sequence, "
+      "such "
+      "as 160,96",
       "1..16777216"},
      "the sequence",
      "a block by SP"},

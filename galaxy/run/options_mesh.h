@@ -2,6 +2,7 @@
 // or the optimizer's state (--zero, --dp_shard), or are replicas.
 #ifndef GX_OPTIONS_MESH_H
 #define GX_OPTIONS_MESH_H
+#include "../base/mesh.h"
 #include "../io/config.h"
 #include "../model/mode.h"
 #include "../parallel/steps_write.h"
@@ -18,8 +19,10 @@ const GxField *gx_options_mesh_field(const char *name); // NULL: there is no suc
 // and about what data-parallel ranks share. Refuses numbers whose product does not divide `world`, and names those that
 // do.
 GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxMode *mode, int world, GxError *err);
-// The dimensions of the mesh (base/mesh.h), after gx_options_resolve_mesh. dims: [GX_MESH_AXES].
-void gx_options_mesh(const GxTrainOptions *o, int world, int *dims);
+// The mesh (base/mesh.h) of a rank, after gx_options_resolve_mesh.
+GxStatus gx_options_open_mesh(const GxTrainOptions *o, GxMesh *m, int rank, int world, GxError *err);
+// "2", or for stages of different sizes "2,1": how many ranks share a layer.
+void gx_options_tp_text(const GxTrainOptions *o, char *text, size_t size);
 
 GX_END
 #endif
@@ -65,6 +68,11 @@ static const GxField gx__options_mesh_layers[] = {
      "micro-batches that each stage computes forward before its first backward, beyond those of 1F1B, such as 1,0: on "
      "slow links messages then move while stages compute; each needs memory for its activations",
      "0..32767"},
+    {"stage_tp_list", GX_FIELD_INT_LIST, GX__OPTIONS_MESH_AT(stage_tp_list), NULL,
+     "ranks that share the layers of each stage, such as 2,1 for three machines, instead of --pp and --tp: stages may "
+     "have different sizes, with one copy of the model; the lists of heads, columns, vocabulary and sequence then have "
+     "an entry for each rank, stage by stage",
+     "1..256"},
 };
 static const GxField gx__options_mesh_shards[] = {
     {"zero", GX_FIELD_STRING, GX__OPTIONS_MESH_AT(zero), "auto",
@@ -132,7 +140,8 @@ static GxStatus gx__options_mesh_add_own_shards(GxConfig *c, GxTrainOptions *o, 
                                                 GxError *err)
 {
     static const char *const elsewhere[] = {
-        "pp", "pipeline_schedule", "stage_num_hidden_layers_list", "stage_warm_list", "zero", "gathered_units"};
+        "pp",   "pipeline_schedule", "stage_num_hidden_layers_list", "stage_warm_list", "stage_tp_list",
+        "zero", "gathered_units"};
     GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_mesh_own_shards), o, err));
     GX_TRY(gx_config_add(c, title, gx_options_mesh_field("dp_shard_list"), 1, o, err));
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
@@ -274,9 +283,97 @@ static GxStatus gx__options_mesh_resolve_shards(GxTrainOptions *o, const GxConfi
     return gx__options_mesh_check_shard_list(o, err);
 }
 
+// ---- stages of different sizes -------------------------------------------------------------------------------------
+
+static int gx__options_mesh_is_ragged(const GxTrainOptions *o)
+{
+    const GxIntList *list = &o->stage_tp_list;
+    for (int i = 1; i < list->n; i++)
+        if (list->v[i] != list->v[0]) return 1;
+    return 0;
+}
+
+void gx_options_tp_text(const GxTrainOptions *o, char *text, size_t size)
+{
+    const GxIntList *list = &o->stage_tp_list;
+    int n = snprintf(text, size, "%ld", (long)(list->n ? list->v[0] : o->tp));
+    for (int i = 1; i < list->n && gx__options_mesh_is_ragged(o) && n < (int)size; i++)
+        n += snprintf(text + n, size - (size_t)n, ",%ld", (long)list->v[i]);
+}
+
+// What says that ranks share something that needs several copies of the model; NULL: nothing does.
+static const char *gx__options_mesh_copies_option(const GxTrainOptions *o)
+{
+    const int zero = atoi(o->zero); // of "auto" 0
+    return zero                                   ? "zero"
+           : o->dp_shard > 1 || o->dp_shard == -1 ? "dp_shard"
+           : o->dp_replicate > 1                  ? "dp_replicate"
+           : o->dp_shard_list.n                   ? "dp_shard_list"
+           : o->dp_batch_size_list.n > 1          ? "dp_batch_size_list"
+                                                  : NULL;
+}
+
+// Stages of different sizes: what then does not go together.
+static GxStatus gx__options_mesh_check_ragged(const GxTrainOptions *o, const GxMode *mode, const char *text,
+                                              GxError *err)
+{
+    const char *copies = gx__options_mesh_copies_option(o);
+    if (!gx_methods_split(mode->methods))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--stage_tp_list %s: mode %s splits nothing among the ranks of a stage; use another mode, or "
+                       "--pp",
+                       text, mode->name);
+    if (gx__options_mesh_chunks(o) > 1)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "--pipeline_schedule %s puts two stages on each rank, which stages of different sizes "
+                       "(--stage_tp_list %s) do not support; use 1f1b, gpipe or zb1p",
+                       o->pipeline_schedule, text);
+    if (copies)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "--%s is about several copies of the model, but stages of different sizes (--stage_tp_list %s) "
+                       "have one; leave out one of the two",
+                       copies, text);
+    return GX_OK;
+}
+
+// Takes the number of stages, and of ranks in each if it is the same in all, from --stage_tp_list.
+static GxStatus gx__options_mesh_resolve_widths(GxTrainOptions *o, const GxConfig *c, const GxMode *mode, int world,
+                                                GxError *err)
+{
+    const GxIntList *list = &o->stage_tp_list;
+    const int is_ragged = gx__options_mesh_is_ragged(o);
+    int64_t sum = 0;
+    char text[120] = "";
+    for (int i = 0; i < list->n; i++) {
+        const size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s%ld", i ? "," : "", (long)list->v[i]);
+        sum += list->v[i];
+    }
+    if (sum != world)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--stage_tp_list %s has %ld ranks, but there are %d; every rank is in one stage", text,
+                       (long)sum, world);
+    if (gx_config_is_set(c, "pp") && o->pp && o->pp != list->n)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--pp %ld, but --stage_tp_list %s has %d stage%s; leave out --pp",
+                       (long)o->pp, text, list->n, list->n == 1 ? "" : "s");
+    if (o->tp && (is_ragged ? gx_config_is_set(c, "tp") : o->tp != list->v[0]))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--tp %ld, but --stage_tp_list %s says how many ranks share the layers of each stage; leave out "
+                       "--tp",
+                       (long)o->tp, text);
+    o->pp = list->n, o->tp = is_ragged ? 0 : list->v[0];
+    if (!is_ragged) return GX_OK;
+    GX_TRY(gx__options_mesh_check_ragged(o, mode, text, err));
+    snprintf(o->zero, sizeof o->zero, "0");
+    o->dp_shard = o->dp_replicate = 0;
+    return gx__options_mesh_check_stages(o, (int)o->pp, err);
+}
+
 GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxMode *mode, int world, GxError *err)
 {
     const int is_split = gx_methods_split(mode->methods);
+    if (o->stage_tp_list.n) GX_TRY(gx__options_mesh_resolve_widths(o, c, mode, world, err));
+    if (gx__options_mesh_is_ragged(o)) return GX_OK;
     if (!is_split && o->tp > 1)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--tp %ld: mode %s splits nothing among ranks; leave out --tp, or use another mode", (long)o->tp,
@@ -289,9 +386,13 @@ GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxM
     return gx__options_mesh_resolve_shards(o, c, of_stage / (int)o->tp, world, err);
 }
 
-void gx_options_mesh(const GxTrainOptions *o, int world, int *dims)
+GxStatus gx_options_open_mesh(const GxTrainOptions *o, GxMesh *m, int rank, int world, GxError *err)
 {
+    int width[GX_FIELD_LIST];
+    for (int i = 0; i < o->stage_tp_list.n; i++) width[i] = (int)o->stage_tp_list.v[i];
+    if (gx__options_mesh_is_ragged(o)) return gx_mesh_open_stages(m, width, o->stage_tp_list.n, rank, world, err);
     const int copies = world / (int)(o->pp * o->tp), shards = atoi(o->zero) ? (int)o->dp_shard : 1;
-    dims[0] = (int)o->pp, dims[1] = copies / shards, dims[2] = shards, dims[3] = 1, dims[4] = (int)o->tp;
+    const int dims[GX_MESH_AXES] = {(int)o->pp, copies / shards, shards, 1, (int)o->tp};
+    return gx_mesh_open(m, dims, rank, world, err);
 }
 #endif

@@ -118,7 +118,7 @@ static GxStatus gx__plan_together(GxPlan *p, GxContext *g)
     for (int r = 0; r < g->world; r++) {
         const gx__PlanRank *rank = &all[r];
         const int64_t bytes = (int64_t)rank->bytes, activations = (int64_t)rank->activations;
-        int64_t *stage = &p->stage[r / (g->world / p->stages)]; // pp is the mesh's outermost axis
+        int64_t *stage = &p->stage[g->mesh ? gx_mesh_pp_of(g->mesh, r) : 0];
         p->least = gx_min(p->least, bytes), p->most = gx_max(p->most, bytes), *stage = gx_max(*stage, bytes);
         p->flops_all += rank->flops, p->flops_kept_all += rank->flops_kept;
         if (p->ranks_here > 1 || r == g->rank) p->here += (int64_t)rank->memory;

@@ -38,7 +38,7 @@ enum {
     GX__PLANNER_MICRO_BATCH = 8, // samples that are measured
     GX__PLANNER_MOST = 32,       // of a micro-batch
     GX__PLANNER_BUDGET = 600,    // groupings of more than six ranks that are looked at
-    GX__PLANNER_KINDS = GX_PLAN_REGULAR
+    GX__PLANNER_KINDS = GX_PLAN_REGULAR | GX_PLAN_PIPELINE
 };
 
 // ---- what is asked for ---------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ static GxStatus gx__planner_search_with(gx__Planner *p, GxError *err)
     if (status == GX_OK) {
         gx__planner_take(p->plan, found, &problem);
         snprintf(p->plan->mode, sizeof p->plan->mode, "%s", p->mode->name);
-        for (int r = 0; r < p->m->ranks; r++) gx_measured_name(p->m, r, p->plan->rank[r].machine, GX_PLAN_NAME);
+        for (int r = 0; r < p->m->ranks; r++) memcpy(p->plan->rank[r].machine, p->m->rank[r].name, GX_PLAN_NAME);
         status = gx__planner_expect(p, err);
     }
     free(found);
@@ -377,36 +377,49 @@ static int gx__planner_order(const GxAssignment *a, int16_t *order, int *regular
     return n;
 }
 
-// A list of all ranks, or of one group if all groups have the same.
-static void gx__planner_list(GxIntList *list, const GxAssignment *a, const int16_t *order, int n, int width,
-                             size_t share)
+// A share of each rank of the first copy, stage by stage, or of one group if all groups have the same. is_all: of each
+// rank in any case.
+static void gx__planner_list(GxIntList *list, const GxAssignment *a, int is_all, size_t share)
 {
-    int is_alike = 1;
+    const int stages = gx_assignment_stages(a, 0);
+    int16_t rank[GX_ASSIGNED_RANKS];
+    int64_t total = 0;
+    int is_alike = 1, width = 1;
     list->n = 0;
-    for (int i = 0; i < n; i++) {
-        list->v[i] = *(const int64_t *)((const char *)&a->place[order[i]] + share);
-        is_alike &= list->v[i] == list->v[i % width];
+    for (int k = 0; k < stages; k++) {
+        int64_t sum = 0;
+        width = gx_assignment_group(a, k, rank);
+        for (int i = 0; i < width; i++, list->n++) {
+            list->v[list->n] = *(const int64_t *)((const char *)&a->place[rank[i]] + share);
+            is_alike &= list->v[list->n] == list->v[list->n % gx_assignment_group(a, 0, NULL)];
+            sum += list->v[list->n];
+        }
+        total = gx_max(total, sum);
     }
-    if (list->v[0]) list->n = is_alike ? width : n;
+    for (int i = 0; i < list->n; i++)
+        if (!list->v[i]) list->v[i] = total; // a rank that has its stage to itself
+    if (!total) list->n = 0;
+    else if (is_alike && !is_all) list->n = width;
 }
 
-// The options that an assignment stands for. order: [n], of its ranks.
-static GxStatus gx__planner_set(GxTrainOptions *o, const GxAssignment *a, const int16_t *order, int n, GxError *err)
+// The options that an assignment stands for.
+static void gx__planner_set(GxTrainOptions *o, const GxAssignment *a)
 {
-    const int stages = gx_assignment_stages(a, 0), width = gx_assignment_group(a, 0, NULL), of_copy = n / a->copies;
-    int same_micro = 1, has_warm = 0;
+    const int stages = gx_assignment_stages(a, 0), width = gx_assignment_group(a, 0, NULL);
+    int same_micro = 1, has_warm = 0, is_ragged = 0;
     o->pp = stages, o->tp = width;
     for (int k = 0; k < stages; k++) {
         o->stage_num_hidden_layers_list.v[k] = a->stage[k].layers, o->stage_warm_list.v[k] = a->stage[k].warm;
-        has_warm |= a->stage[k].warm;
-        if (gx_assignment_group(a, k, NULL) != width)
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "a plan whose stages have different numbers of ranks");
+        o->stage_tp_list.v[k] = gx_assignment_group(a, k, NULL);
+        has_warm |= a->stage[k].warm, is_ragged |= o->stage_tp_list.v[k] != width;
     }
+    o->stage_tp_list.n = is_ragged ? stages : 0;
+    if (is_ragged) o->pp = 1, o->tp = 0; // the list says both
     o->stage_num_hidden_layers_list.n = stages > 1 ? stages : 0, o->stage_warm_list.n = has_warm ? stages : 0;
-    gx__planner_list(&o->tp_num_attention_heads_list, a, order, of_copy, width, offsetof(GxAssignmentPlace, heads));
-    gx__planner_list(&o->tp_intermediate_size_list, a, order, of_copy, width, offsetof(GxAssignmentPlace, columns));
-    gx__planner_list(&o->tp_vocab_size_list, a, order, of_copy, width, offsetof(GxAssignmentPlace, vocab));
-    gx__planner_list(&o->seq_scatter_list, a, order, of_copy, width, offsetof(GxAssignmentPlace, rows));
+    gx__planner_list(&o->tp_num_attention_heads_list, a, is_ragged, offsetof(GxAssignmentPlace, heads));
+    gx__planner_list(&o->tp_intermediate_size_list, a, is_ragged, offsetof(GxAssignmentPlace, columns));
+    gx__planner_list(&o->tp_vocab_size_list, a, is_ragged, offsetof(GxAssignmentPlace, vocab));
+    gx__planner_list(&o->seq_scatter_list, a, is_ragged, offsetof(GxAssignmentPlace, rows));
     o->dp_samples_list.n = a->copies, o->global_batch_size = 0;
     for (int c = 0; c < a->copies; c++) {
         same_micro &= a->copy[c].micro_batch == a->copy[0].micro_batch;
@@ -414,7 +427,6 @@ static GxStatus gx__planner_set(GxTrainOptions *o, const GxAssignment *a, const 
     }
     o->micro_batch_size = same_micro ? a->copy[0].micro_batch : 0;
     o->dp_batch_size_list.n = same_micro ? 0 : a->copies;
-    return GX_OK;
 }
 
 static GxStatus gx__planner_write(GxSession *s, const GxSplitPlan *p)
@@ -452,8 +464,10 @@ static GxStatus gx__planner_apply(GxSession *s, const GxSplitPlan *p, const int1
     int regular;
     const int n = gx__planner_order(&p->a, order, &regular);
     if (!regular) return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a plan whose copies have different stages");
-    GX_TRY(gx__planner_set(&r->o, &p->a, order, n, &g->error));
-    if (r->o.tp > 1 && !gx_methods_split(s->mode->methods)) {
+    gx__planner_set(&r->o, &p->a);
+    int most = 1; // ranks of a stage
+    for (int k = 0; k < p->a.stages; k++) most = (int)gx_max(most, gx_assignment_group(&p->a, k, NULL));
+    if (most > 1 && !gx_methods_split(s->mode->methods)) {
         snprintf(r->o.mode, sizeof r->o.mode, "%s", p->mode);
         s->composed = gx__planner_mode(s), s->mode = &s->composed;
     }

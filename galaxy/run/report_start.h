@@ -24,6 +24,7 @@ GX_END
 #include "adapter_kinds.h"
 #include "epochs.h"
 #include "help.h"
+#include "options_mesh.h"
 #include "processors.h"
 #include "reporter.h"
 #include "stages.h"
@@ -71,17 +72,17 @@ static void gx__report_start_copies_text(const GxSession *s, char *text, size_t 
     else snprintf(text, size, "dp");
 }
 
-// "serial", "dp", "tp 2", "galaxy 2 x dp 2", "composed 2 (ATT TP, CON None, MLP SP, ends TP)"
+// "serial", "dp", "tp 2", "tp 2,1", "galaxy 2 x dp 2", "composed 2 (ATT TP, CON None, MLP SP, ends TP)"
 static void gx__report_start_layer_text(const GxSession *s, char text[160])
 {
     const GxMethods m = s->mode->methods;
-    const int tp = gx_mesh_size(&s->mesh, GX_AXIS_TP),
-              has_copies = gx_mesh_size(&s->mesh, GX_AXIS_DP) > 1 || s->model.store.sharded;
-    char copies[80];
+    const int has_copies = gx_mesh_size(&s->mesh, GX_AXIS_DP) > 1 || s->model.store.sharded;
+    char copies[80], tp[60];
     gx__report_start_copies_text(s, copies, sizeof copies);
+    gx_options_tp_text(&s->run->o, tp, sizeof tp);
     if (!gx_methods_split(m)) snprintf(text, 160, "%s", has_copies ? copies : s->mode->name);
-    else if (has_copies) snprintf(text, 160, "%s %d x %s", s->mode->name, tp, copies);
-    else snprintf(text, 160, "%s %d", s->mode->name, tp);
+    else if (has_copies) snprintf(text, 160, "%s %s x %s", s->mode->name, tp, copies);
+    else snprintf(text, 160, "%s %s", s->mode->name, tp);
     char methods[60];
     const size_t end = strlen(text);
     gx_methods_text(m, methods, sizeof methods);
@@ -93,7 +94,7 @@ static void gx__report_start_mode_text(const GxSession *s, char text[400])
 {
     char layer[160];
     gx__report_start_layer_text(s, layer);
-    const int is_serial = gx_mesh_size(&s->mesh, GX_AXIS_ALL & ~GX_AXIS_PP) == 1;
+    const int is_serial = gx_mesh_size(&s->mesh, GX_AXIS_ALL & ~GX_AXIS_PP) == 1 && !s->mesh.is_ragged;
     text[0] = 0;
     if (s->run->o.pp > 1) gx_stages_text(s, text, 280);
     const size_t end = strlen(text);

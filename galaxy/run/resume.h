@@ -13,7 +13,7 @@
 //     gx_resume_check_choice   its task and family are those of the program
 //     gx_resume_check_model    --model, if given, is the model that the run began from
 //     gx_resume_take_options   takes over the options that are not given now
-//     gx_resume_keep_layout    ... except the layout, if ranks, mode or schedule differ, or with --tp, --pp, --zero
+//     gx_resume_keep_layout    ... except the layout, if ranks, mode or schedule differ, or with --tp, --pp, --stage_tp_list, --zero
 //     gx_resume_check          what must be the same is the same
 //     gx_resume_check_steps    ... and there are as many steps as it has done
 //     gx_resume_check_task     ... also in the task's data, once they are open
@@ -361,10 +361,11 @@ static void gx__resume_forget(GxConfig *c, const char *const *names, size_t n)
 // Stages and shares may also differ without an option: a program with a schedule of its own decides on them itself.
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world)
 {
-    static const char *const moves[] = {"tp", "pp"}; // say that a rank computes something else
+    static const char *const moves[] = {"tp", "pp", "stage_tp_list"}; // say that a rank computes something else
     static const char *const mesh[] = {"tp",
                                        "pp",
                                        "stage_num_hidden_layers_list",
+                                       "stage_tp_list",
                                        "pipeline_schedule",
                                        "tp_num_attention_heads_list",
                                        "tp_intermediate_size_list",
@@ -379,7 +380,7 @@ void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig 
     const int shares_other = (zero && strcmp(gx_json_string(zero), o->zero)) || gx_config_is_set(c, "zero") ||
                              gx_config_is_set(c, "dp_shard"),
               is_moved = r->state.world != world || (r->folder[0] && strcmp(r->state.methods, methods)) ||
-                         (pp ? gx_json_int(pp) : 1) != o->pp || gx__resume_are_set(c, moves, 2);
+                         (pp ? gx_json_int(pp) : 1) != o->pp || gx__resume_are_set(c, moves, 3);
     if (!r->args || (!is_moved && !shares_other && !gx_config_is_set(c, "dp_replicate"))) return;
     gx__resume_forget(c, shards, sizeof shards / sizeof *shards);
     if (shares_other) gx__resume_forget(c, shares, sizeof shares / sizeof *shares);

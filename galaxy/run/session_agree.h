@@ -208,12 +208,10 @@ GxStatus gx_session_arrange(GxSession *s)
     GxContext *g = s->g;
     GxError *err = &g->error;
     GxTrainOptions *o = &r->o;
-    int dims[GX_MESH_AXES];
     GX_TRY(gx_options_resolve_mesh(o, &r->config, s->mode, g->world, err));
     r->chosen = gx_options_choose(o, r->program_schedule);
-    gx_options_mesh(o, g->world, dims);
     GX_TRY(gx_run_check_graphs(r, g->device, err));
-    GX_TRY(gx_mesh_open(&s->mesh, dims, g->rank, g->world, err));
+    GX_TRY(gx_options_open_mesh(o, &s->mesh, g->rank, g->world, err));
     if (gx_order_info(r->chosen.order)->is_v) s->mesh.head = 0;
     return gx_open_device_comm(g, o->device_comm);
 }

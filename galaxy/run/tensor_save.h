@@ -47,6 +47,7 @@ GX_END
 #include <string.h>
 #include "../comm/comm.h"
 #include "../io/json.h"
+#include "../parallel/stage_messages.h"
 
 // ---- files that are written ---------------------------------------------------------------------------------------
 
@@ -213,10 +214,12 @@ typedef struct {
 
 static void gx__tensor_save_find_units(GxContext *g, const GxStore *s, GxUnits *units)
 {
-    const int ranks = gx_group_size(g, GX_AXIS_PP);
+    const int axes = gx_is_ragged(g) ? GX_AXIS_ALL : GX_AXIS_PP, ranks = gx_group_size(g, axes);
     const GxSplit one_each = gx_split_even(ranks, ranks);
     units[0] = s->units;
-    if (ranks > 1) gx_all_gather(g, GX_AXIS_PP, &one_each, units, &s->units, sizeof *units, GX_U8);
+    if (ranks > 1) gx_all_gather(g, axes, &one_each, units, &s->units, sizeof *units, GX_U8);
+    for (int i = 0; i < gx_group_size(g, GX_AXIS_PP) && gx_is_ragged(g); i++) // those of its first rank
+        units[i] = units[gx_mesh_rank(g->mesh, i, 0)];
 }
 
 // The rank of the pipeline that has the tensor.
@@ -231,9 +234,9 @@ static int gx__tensor_save_rank(const GxStore *s, const GxUnits *units, int row)
 static void gx__tensor_save_pass(GxContext *g, int stage, float *values, int64_t n)
 {
     const int me = gx_group_index(g, GX_AXIS_PP);
+    const GxShares first = gx_shares_each(n, 1, 0); // of each of the two groups one rank
     if (stage == 0) return;
-    if (me == stage) gx_send(g, GX_AXIS_PP, 0, values, n, GX_F32);
-    if (me == 0) gx_recv(g, GX_AXIS_PP, stage, values, n, GX_F32);
+    if (me == stage || me == 0) gx_stage_transfer(g, stage - me, me == stage, values, 1, GX_F32, &first, &first);
 }
 
 // 1: this rank is the first of its stage, and sends what the stage has to rank 0.

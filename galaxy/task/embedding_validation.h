@@ -21,6 +21,7 @@ GX_END
 #include "../comm/comm.h"
 #include "../model/vectors.h"
 #include "../ops/memory.h"
+#include "../parallel/stage_messages.h"
 #include "embedding_batch.h"
 #include "scores.h"
 
@@ -73,9 +74,8 @@ void gx_embedding_see(GxContext *g, void *self, const GxBatch *b)
 void gx_embedding_gather(GxContext *g, GxEmbeddingTask *c)
 {
     gx_at(g, -1, "vectors");
-    for (int k = 0; k < 2; k++)
-        gx_all_reduce(g, GX_AXIS_RESULTS, GX_SUM, c->found[k], c->held_out.n * c->width, GX_F32);
-    gx_all_reduce(g, GX_AXIS_RESULTS, GX_SUM, c->known, c->held_out.n, GX_I32);
+    for (int k = 0; k < 2; k++) gx_stage_sum_results(g, c->found[k], c->held_out.n * c->width, GX_F32);
+    gx_stage_sum_results(g, c->known, c->held_out.n, GX_I32);
 }
 
 typedef struct {   // of the records of a validation

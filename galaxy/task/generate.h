@@ -13,6 +13,7 @@ GX_BEGIN
 
 typedef struct { // buffers, laid out with the model's
     int64_t T;   // the longest window
+    int least;   // tokens of the shortest: if the sequence is split, each rank of a tp group needs one
     GxDecoder decoder;
     int is_cached;     // 1: it uses the decoder; 0: the buffers below
     int32_t *tokens;   // [T]
@@ -42,7 +43,7 @@ void gx_generator_allocate(GxContext *g, GxGenerator *w, GxModel *m, int64_t T)
 {
     const GxDtype dtype = m->store.dtype;
     const int64_t V = gx_model_vocab(m);
-    w->T = T;
+    w->T = T, w->least = m->widest;
     w->is_cached = gx_kv_cache_is_possible(m);
     if (w->is_cached) {
         gx_decoder_allocate(g, &w->decoder, m, T, 1, T, NULL);
@@ -71,7 +72,7 @@ static const float *gx__generate_whole(GxContext *g, const GxForward *forward, G
     const int32_t last = (int32_t)(n - 1);
     GxBatch b = GX_ZERO;
     b.tokens = w->tokens;
-    b.T = gx_min(w->T, gx_max(n, gx_group_size(g, GX_AXIS_TP))); // with SP, each rank needs a token
+    b.T = gx_min(w->T, gx_max(n, w->least));
     b.B = 1;
     b.runs = gx_runs_one(b.T, 0);
     b.target[0].rows = w->row, b.target[0].rows_host = &last, b.target[0].n = 1, b.target[0].logits = w->logits;

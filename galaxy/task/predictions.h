@@ -75,8 +75,8 @@ GX_END
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "../comm/comm.h"
 #include "../io/json.h"
+#include "../parallel/stage_messages.h"
 
 // ---- groups --------------------------------------------------------------------------------------------------------
 
@@ -150,8 +150,8 @@ void gx_predictions_put(GxPredictions *p, int64_t i, const float *logits)
 void gx_predictions_gather(GxContext *g, GxPredictions *p)
 {
     gx_at(g, -1, "predictions");
-    gx_all_reduce(g, GX_AXIS_RESULTS, GX_SUM, p->logits, p->t->n * p->outputs, GX_F32);
-    gx_all_reduce(g, GX_AXIS_RESULTS, GX_SUM, p->known, p->t->n, GX_I32);
+    gx_stage_sum_results(g, p->logits, p->t->n * p->outputs, GX_F32);
+    gx_stage_sum_results(g, p->known, p->t->n, GX_I32);
 }
 
 // ---- metrics -------------------------------------------------------------------------------------------------------
