@@ -52,6 +52,8 @@ int gx_assignment_first(const GxAssignment *a, int copy);  // the index of the c
 int gx_assignment_stages(const GxAssignment *a, int copy); // how many it has
 // The ranks of a stage, in order. Returns how many; fills `ranks` (room for GX_ASSIGNED_RANKS, or NULL).
 int gx_assignment_group(const GxAssignment *a, int stage, int16_t *ranks);
+// Exchanges the numbers of copies 0 and `copy`, which have equally many stages.
+void gx_assignment_swap(GxAssignment *a, int copy);
 // Micro-batches of a copy's window.
 static inline int gx_assignment_micro_batches(const GxAssignment *a, int copy)
 {
@@ -87,6 +89,24 @@ int gx_assignment_group(const GxAssignment *a, int stage, int16_t *ranks)
         n++;
     }
     return n;
+}
+
+void gx_assignment_swap(GxAssignment *a, int copy)
+{
+    const int stages = gx_assignment_stages(a, 0), first = gx_assignment_first(a, copy);
+    const GxAssignmentCopy c = a->copy[0];
+    if (!copy) return;
+    a->copy[0] = a->copy[copy], a->copy[copy] = c;
+    for (int k = 0; k < stages; k++) {
+        GxAssignmentStage *x = &a->stage[k], *y = &a->stage[first + k];
+        const int16_t layers = x->layers, warm = x->warm;
+        x->layers = y->layers, x->warm = y->warm, y->layers = layers, y->warm = warm;
+    }
+    for (int r = 0; r < a->ranks; r++) {
+        int16_t *stage = &a->place[r].stage;
+        if (*stage >= 0 && *stage < stages) *stage = (int16_t)(*stage + first);
+        else if (*stage >= first && *stage < first + stages) *stage = (int16_t)(*stage - first);
+    }
 }
 
 static GxStatus gx__assignment_check_copy(const GxAssignment *a, int copy, int layers, GxError *err)

@@ -38,7 +38,7 @@ GxStatus gx_estimate_open(GxEstimate *c, const GxSession *s, const GxMode *mode,
                           int64_t micro_batch, GxError *err);
 void gx_estimate_close(GxEstimate *c);
 
-// For GxPlanProblem.stage and .parts; user: a GxEstimate.
+// For GxPlanProblem.stage and .parts; user: a GxEstimate. Rank 0 can only be in a first stage.
 GxStatus gx_estimate_stage(void *user, GxStageCost *cost, const GxStageRequest *request, GxError *err);
 GxStatus gx_estimate_parts(void *user, GxAssignmentPlace *part, const GxStageRequest *request, GxError *err);
 // Bytes of a sample in a message between two stages.
@@ -500,12 +500,13 @@ GxStatus gx_estimate_stage(void *user, GxStageCost *cost, const GxStageRequest *
 {
     const GxEstimate *c = (const GxEstimate *)user;
     const int64_t total[] = {c->heads, c->columns, c->vocab, c->rows};
-    for (int i = 0; i < 4 && q->n > 1; i++)
-        if (total[i] && total[i] < q->n) { // a rank would have none
-            memset(cost, 0, sizeof *cost);
-            cost->forward = cost->backward = INFINITY;
-            return GX_OK;
-        }
+    int is_possible = q->rank[0] > 0 || q->has_embed; // rank 0, which has the files, begins the mesh
+    for (int i = 0; i < 4 && q->n > 1; i++) is_possible &= !total[i] || total[i] >= q->n; // or a rank would have none
+    if (!is_possible) {
+        memset(cost, 0, sizeof *cost);
+        cost->forward = cost->backward = INFINITY;
+        return GX_OK;
+    }
     GxStageShape shape = GX_ZERO;
     GX_TRY(gx__estimate_fit(c, q, &shape, NULL, cost, err));
     const gx__EstimateSeconds *s = gx__estimate_seconds(c, q, shape, err);

@@ -378,6 +378,7 @@ static GxStatus gx__measure_all(GxMeasured *m, gx__Measure *mine, GxSession *s, 
     gx__measure_describe(g, &me);
     me.memory = (int64_t)(card >> 12); // for a moment: who shares a card or a machine
     gx__measure_tell(m, g, &me);
+    gx__measure_name(m, g->rank, me.name);
     for (int r = 0; r < m->ranks; r++) sharing += !strcmp(m->rank[r].host, me.host) && m->rank[r].memory == me.memory;
     me.memory = gx__measure_memory(g, sharing);
     GX_TRY(gx__measure_operations(mine, s, mode, micro_batch, &me));

@@ -141,7 +141,7 @@ static void gx__planner_classes(gx__Planner *p)
     const GxMeasured *m = p->m;
     for (int r = 0; r < m->ranks; r++) {
         p->klass[r] = r;
-        for (int k = r - 1; k >= 0; k--) {
+        for (int k = r - 1; k > 0; k--) { // rank 0 is like no other (estimate.h)
             const GxMeasuredRank *a = &m->rank[r], *b = &m->rank[k];
             if (a->first == b->first && a->samples == b->samples && a->memory == b->memory) p->klass[r] = p->klass[k];
         }
@@ -234,6 +234,8 @@ static GxStatus gx__planner_search_with(gx__Planner *p, GxError *err)
         status = gx_search(&p->plan->a, found, &problem, (uint64_t)p->s->run->o.seed, err);
     }
     if (status == GX_OK) {
+        const int16_t stage = p->plan->a.place[0].stage; // of rank 0
+        gx_assignment_swap(&p->plan->a, stage >= 0 ? p->plan->a.stage[stage].copy : 0);
         gx__planner_take(p->plan, found, &problem);
         snprintf(p->plan->mode, sizeof p->plan->mode, "%s", p->mode->name);
         for (int r = 0; r < p->m->ranks; r++) memcpy(p->plan->rank[r].machine, p->m->rank[r].name, GX_PLAN_NAME);
@@ -473,9 +475,10 @@ static GxStatus gx__planner_apply(GxSession *s, const GxSplitPlan *p, const int1
     }
     for (int i = 0; i < n; i++) order[i] = found[order[i]];
     if (order[0] != 0)
-        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                       "the plan does not begin with rank 0, which has the files: start the run on %s",
-                       p->rank[order[0]].machine);
+        return GX_FAIL(
+            &g->error, GX_ERR_UNSUPPORTED,
+            "the plan does not begin with rank 0, which has the files; rank 0 must be the first of the first "
+            "stage of its first copy");
     gx_comm_keep(g, order, n);
     r->done = !g->world;
     return GX_OK;
