@@ -156,8 +156,8 @@ TEST(the_order_of_the_samples_changes_no_bit)
     gx_cost_close(&a), gx_cost_close(&b);
 }
 
-// Every machine whose times are c0 + c1 FLOPs + c2 bytes is found again, with any of the three being 0. The system's
-// condition loses digits: rows, FLOPs and bytes are alike, so that half of double's 16 remain, by far.
+// Every machine whose times are c0 + c1 FLOPs + c2 bytes is found again, with any of the three being 0. FLOPs and
+// bytes are nearly proportional, which costs digits: half of double's 16 remain, at least.
 TEST(a_machine_of_constant_rates_is_found_again)
 {
     for (int set = 1; set < 8; set++)
@@ -179,8 +179,8 @@ TEST(a_machine_of_constant_rates_is_found_again)
 }
 
 // The minimum under c >= 0 is where no direction that is allowed leads down (Karush, Kuhn, Tucker): the derivative of
-// the sum of squares is 0 in what is positive, and not negative in what is 0. Checked in relative coefficients, in which
-// the derivatives are sums of n numbers about 1.
+// the sum of squares is 0 in what is positive, and not negative in what is 0. Checked in relative coefficients, in
+// which the derivatives are sums of n numbers about 1.
 TEST(the_fit_is_the_least_relative_error_without_negative_coefficients)
 {
     int zeros = 0, positive = 0;
@@ -502,6 +502,54 @@ TEST(numbers_that_were_measured_keep_6_digits)
     gx_machines_close(&m), gx_machines_close(&again);
 }
 
+TEST(a_file_has_a_line_for_each_operation_and_link)
+{
+    static const char expected[] = "{\n"
+                                   "  \"model\": {\n"
+                                   "    \"family\": \"llama\",\n"
+                                   "    \"hidden_size\": 768\n"
+                                   "  },\n"
+                                   "  \"machines\": [\n"
+                                   "    {\n"
+                                   "      \"name\": \"node\",\n"
+                                   "      \"device\": \"NVIDIA H200\",\n"
+                                   "      \"threads\": 1,\n"
+                                   "      \"memory\": 140000000000,\n"
+                                   "      \"count\": 1280,\n"
+                                   "      \"per_host\": 8,\n"
+                                   "      \"same_host\": {\"latency\": 5e-06, \"bandwidth\": 400000000000},\n"
+                                   "      \"step_seconds\": 0.25,\n"
+                                   "      \"operations\": [\n"
+                                   "        [\"linear_forward\", [512, 768, 2304], 1811939328, 13369344, 0.0301],\n"
+                                   "        [\"clip\", [], 0, 0, 1e-06]\n"
+                                   "      ]\n"
+                                   "    }\n"
+                                   "  ],\n"
+                                   "  \"links\": [\n"
+                                   "    {\"from\": \"node\", \"to\": \"node\", \"latency\": 0.0002, "
+                                   "\"bandwidth\": 50000000000}\n"
+                                   "  ],\n"
+                                   "  \"together\": 1\n"
+                                   "}\n";
+    const GxCostSample s[] = {product("linear_forward", 512, 768, 2304, 0.0301),
+                              sample("clip", gx_dims(0, 0, 0, 0), 0, 0, 1e-6)};
+    const GxMachinesWidth width[] = {{"family", "llama"}, {"hidden_size", "768"}};
+    const GxMachinesLink near = {5e-6, 4e11}, far = {2e-4, 5e10};
+    GxMachines m;
+    GxError err = GX_ZERO;
+    gx_machines_open(&m, 1, &err);
+    GxMachine *node = m.machine;
+    snprintf(node->name, GX_FIELD_TEXT, "node"), snprintf(node->device, GX_FIELD_TEXT, "NVIDIA H200");
+    node->memory = 140000000000, node->count = 1280, node->per_host = 8, node->same_host = near;
+    node->step_seconds = 0.25, m.link[0] = far, m.width[0] = width[0], m.width[1] = width[1], m.widths = 2;
+    gx_machine_add(node, s, 2, &err);
+    CHECK(gx_machines_write(&m, at("a.json"), &err) == GX_OK, "%s", err.message);
+    char *text = contents(at("a.json"));
+    CHECK(text && !strcmp(text, expected), "the file is\n%s", text);
+    free(text);
+    gx_machines_close(&m);
+}
+
 // The file that the refusals below change. Two machines on one host each, and a class of eight on four hosts.
 static const char valid[] =
     "{\n"
@@ -685,6 +733,7 @@ static char *replaced(const char *text, const char *from, const char *to)
 {
     const char *place = strstr(text, from);
     char *out = (char *)malloc(strlen(text) + strlen(to) + 1);
+    if (!out) abort();
     if (!CHECK(place != NULL, "%s is not in the text", from)) place = text + strlen(text), from = "";
     sprintf(out, "%.*s%s%s", (int)(place - text), text, to, place + strlen(from));
     return out;

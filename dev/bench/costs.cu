@@ -185,8 +185,8 @@ static void print_errors(int profiles, const double *predicted, const double *me
         ratio_sum += error, ratio_worst = fmax(ratio_worst, error);
     }
     printf("%d profile%s: other shapes' steps mean %.1f%%, worst %.1f%%; ratios of ranks mean %.1f%%, worst %.1f%%\n",
-           profiles, gx_text_s(profiles), 100 * sum / (SHAPES - PROFILES), 100 * worst, 100 * ratio_sum / PAIRS,
-           100 * ratio_worst);
+           profiles, gx_text_s(profiles), 100 * sum / (int)(SHAPES - PROFILES), 100 * worst,
+           100 * ratio_sum / (int)PAIRS, 100 * ratio_worst);
 }
 
 static GxStatus report(const Run *run, int64_t rounds, GxError *err)

@@ -74,7 +74,7 @@ int gx_machines_class_of(const GxMachines *m, int rank);
 void gx_machines_link(const GxMachines *m, int from_rank, int to_rank, double *alpha, double *beta);
 
 // Neighboring classes become one where device and threads are equal, memory and the sum of the times of the same
-// operations differ by a factor of at most 1 + times, and latencies and bandwidths of their links by 1 + links: 0.03 and
+// operations differ by a factor of at most 1 + times, and latencies and bandwidths of their links by 1 + links: 0.03,
 // 0.25 are usual. The first of them gives its name, the least its memory; times are means. Ranks keep their numbers.
 GxStatus gx_machines_merge(GxMachines *m, double times, double links, GxError *err);
 

@@ -23,10 +23,10 @@
 //     }
 //
 // An operation: its name, its dimensions, FLOPs, bytes read and written, seconds. Memory is in bytes, latency in
-// seconds, bandwidth in bytes per second. What is left out: "threads", "count" and "per_host" are 1; "together" is, too:
+// seconds, bandwidth in bytes per second. What is left out: "threads", "count" and "per_host" are 1; so is "together",
 // by how much every link is slower while all pairs of machines use theirs, through one switch; "step_seconds" and
-// "step_spread", a whole step of the model and its relative spread, are not known. "_comment" may stand in every object,
-// and is not kept. What is wrong is refused by name: nothing in the file is ignored silently.
+// "step_spread", a whole step of the model and its relative spread, are not known. "_comment" may stand in every
+// object, and is not kept. What is wrong is refused by name: nothing in the file is ignored silently.
 #ifndef GX_MACHINES_FILE_H
 #define GX_MACHINES_FILE_H
 #include "machines.h"
