@@ -6,11 +6,11 @@
 //     gx_measured_free(&m);                                   // also after an error
 //
 // A step is timed at the shares of a layer that matter, since a product of half as many columns need not take half as
-// long: all of it with all samples of a micro-batch, all of it with one sample, half of it, and an eighth. All ranks
-// compute at the same time, as in training, since those that share a machine share its memory and cores. The first step
-// of each share is not counted; of up to three others the medians are. Slow machines do less, within
-// GX_MEASURE_SECONDS. If the times of a step scatter by more than a tenth it is measured once more, and the spread that
-// remains is kept.
+// long: all of it with all samples of a micro-batch, all of it with one sample, half of it, an eighth, and an eighth with
+// one sample. All ranks compute at the same time, as in training, since those that share a machine share its memory and
+// cores. The first step of each share is not counted; of up to three others the medians are. Slow machines do less,
+// within GX_MEASURE_SECONDS. If the times of a step scatter by more than a tenth it is measured once more, and the
+// spread that remains is kept.
 //
 // Links are timed between each ordered pair of ranks, one pair at a time: an empty message (latency) and a large one
 // (bandwidth). Then all ranks send at once, which shows a switch that they share.
@@ -61,7 +61,7 @@ GX_END
 
 // ---- operations ----------------------------------------------------------------------------------------------------
 
-enum { GX__MEASURE_STEPS = 3, GX__MEASURE_SHARES = 4, GX__MEASURE_KEYS = 512 };
+enum { GX__MEASURE_STEPS = 3, GX__MEASURE_SHARES = 5, GX__MEASURE_KEYS = 512 };
 
 typedef struct { // the times of one operation with certain dimensions, in one measurement
     GxCostSample sample;
@@ -184,14 +184,14 @@ static void gx__measure_list(GxIntList *list, int is_split, int64_t total, int p
 }
 
 // The shape of a measurement: one layer and both ends; share 0: all of it; 1: with one sample; 2: half of it; 3: an
-// eighth.
+// eighth; 4: an eighth with one sample.
 static GxStageShape gx__measure_shape(const GxSession *s, const GxMode *mode, int64_t micro_batch, int share)
 {
     const GxMethods m = mode->methods;
     const int part = share == 2 ? 2 : 8;
     GxStageShape shape = GX_ZERO;
     shape.layers = 1, shape.has_embedding = shape.has_head = shape.alive = 1, shape.ranks = 1, shape.mode = mode;
-    shape.micro_batch = share == 1 ? 1 : micro_batch;
+    shape.micro_batch = share == 1 || share == 4 ? 1 : micro_batch;
     if (share < 2) return shape;
     shape.ranks = 2;
     gx__measure_list(&shape.heads, m.att == GX_METHOD_TP, gx__measure_field(s, "num_attention_heads"), part);
@@ -237,7 +237,7 @@ static GxStatus gx__measure_operations(gx__Measure *m, GxSession *s, const GxMod
         const double left = GX_MEASURE_SECONDS - (gx_seconds() - begun);
         double step = 0, spread = 0;
         if (s->g->world > 1) gx_barrier(s->g, GX_AXIS_ALL);
-        if (share == 1 && micro_batch == 1) continue;
+        if ((share == 1 || share == 4) && micro_batch == 1) continue;
         if (share > 1 && !gx_methods_split(mode->methods)) continue;
         gx__measure_share(m, s, gx__measure_shape(s, mode, micro_batch, share), me->memory,
                           left / (GX__MEASURE_SHARES - share), &step, &spread);

@@ -109,6 +109,7 @@ static GxStatus gx__planner_open_data(GxSession *s, gx__PlannerData *d)
     if (!d->self) return GX_FAIL(&s->g->error, GX_ERR_MEMORY, "no memory for the options of a task");
     memcpy(d->self, r->self, r->task->options.size);
     s->batch_split = gx_split_even(s->g->world, s->g->world);
+    s->window = gx_window_of_equal(&s->batch_split, 1);
     return gx_session_open_samples(s, r->o.machines[0] != 0);
 }
 

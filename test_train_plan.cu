@@ -1,0 +1,152 @@
+// test_train_plan.cu: plans in the programs (--plan, plan_split): planned runs train as serial ones, whatever the plan;
+// ranks that are left out end; plans and measurements are kept, used again, and refused where they do not fit. See
+// test/program.h. Plans as data are in test_planner.cu.
+#include "test/program.h"
+
+// Names of this machine's ranks in a plan.
+static char host[200];
+
+static void find_host(void)
+{
+    if (!host[0] && gethostname(host, sizeof host - 1)) snprintf(host, sizeof host, "unnamed");
+}
+
+// Writes a plan for `ranks` ranks on this machine. copies: the text of its copies, in which @0, @1, ... are ranks.
+static void write_plan(const char *name, int samples, const char *mode, const char *copies, const char *left_out)
+{
+    FILE *f = fopen(name, "w");
+    find_host();
+    if (!CHECK(f != NULL, "%s cannot be written", name)) return;
+    fprintf(f,
+            "{\"format\": \"galaxy plan\", \"version\": 1, \"layers\": 2, \"samples\": %d, \"mode\": \"%s\", "
+            "\"copies\": [",
+            samples, mode);
+    for (int text = 0; text < 2; text++) {
+        for (const char *c = text ? left_out : copies; *c; c++) {
+            if (*c != '@') {
+                fputc(*c, f);
+                continue;
+            }
+            const int rank = *++c - '0';
+            fprintf(f, "\"machine\": \"%s", host);
+            if (rank) fprintf(f, "-%d", rank);
+            fprintf(f, "\", \"rank\": %d", rank);
+        }
+        fprintf(f, text ? "]}\n" : "], \"left_out\": [");
+    }
+    fclose(f);
+}
+
+#define SERIAL "--max_steps 3 --eval_steps 0 --micro_batch_size 2 --gradient_accumulation_steps 4"
+
+static void check_as_serial(const char *what, const char *output_dir)
+{
+    const Log a = read_log("serial"), b = read_log(output_dir);
+    if (!CHECK(a.steps == 3 && b.steps == 3, "%s: %d and %d steps", what, a.steps, b.steps)) return;
+    check_close_series(what, b.loss, a.loss, 3, 1);
+    check_close_series(what, b.grad_norm, a.grad_norm, 3, 1);
+}
+
+TEST(every_planned_run_trains_as_a_serial_one)
+{
+    static const struct {
+        const char *name, *mode, *copies, *left_out, *says;
+        int ranks;
+    } plans[] = {
+        {"copies", "tp",
+         "{\"samples\": 5, \"micro_batch\": 2, \"stages\": [{\"layers\": 2, \"ranks\": [{@0}]}]}, {\"samples\": 3, "
+         "\"micro_batch\": 3, \"stages\": [{\"layers\": 2, \"ranks\": [{@1}]}]}",
+         "", "mode dp", 2},
+        {"ragged", "tp",
+         "{\"samples\": 8, \"micro_batch\": 2, \"stages\": [{\"layers\": 1, \"ranks\": [{@0, \"heads\": 3, "
+         "\"columns\": "
+         "40, \"vocab\": 100}, {@2, \"heads\": 1, \"columns\": 24, \"vocab\": 156}]}, {\"layers\": 1, \"ranks\": "
+         "[{@1}]}]}",
+         "", "pp 2 (1f1b, layers 1,1) x tp 2,1", 3},
+        {"warm", "tp",
+         "{\"samples\": 8, \"micro_batch\": 2, \"stages\": [{\"layers\": 1, \"warm\": 1, \"ranks\": [{@0}]}, "
+         "{\"layers\": 1, \"ranks\": [{@1}]}]}",
+         "", "pp 2 (1f1b, layers 1,1)", 2},
+        {"galaxy", "galaxy",
+         "{\"samples\": 8, \"micro_batch\": 4, \"stages\": [{\"layers\": 2, \"ranks\": [{@0, \"heads\": 1, "
+         "\"columns\": "
+         "20, \"vocab\": 56, \"rows\": 10}, {@1, \"heads\": 3, \"columns\": 44, \"vocab\": 200, \"rows\": 22}]}]}",
+         "", "mode galaxy", 2},
+        {"left_out", "tp",
+         "{\"samples\": 2, \"micro_batch\": 2, \"stages\": [{\"layers\": 2, \"ranks\": [{@0}]}]}, {\"samples\": 6, "
+         "\"micro_batch\": 2, \"stages\": [{\"layers\": 2, \"ranks\": [{@3}]}]}",
+         "{@1}, {@2}", "mode dp", 4},
+        {"alone", "tp", "{\"samples\": 8, \"micro_batch\": 2, \"stages\": [{\"layers\": 2, \"ranks\": [{@0}]}]}",
+         "{@1}", "mode serial", 2},
+    };
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir serial --overwrite_output_dir %s", SERIAL));
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        if (is_brief() && i % 2 == 0) continue;
+        write_plan("plan.json", 8, plans[i].mode, plans[i].copies, plans[i].left_out);
+        CHECK_RAN(run("--output_dir %s --ranks %d --plan plan.json --max_steps 3 --eval_steps 0", plans[i].name,
+                      plans[i].ranks));
+        CHECK(strstr(out(), plans[i].says) != NULL, "%s: no \"%s\" in: %s", plans[i].name, plans[i].says, out());
+        CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", plans[i].name, err());
+        check_as_serial(plans[i].name, plans[i].name);
+    }
+}
+
+TEST(a_run_that_was_measured_and_planned_trains_as_a_serial_one_and_keeps_its_plan)
+{
+    char copy[100];
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir serial --overwrite_output_dir %s", SERIAL));
+    CHECK_RAN(run("--output_dir auto --ranks 2 --plan auto --global_batch_size 8 --max_steps 3 --eval_steps 0"));
+    CHECK(strstr(out(), "measuring 2 ranks") && strstr(out(), "a step of 8 samples takes about"), "%s", out());
+    check_as_serial("--plan auto", "auto");
+    snprintf(copy, sizeof copy, "auto/checkpoint-3/plan.json");
+    CHECK(exists("auto/plan.json") && exists("auto/machines.json") && same_file("auto/plan.json", copy),
+          "the plan is not kept");
+    CHECK_RAN(run("--output_dir again --ranks 2 --plan auto/plan.json --max_steps 3 --eval_steps 0"));
+    check_as_serial("the plan that was kept", "again");
+    CHECK_RAN(run("--output_dir auto --resume auto --ranks 1 --max_steps 4 --eval_steps 0"));
+    CHECK(strstr(out(), "resumed from") != NULL, "%s", out());
+}
+
+TEST(plan_split_plans_machines_that_are_not_there_and_trains_nothing)
+{
+    if (!use_program("plan_split")) return;
+    CHECK_RAN(run("--ranks 2 --output_dir split --global_batch_size 8"));
+    CHECK(strstr(out(), "plan: split/plan.json") && strstr(out(), "what was measured: split/machines.json"), "%s",
+          out());
+    CHECK(exists("split/plan.json") && !exists("split/log.jsonl"), "plan_split trained");
+    CHECK_RAN(run("--machines split/machines.json --output_dir split2 --global_batch_size 8"));
+    CHECK(strstr(out(), "a step of 8 samples takes about") && !strstr(out(), "memory plan"), "%s", out());
+    static const Refusal refusals[] = {
+        {"--machines split/machines.json --hidden_size 64", {"hidden_size", "measure"}},
+        {"--machines nowhere.json", {"nowhere.json"}},
+        {"--family cnn", {"--family is llama or bert"}},
+    };
+    CHECK_REFUSALS(refusals);
+}
+
+TEST(plans_that_do_not_fit_are_refused)
+{
+    static const char one[] = "{\"samples\": 8, \"micro_batch\": 2, \"stages\": [{\"layers\": 2, \"ranks\": [{@0}]}]}";
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir shown --max_steps 1 --eval_steps 0"));
+    write_plan("one.json", 8, "tp", one, "");
+    write_plan("other.json", 8, "tp",
+               "{\"samples\": 8, \"micro_batch\": 2, \"stages\": [{\"layers\": 1, \"ranks\": [{@1}]}, {\"layers\": 1, "
+               "\"ranks\": [{@0}]}]}",
+               "");
+    static const Refusal refusals[] = {
+        {"--plan one.json --ranks 2", {"rank 1 was started on the machine", "which the plan does not have"}},
+        {"--plan one.json --num_hidden_layers 3", {"one.json is for 2 layers, but the model has 3"}},
+        {"--plan one.json --global_batch_size 6", {"for steps of 8 samples, but --global_batch_size is 6"}},
+        {"--plan one.json --tp 1", {"--plan decides --tp"}},
+        {"--plan auto --ranks 2 --dp_batch_size_list 1,2", {"--plan decides --dp_batch_size_list"}},
+        {"--plan auto --evaluate --resume auto --output_dir shown", {"--plan is for training"}},
+        {"--plan nowhere.json", {"nowhere.json"}},
+        {"--plan other.json --ranks 2", {"the plan does not begin with rank 0"}},
+    };
+    CHECK_REFUSALS(refusals);
+}
+
+int main(int argc, char **argv) { return program_main(argc, argv); }
