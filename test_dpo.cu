@@ -416,6 +416,7 @@ static void every_mode(const char *what, const char *with)
         "--micro_batch_size 7 --recompute layer",
         "--ranks 2 --dp_batch_size_list 5,2",
         "--ranks 3 --dp_batch_size_list 2,4,1",
+        "--ranks 2 --dp_samples_list 5,2 --micro_batch_size 2",
         "--micro_batch_size 7 --ranks 2 --mode tp",
         "--micro_batch_size 7 --ranks 3 --mode tp --tp_vocab_size_list 300,1,119",
         "--micro_batch_size 7 --ranks 2 --mode sp --head_chunk 50",
