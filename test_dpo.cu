@@ -12,7 +12,7 @@ static int run(const char *name, const char *more)
     snprintf(line, sizeof line,
              "--output_dir %s/%s --model " REF " --train_data " REF "/pairs.jsonl --chat_template chatml --seq_len 128 "
              "--validation_fraction 0 --dpo_beta 0.4 --pack_pairs false --threads 1 --logging_steps 1 --max_steps 10 "
-             "--gradient_accumulation_steps 1 --warmup_steps 0 --lr_scheduler_type constant --max_grad_norm 0 "
+             "--warmup_steps 0 --lr_scheduler_type constant --max_grad_norm 0 "
              "--weight_decay 0 %s",
              folder, name, more);
     return run_line(&gx_llama, &gx_dpo, line);
