@@ -12,7 +12,7 @@ static int run(const char *name, const char *more)
     snprintf(line, sizeof line,
              "--output_dir %s/%s --model " REF " --train_data " REF "/pairs.jsonl --chat_template chatml --seq_len 128 "
              "--validation_fraction 0 --dpo_beta 0.4 --pack_pairs false --threads 1 --logging_steps 1 --max_steps 10 "
-             "--gradient_accumulation_steps 1 --warmup_steps 0 --lr_scheduler_type constant --max_grad_norm 0 "
+             "--warmup_steps 0 --lr_scheduler_type constant --max_grad_norm 0 "
              "--weight_decay 0 %s",
              folder, name, more);
     return run_line(&gx_llama, &gx_dpo, line);
@@ -416,6 +416,7 @@ static void every_mode(const char *what, const char *with)
         "--micro_batch_size 7 --recompute layer",
         "--ranks 2 --dp_batch_size_list 5,2",
         "--ranks 3 --dp_batch_size_list 2,4,1",
+        "--ranks 2 --dp_samples_list 5,2 --micro_batch_size 2",
         "--micro_batch_size 7 --ranks 2 --mode tp",
         "--micro_batch_size 7 --ranks 3 --mode tp --tp_vocab_size_list 300,1,119",
         "--micro_batch_size 7 --ranks 2 --mode sp --head_chunk 50",

@@ -548,6 +548,17 @@ TEST(a_pair_without_a_rival_is_refused_or_said)
     CHECK(file_has(path_of("window/log.jsonl"), "\"eval_loss\": null, \"eval_mrr\": null"), "no null");
 }
 
+TEST(micro_batches_that_differ_between_copies_are_refused)
+{
+    char flags[900];
+    train_pairs();
+    snprintf(flags, sizeof flags, "--train_data %s --validation_fraction 0 --ranks 2 --dp_samples_list 3,1",
+             path_of("train.tsv"));
+    CHECK(run("unequal", flags) != 0 && strstr(said.log, "--dp_samples_list") &&
+              strstr(said.log, "task embedding compares the texts of all copies in each micro-batch"),
+          "%s", said.log);
+}
+
 // ---- vectors in a file ---------------------------------------------------------------------------------------------
 
 enum { TEXTS = 37, WIDTH = 16 };

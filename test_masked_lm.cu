@@ -1138,6 +1138,9 @@ TEST(ranks_train_as_one_does)
                                        "--ranks 2",
                                        "--ranks 4 --tp 2 --mode galaxy --micro_batch_size 4",
                                        "--ranks 3 --dp_batch_size_list 1,2,1 --gradient_accumulation_steps 2",
+                                       "--ranks 3 --dp_samples_list 5,1,2 --micro_batch_size 2",
+                                       "--ranks 4 --tp 2 --mode sp --dp_samples_list 3,5 --micro_batch_size 2",
+                                       "--ranks 4 --pp 2 --dp_samples_list 7,1 --micro_batch_size 2",
                                        "--micro_batch_size 2 --gradient_accumulation_steps 4",
                                        "--micro_batch_size 8 --head_chunk 3"};
     enum { STEPS = 4, WAYS = sizeof ways / sizeof *ways };

@@ -248,6 +248,8 @@ TEST(two_of_batch_accumulation_and_micro_batch_give_the_third)
          24,
          4},
         {{"p", "--dp_batch_size_list", "5,1", "--global_batch_size", "18", NULL}, 2, 0, 3, 18, 5},
+        {{"p", "--dp_samples_list", "5,3", "--global_batch_size", "8", "--micro_batch_size", "2", NULL}, 2, 2, 1, 8, 2},
+        {{"p", "--dp_samples_list", "5,3", "--dp_batch_size_list", "3,1", NULL}, 2, 0, 1, 8, 3},
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         const char *args[9];

@@ -300,6 +300,7 @@ TEST(a_validation_does_not_depend_on_how_its_samples_meet_batches_and_ranks)
                                        "--micro_batch_size 2 --gradient_accumulation_steps 4",
                                        "--micro_batch_size 4 --ranks 2",
                                        "--dp_batch_size_list 7,1 --ranks 2",
+                                       "--dp_samples_list 7,1 --ranks 2 --micro_batch_size 3",
                                        "--micro_batch_size 8 --ranks 2 --mode tp"};
     double validation[3], window[3];
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {

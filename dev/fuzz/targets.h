@@ -218,7 +218,8 @@ static GxStatus options_resolve(Options *x, int world, GxError *e)
     EXPECT(x->o.tp >= 1 && world % x->o.tp == 0, "tp %ld of %d ranks", (long)x->o.tp, world);
     GX_TRY(gx_options_resolve_batch(&x->o, &x->config, world / (int)x->o.tp, &batch, e));
     EXPECT(batch.n == world / x->o.tp &&
-               gx_split_total(&batch) * x->o.gradient_accumulation_steps == x->o.global_batch_size,
+               (x->o.dp_samples_list.n > 0 ||
+                gx_split_total(&batch) * x->o.gradient_accumulation_steps == x->o.global_batch_size),
            "%ld samples x %ld are not %ld", (long)gx_split_total(&batch), (long)x->o.gradient_accumulation_steps,
            (long)x->o.global_batch_size);
     return gx_llama.resolve(&x->model, e);
@@ -323,6 +324,7 @@ static int options_make(Case *c)
         "--ranks 4 --mode galaxy --tp 2 --seq_len 64",
         "--ranks 2 --att tp --con sp --mlp sp --seq_scatter_list 160,96",
         "--ranks 2 --dp_batch_size_list 3,1",
+        "--ranks 2 --dp_samples_list 5,3 --micro_batch_size 2 --rebalance off",
         "--config=config.json --global_batch_size 64 --micro_batch_size 4",
         "--ranks=2 --mode sp --ends tp --tp_vocab_size_list=[160,96]",
         "--precision bf16 --recompute layer --optimizer sgd --momentum 0",

@@ -38,6 +38,7 @@ const GxHelpLine *gx_help_training(int *n)
          "number of ranks, as threads; leave it out with mpirun, srun or torchrun"},
         {NULL, "mode", "how ranks split the model; by default each has a copy (docs/modes.md)"},
         {NULL, "dp_batch_size_list", "samples in each rank's micro-batch, such as 3,1 for unequal machines"},
+        {NULL, "dp_samples_list", "samples of each rank in a step, such as 24,8; they move as ranks become slower"},
         {"instead of training", "predict", "file of texts that the model gives labels to"},
         {NULL, "embed", "file of texts that the model turns into vectors"},
         {NULL, "dry_run", "print how much memory the training would take, and stop"},

@@ -10,7 +10,7 @@ GX_BEGIN
 // Resolves micro-batch, accumulation steps and global batch from those that the user gave. *batch: the samples of each
 // copy of the model in a micro-batch. A global batch from a checkpoint is kept, and the others are adapted to it.
 // Refuses numbers whose product is wrong; the error shows the equation. With dp_samples_list the global batch is its
-// sum, accumulation steps are refused, and no copy's micro-batch is larger than the samples that it can ever have.
+// sum, and accumulation steps are refused.
 GxStatus gx_options_resolve_batch(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch, GxError *err);
 
 GX_END
@@ -19,7 +19,6 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_OPTIONS_BATCH_IMPLEMENTED)
 #define GX_OPTIONS_BATCH_IMPLEMENTED
 #include <stdio.h>
-#include "options_chosen.h"
 #include "options_table.h"
 #include "window.h"
 
@@ -161,29 +160,24 @@ static GxStatus gx__options_batch_check_samples(const GxTrainOptions *o, const G
     return GX_OK;
 }
 
-// With dp_samples_list: the samples of each copy in a micro-batch are no more than it can ever have.
-static GxStatus gx__options_batch_resolve_samples(GxTrainOptions *o, const GxConfig *c, int copies, GxSplit *batch,
-                                                  GxError *err)
+static GxStatus gx__options_batch_resolve_samples(GxTrainOptions *o, const GxConfig *c, int copies,
+                                                  const GxSplit *batch, GxError *err)
 {
     const GxIntList *list = &o->dp_samples_list;
-    const int64_t sum = gx__options_batch_list_sum(list);
-    const int moves = gx_options_rebalances(o, copies);
-    GxSplit micro = *batch;
     if (gx_config_source(c, "global_batch_size") == GX_FROM_CHECKPOINT && gx_config_is_set(c, "dp_samples_list"))
         o->global_batch_size = 0;
     GX_TRY(gx__options_batch_check_samples(o, c, copies, err));
     for (int r = 0; r < copies; r++) {
-        const int64_t each = gx_min(gx_split_part(batch, r), moves ? sum - (copies - 1) : list->v[r]);
-        micro.begin[r + 1] = micro.begin[r] + each;
-        if (gx_ceil_div(list->v[r], each) > GX_MICRO_BATCHES_MOST)
+        const int64_t micro_batches = gx_ceil_div(list->v[r], gx_split_part(batch, r));
+        if (micro_batches > GX_MICRO_BATCHES_MOST)
             return GX_FAIL(
                 err, GX_ERR_ARGUMENT,
                 "dp_samples_list has %ld samples for copy %d, which are %ld micro-batches of %ld; at most %d "
                 "are possible: increase micro_batch_size",
-                (long)list->v[r], r, (long)gx_ceil_div(list->v[r], each), (long)each, (int)GX_MICRO_BATCHES_MOST);
+                (long)list->v[r], r, (long)micro_batches, (long)gx_split_part(batch, r), (int)GX_MICRO_BATCHES_MOST);
     }
-    *batch = micro;
-    o->global_batch_size = sum, o->gradient_accumulation_steps = 1; // so that training_args.json can be read again
+    o->global_batch_size = gx__options_batch_list_sum(list);
+    o->gradient_accumulation_steps = 1; // so that training_args.json can be read again
     return GX_OK;
 }
 

@@ -204,8 +204,10 @@ static void gx__report_start_window(FILE *out, const GxSession *s)
     }
     fprintf(out, "%s in ", gx_window_text(&w->samples, text, sizeof text));
     for (int i = 0; i < w->samples.n; i++) fprintf(out, "%s%ld", i ? "," : "", (long)gx_window_micro_batches(w, i));
-    fprintf(out, " micro-batches%s",
-            gx_options_rebalances(&s->run->o, w->samples.n) ? ", rebalanced as copies become faster or slower" : "");
+    fprintf(out, " micro-batches");
+    if (gx_options_rebalances(&s->run->o, w->samples.n)) // what gx_session_micro_most blocks of data take
+        fprintf(out, ", to be rebalanced: %.2f MB for data that may move here",
+                (double)((gx_session_micro_most(s) - gx_session_micro_batches(s)) * s->block_bytes) / 1e6);
 }
 
 // "500 steps of 8 samples x 256 tokens (1 micro-batch) | adamw, lr 0.002, cosine | 2.31 epochs"; "3 epochs = 1,234

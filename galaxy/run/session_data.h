@@ -22,6 +22,19 @@ GX_END
 #include "run_checks.h"
 #include "tuning.h"
 
+// Micro-batches that are no larger than what a copy ever has. moves: samples move between copies.
+static GxSplit gx__session_data_own_micro(const GxSplit *micro, const int64_t *samples, int moves)
+{
+    GxSplit least = *micro;
+    int64_t all = 0;
+    for (int c = 0; c < micro->n; c++) all += samples[c];
+    for (int c = 0; c < micro->n; c++) {
+        const int64_t most = moves ? all - (micro->n - 1) : samples[c];
+        least.begin[c + 1] = least.begin[c] + gx_min(gx_split_part(micro, c), most);
+    }
+    return least;
+}
+
 // Each copy has a number of samples of its own: those of the list, or those that they had come to in the checkpoint.
 static GxStatus gx__session_data_own_window(GxSession *s)
 {
@@ -29,7 +42,9 @@ static GxStatus gx__session_data_own_window(GxSession *s)
     const GxIntList *list = &r->o.dp_samples_list, *then = &r->resume.state.dp_samples;
     const int goes_on =
         r->resume.folder[0] && then->n && gx_config_source(&r->config, "dp_samples_list") == GX_FROM_CHECKPOINT;
-    s->window = gx_window_of_own(&s->batch_split, goes_on && then->n == list->n ? then->v : list->v);
+    const int64_t *samples = goes_on && then->n == list->n ? then->v : list->v;
+    s->batch_split = gx__session_data_own_micro(&s->batch_split, samples, gx_options_rebalances(&r->o, list->n));
+    s->window = gx_window_of_own(&s->batch_split, samples);
     if (gx_split_total(&s->window.samples) == r->o.global_batch_size && (!goes_on || then->n == list->n)) return GX_OK;
     return GX_FAIL(
         &s->g->error, GX_ERR_FORMAT,
