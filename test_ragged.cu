@@ -354,6 +354,74 @@ TEST(rows_pass_as_rarely_as_they_can)
     }
 }
 
+// ---- a tensor that two stages have ---------------------------------------------------------------------------------
+
+typedef struct {
+    GxThreadsGroup *group;
+    int rank, is_cut;
+    int64_t wrong;
+    char error[600];
+    pthread_t thread;
+} Adder;
+
+enum { ADD_ROWS = GX_STAGE / 2 + 3, ADD_COLS = 5 }; // several pieces, and the end of one
+static int64_t of_lower(int64_t i) { return i % 100003; }
+static int64_t of_higher(int64_t i) { return 7 * (i % 11); }
+
+// Stages of 2 and 1 ranks add up what both have: by slices of the rows, or all of it on each rank.
+static void *add_main(void *user)
+{
+    static const int width[] = {2, 1};
+    Adder *a = (Adder *)user;
+    GxContext g = GX_ZERO;
+    GxComm comm;
+    GxMesh mesh;
+    GxArena arena;
+    gx_threads_comm(&comm, a->group, a->rank);
+    comm.timeout = 20;
+    gx_mesh_open_stages(&mesh, width, 2, a->rank, 3, &g.error);
+    g.device = gx_device_cpu(), g.mesh = &mesh;
+    gx_arena_open(&arena, 80 << 20, &g.error);
+    g.arena = &arena;
+    gx_comm_open(&g, &comm);
+    const int pp = gx_group_index(&g, GX_AXIS_PP), me = gx_group_index(&g, GX_AXIS_TP);
+    GxSplit split = gx_split_even(ADD_ROWS, width[pp]);
+    if (!pp) split.begin[1] = GX_STAGE / 3; // where no piece begins
+    const GxShares mine = a->is_cut ? gx_shares_of(&split, me, 1) : gx_shares_each(ADD_ROWS, width[pp], me);
+    GxSplit other = gx_split_even(ADD_ROWS, width[1 - pp]);
+    if (pp) other.begin[1] = GX_STAGE / 3;
+    const GxShares theirs = a->is_cut ? gx_shares_of(&other, 0, 1) : gx_shares_each(ADD_ROWS, width[1 - pp], 0);
+    const int64_t first = gx_share_mine(&mine).begin * ADD_COLS, n = gx_share_count(&mine) * ADD_COLS;
+    float *x = (float *)gx_scratch(&g, GX_MEM_GRADS, 4 * n);
+    for (int64_t i = 0; i < n && x; i++) x[i] = (float)(pp ? of_higher(first + i) : of_lower(first + i));
+    gx_stage_add(&g, 1 - pp, x, ADD_COLS, &mine, &theirs);
+    for (int64_t i = 0; i < n && x; i++) a->wrong += x[i] != (float)(of_lower(first + i) + of_higher(first + i));
+    snprintf(a->error, sizeof a->error, "%s", g.error.message);
+    gx_comm_close(&g);
+    gx_arena_close(&arena);
+    return NULL;
+}
+
+TEST(a_tensor_of_two_stages_is_added_up_whatever_their_sizes)
+{
+    for (int is_cut = 0; is_cut < 2; is_cut++) {
+        Adder rank[3];
+        GxThreadsGroup *group;
+        GxError e = GX_ZERO;
+        memset(rank, 0, sizeof rank);
+        if (!CHECK(gx_threads_group_open(&group, 3, &e) == GX_OK, "%s", e.message)) return;
+        for (int r = 0; r < 3; r++) {
+            rank[r].group = group, rank[r].rank = r, rank[r].is_cut = is_cut;
+            pthread_create(&rank[r].thread, NULL, add_main, &rank[r]);
+        }
+        for (int r = 0; r < 3; r++) pthread_join(rank[r].thread, NULL);
+        for (int r = 0; r < 3; r++)
+            CHECK(!rank[r].error[0] && !rank[r].wrong, "rank %d: %ld sums are wrong; %s", r, (long)rank[r].wrong,
+                  rank[r].error);
+        gx_threads_group_close(group);
+    }
+}
+
 // ---- meshes --------------------------------------------------------------------------------------------------------
 
 TEST(a_ragged_mesh_has_the_groups_of_its_stages)
