@@ -30,6 +30,7 @@ static const Shape shapes[] = {
      .columns = {5, 20, 15, 40, 11, 29},
      .vocab = {40, 1, 20, 61, 30, 31},
      .sequence = {1, 5, 2, 8, 6, 2}},
+    {.what = "2+2+1", .pp = 3, .width = {2, 2, 1}, .stage = {0, 3, 5, 8}},
     {.what = "2x2, own lists",
      .pp = 2,
      .tp = 2,
@@ -238,9 +239,9 @@ TEST(stages_of_any_sizes_train_whatever_others_do)
         {1, &gx_sp, {.what = "vectors of first tokens", .subject = &firsts}},
         {3, &gx_galaxy2, {.what = "texts that share a column", .subject = &texts}},
         {2, &gx_galaxy, {.what = "LLaMA, labels", .subject = &scores}},
-        {4, &gx_sp, {.what = "BERT, pre-training, tied", .subject = &pretraining, .tied = 1}},
-        {4, &gx_tp, {.what = "zb1p, tied", .tied = 1, .order = GX_ORDER_ZB1P}},
-        {4, &gx_galaxy, {.what = "a side network", .side = 2}},
+        {5, &gx_sp, {.what = "BERT, pre-training, tied", .subject = &pretraining, .tied = 1}},
+        {5, &gx_tp, {.what = "zb1p, tied", .tied = 1, .order = GX_ORDER_ZB1P}},
+        {5, &gx_galaxy, {.what = "a side network", .side = 2}},
     };
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
         if (test_share((int)i)) check_way(&shapes[cases[i].shape], &cases[i].way, &cases[i].mode, 1);
@@ -340,8 +341,8 @@ TEST(rows_pass_as_rarely_as_they_can)
     } cases[] = {
         {&even, &gx_tp, {16, 0, 2 * ROWS}},                                 // 2 x 2 messages of 2 pairs, at both ends
         {&even, &gx_galaxy, {16, 0, ROWS}},                                 // halves
-        {&shapes[4], &gx_tp, {16, 0, 2 * ROWS}},                            // lists of heads change no rows
-        {&shapes[4], &gx_galaxy, {0, 24, ROWS}},                            // 3,5 and 6,2: three overlaps
+        {&shapes[5], &gx_tp, {16, 0, 2 * ROWS}},                            // lists of heads change no rows
+        {&shapes[5], &gx_galaxy, {0, 24, ROWS}},                            // 3,5 and 6,2: three overlaps
         {&shapes[2], &gx_galaxy, {0, 16, ROWS}},                            // 3,5 and 8: two
         {&shapes[0], &gx_tp, {0, 12, 3 * ROWS / 2}},                        // one gets them, and sends to both
         {&shapes[3], &gx_sp, {0, 4 * 3 + 4 * 2 + 4 * 3 + 4 * 2, 2 * ROWS}}, // 3+1+2: three overlaps, and two
