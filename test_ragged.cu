@@ -30,6 +30,7 @@ static const Shape shapes[] = {
      .columns = {5, 20, 15, 40, 11, 29},
      .vocab = {40, 1, 20, 61, 30, 31},
      .sequence = {1, 5, 2, 8, 6, 2}},
+    {.what = "2+2+1", .pp = 3, .width = {2, 2, 1}, .stage = {0, 3, 5, 8}},
     {.what = "2x2, own lists",
      .pp = 2,
      .tp = 2,
@@ -238,9 +239,9 @@ TEST(stages_of_any_sizes_train_whatever_others_do)
         {1, &gx_sp, {.what = "vectors of first tokens", .subject = &firsts}},
         {3, &gx_galaxy2, {.what = "texts that share a column", .subject = &texts}},
         {2, &gx_galaxy, {.what = "LLaMA, labels", .subject = &scores}},
-        {4, &gx_sp, {.what = "BERT, pre-training, tied", .subject = &pretraining, .tied = 1}},
-        {4, &gx_tp, {.what = "zb1p, tied", .tied = 1, .order = GX_ORDER_ZB1P}},
-        {4, &gx_galaxy, {.what = "a side network", .side = 2}},
+        {5, &gx_sp, {.what = "BERT, pre-training, tied", .subject = &pretraining, .tied = 1}},
+        {5, &gx_tp, {.what = "zb1p, tied", .tied = 1, .order = GX_ORDER_ZB1P}},
+        {5, &gx_galaxy, {.what = "a side network", .side = 2}},
     };
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
         if (test_share((int)i)) check_way(&shapes[cases[i].shape], &cases[i].way, &cases[i].mode, 1);
@@ -340,8 +341,8 @@ TEST(rows_pass_as_rarely_as_they_can)
     } cases[] = {
         {&even, &gx_tp, {16, 0, 2 * ROWS}},                                 // 2 x 2 messages of 2 pairs, at both ends
         {&even, &gx_galaxy, {16, 0, ROWS}},                                 // halves
-        {&shapes[4], &gx_tp, {16, 0, 2 * ROWS}},                            // lists of heads change no rows
-        {&shapes[4], &gx_galaxy, {0, 24, ROWS}},                            // 3,5 and 6,2: three overlaps
+        {&shapes[5], &gx_tp, {16, 0, 2 * ROWS}},                            // lists of heads change no rows
+        {&shapes[5], &gx_galaxy, {0, 24, ROWS}},                            // 3,5 and 6,2: three overlaps
         {&shapes[2], &gx_galaxy, {0, 16, ROWS}},                            // 3,5 and 8: two
         {&shapes[0], &gx_tp, {0, 12, 3 * ROWS / 2}},                        // one gets them, and sends to both
         {&shapes[3], &gx_sp, {0, 4 * 3 + 4 * 2 + 4 * 3 + 4 * 2, 2 * ROWS}}, // 3+1+2: three overlaps, and two
@@ -351,6 +352,74 @@ TEST(rows_pass_as_rarely_as_they_can)
         CHECK(m.along_pp == is.along_pp && m.to_ranks == is.to_ranks && m.sent == is.sent,
               "%s, %s: %d messages along pp, %d to ranks, %ld numbers; expected %d, %d, %ld", cases[i].shape->what,
               cases[i].mode->name, m.along_pp, m.to_ranks, (long)m.sent, is.along_pp, is.to_ranks, (long)is.sent);
+    }
+}
+
+// ---- a tensor that two stages have ---------------------------------------------------------------------------------
+
+typedef struct {
+    GxThreadsGroup *group;
+    int rank, is_cut;
+    int64_t wrong;
+    char error[600];
+    pthread_t thread;
+} Adder;
+
+enum { ADD_ROWS = GX_STAGE / 2 + 3, ADD_COLS = 5 }; // several pieces, and the end of one
+static int64_t of_lower(int64_t i) { return i % 100003; }
+static int64_t of_higher(int64_t i) { return 7 * (i % 11); }
+
+// Stages of 2 and 1 ranks add up what both have: by slices of the rows, or all of it on each rank.
+static void *add_main(void *user)
+{
+    static const int width[] = {2, 1};
+    Adder *a = (Adder *)user;
+    GxContext g = GX_ZERO;
+    GxComm comm;
+    GxMesh mesh;
+    GxArena arena;
+    gx_threads_comm(&comm, a->group, a->rank);
+    comm.timeout = 20;
+    gx_mesh_open_stages(&mesh, width, 2, a->rank, 3, &g.error);
+    g.device = gx_device_cpu(), g.mesh = &mesh;
+    gx_arena_open(&arena, 80 << 20, &g.error);
+    g.arena = &arena;
+    gx_comm_open(&g, &comm);
+    const int pp = gx_group_index(&g, GX_AXIS_PP), me = gx_group_index(&g, GX_AXIS_TP);
+    GxSplit split = gx_split_even(ADD_ROWS, width[pp]);
+    if (!pp) split.begin[1] = GX_STAGE / 3; // where no piece begins
+    const GxShares mine = a->is_cut ? gx_shares_of(&split, me, 1) : gx_shares_each(ADD_ROWS, width[pp], me);
+    GxSplit other = gx_split_even(ADD_ROWS, width[1 - pp]);
+    if (pp) other.begin[1] = GX_STAGE / 3;
+    const GxShares theirs = a->is_cut ? gx_shares_of(&other, 0, 1) : gx_shares_each(ADD_ROWS, width[1 - pp], 0);
+    const int64_t first = gx_share_mine(&mine).begin * ADD_COLS, n = gx_share_count(&mine) * ADD_COLS;
+    float *x = (float *)gx_scratch(&g, GX_MEM_GRADS, 4 * n);
+    for (int64_t i = 0; i < n && x; i++) x[i] = (float)(pp ? of_higher(first + i) : of_lower(first + i));
+    gx_stage_add(&g, 1 - pp, x, ADD_COLS, &mine, &theirs);
+    for (int64_t i = 0; i < n && x; i++) a->wrong += x[i] != (float)(of_lower(first + i) + of_higher(first + i));
+    snprintf(a->error, sizeof a->error, "%s", g.error.message);
+    gx_comm_close(&g);
+    gx_arena_close(&arena);
+    return NULL;
+}
+
+TEST(a_tensor_of_two_stages_is_added_up_whatever_their_sizes)
+{
+    for (int is_cut = 0; is_cut < 2; is_cut++) {
+        Adder rank[3];
+        GxThreadsGroup *group;
+        GxError e = GX_ZERO;
+        memset(rank, 0, sizeof rank);
+        if (!CHECK(gx_threads_group_open(&group, 3, &e) == GX_OK, "%s", e.message)) return;
+        for (int r = 0; r < 3; r++) {
+            rank[r].group = group, rank[r].rank = r, rank[r].is_cut = is_cut;
+            pthread_create(&rank[r].thread, NULL, add_main, &rank[r]);
+        }
+        for (int r = 0; r < 3; r++) pthread_join(rank[r].thread, NULL);
+        for (int r = 0; r < 3; r++)
+            CHECK(!rank[r].error[0] && !rank[r].wrong, "rank %d: %ld sums are wrong; %s", r, (long)rank[r].wrong,
+                  rank[r].error);
+        gx_threads_group_close(group);
     }
 }
 

@@ -370,29 +370,31 @@ TEST(tasks_see_on_stages_of_different_sizes_what_they_do_on_one_rank)
         const char *name, *program, *flags;
     } tasks[] = {
         {"labels", "train_llama",
-         "--task classification --train_data labels.tsv --pack_texts false --seq_len 32 --model start/checkpoint-1"},
+         "--task classification --train_data labels.tsv --pack_texts false --seq_len 32 --model "
+         "ragged_start/checkpoint-1"},
         {"preferences", "train_llama",
-         "--task dpo --train_data preferences.jsonl --chat_template chatml --seq_len 160 --model start/checkpoint-1"},
+         "--task dpo --train_data preferences.jsonl --chat_template chatml --seq_len 160 --model "
+         "ragged_start/checkpoint-1"},
         {"vectors", "train_bert", BERT "--task embedding --pack_texts false --train_data pairs.tsv"},
         {"masked", "train_bert", BERT "--nsp true --train_data documents.txt"},
     };
     write_data_of_tasks();
     if (!use_program("train_llama")) return;
-    CHECK_RAN(run("--output_dir start --max_steps 1 --eval_steps 0"));
+    CHECK_RAN(run("--output_dir ragged_start --max_steps 1 --eval_steps 0"));
     for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
-        char *seen[3] = {NULL, NULL, NULL}, folder[100];
+        char *seen[2] = {NULL, NULL}, folder[100];
         if (!use_program(tasks[i].program)) continue;
-        for (int k = 0; k < 3; k++) {
+        for (int k = 0; k < 2; k++) {
             snprintf(folder, sizeof folder, "ragged_%s_%d", tasks[i].name, k);
             CHECK_RAN(
                 run("--config plain.json --micro_batch_size 2 --gradient_accumulation_steps 2 "
                     "--max_steps 2 --eval_steps 1 --max_eval_samples 0 --validation_fraction 0.3 --output_dir %s %s %s",
-                    folder, tasks[i].flags, stages[k]));
+                    folder, tasks[i].flags, k ? stages[1 + i % 2] : ""));
             CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
             seen[k] = validations(folder);
-            if (k) check_close_texts(folder, seen[0], seen[k]);
         }
-        free(seen[0]), free(seen[1]), free(seen[2]);
+        check_close_texts(folder, seen[0], seen[1]);
+        free(seen[0]), free(seen[1]);
     }
     if (!use_program("train_llama")) return;
     char *said[3];
