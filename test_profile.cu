@@ -203,10 +203,14 @@ TEST(parts_add_up_to_the_step_and_every_operation_has_its_module)
                  path_of(i % 2 ? "llama" : "qwen3"), tunings[i]);
         if (cost(&gx_llama, &gx_causal_lm, "", more)) check_adds_up(more);
     }
+    snprintf(more, sizeof more, "--threads 1 --seq_len 16 --tokenizer bytes --head_chunk 8 --model %s",
+             path_of("llama"));
+    if (cost(&gx_llama, &gx_dpo, "", more)) check_adds_up("dpo");
     for (size_t i = 0; i < sizeof berts / sizeof *berts; i++) {
         snprintf(more, sizeof more, "--tokenizer %s %s", path_of("tokens"), berts[i]);
         if (cost(&gx_bert, &gx_masked_lm, BERT, more)) check_adds_up(more);
         if (i == 0 && cost(&gx_bert, &gx_classification, BERT, more)) check_adds_up(more);
+        if (cost(&gx_bert, &gx_embedding_task, BERT, more)) check_adds_up(more);
     }
 }
 
@@ -331,9 +335,9 @@ TEST(in_every_mode_the_ranks_together_have_the_tree_of_one_rank)
 static int train(const char *name, const char *more)
 {
     static char line[3000];
-    snprintf(line, sizeof line,
-             "--train_data %s --output_dir %s/%s " LLAMA "%s--max_eval_samples 2 --eval_steps 0 %s",
-             path_of("text.txt"), folder, name, strstr(more, "dp_batch_size_list") ? "" : "--micro_batch_size 2 ", more);
+    snprintf(line, sizeof line, "--train_data %s --output_dir %s/%s " LLAMA "%s--max_eval_samples 2 --eval_steps 0 %s",
+             path_of("text.txt"), folder, name, strstr(more, "dp_batch_size_list") ? "" : "--micro_batch_size 2 ",
+             more);
     return run_line(&gx_llama, &gx_causal_lm, line);
 }
 
@@ -356,6 +360,64 @@ static double printed_number(const char *before) // behind these words
 {
     const char *at = strstr(said.out, before);
     return at ? atof(at + strlen(before)) : NAN;
+}
+
+// ---- reading a trace -----------------------------------------------------------------------------------------------
+
+enum { MOST_RANKS = 3, THREADS = 2, DEPTH = 4 };
+typedef struct {
+    int64_t end[MOST_RANKS][THREADS][DEPTH]; // of the slices that are open, in nanoseconds
+    int depth[MOST_RANKS][THREADS];
+    int slices[MOST_RANKS], names[MOST_RANKS], waits, flights, actions, inside;
+    int64_t steps; // nanoseconds of all steps of all ranks
+} Seen;
+
+static int64_t nanoseconds(const GxJson *number) { return (int64_t)llround(1e3 * gx_json_double(number)); }
+
+// Slices of a thread come as they begin, so each lies within those that are open, or behind them.
+static void see_slice(Seen *s, const GxJson *e, int rank, int thread)
+{
+    const int64_t begin = nanoseconds(gx_json_get(e, "ts")), end = begin + nanoseconds(gx_json_get(e, "dur"));
+    const char *kind = gx_json_string(gx_json_get(e, "cat"));
+    int *depth = &s->depth[rank][thread];
+    while (*depth && s->end[rank][thread][*depth - 1] <= begin) --*depth;
+    CHECK(end >= begin && (!*depth || end <= s->end[rank][thread][*depth - 1]), "%s of rank %d crosses another slice",
+          gx_json_string(gx_json_get(e, "name")), rank);
+    s->steps += strcmp(kind, "step") ? 0 : end - begin;
+    s->slices[rank]++, s->waits += !strcmp(kind, "wait"), s->actions += !strcmp(kind, "action");
+    if (!strcmp(kind, "operation")) {
+        const GxJson *args = gx_json_get(e, "args");
+        s->inside += *depth == 2; // in an action, in a step
+        CHECK(*depth == 2 && gx_json_get(args, "unit") && gx_json_get(args, "flops") && gx_json_get(args, "bytes") &&
+                  gx_json_get(args, "dims"),
+              "an operation at depth %d", *depth);
+    }
+    if (CHECK(*depth < DEPTH, "more than %d slices in each other", DEPTH)) s->end[rank][thread][(*depth)++] = end;
+}
+
+static int see_trace(const char *path, Seen *s)
+{
+    int64_t bytes;
+    char *text = read_bytes(path, &bytes);
+    GxJson *json = NULL;
+    GxError err = GX_ZERO;
+    memset(s, 0, sizeof *s);
+    const int is_json = CHECK(gx_json_parse(&json, text, bytes, path, &err) == GX_OK, "%s", err.message);
+    const GxJson *events = is_json ? gx_json_get(json, "traceEvents") : NULL;
+    for (int64_t i = 0; events && i < gx_json_size(events); i++) {
+        const GxJson *e = gx_json_at(events, i);
+        const char *phase = gx_json_string(gx_json_get(e, "ph")), *name = gx_json_string(gx_json_get(e, "name"));
+        const int rank = (int)gx_json_int(gx_json_get(e, "pid")), thread = (int)gx_json_int(gx_json_get(e, "tid"));
+        if (!CHECK(rank >= 0 && rank < MOST_RANKS && thread >= 0 && thread < THREADS, "rank %d, thread %d", rank,
+                   thread))
+            break;
+        if (!strcmp(phase, "X")) see_slice(s, e, rank, thread);
+        s->flights += !strcmp(phase, "b") ? 1 : !strcmp(phase, "e") ? -1 : 0;
+        s->names[rank] += !strcmp(name, "process_name");
+    }
+    gx_json_free(json);
+    free(text);
+    return is_json;
 }
 
 TEST(the_tree_of_a_dry_run_is_the_measured_one_without_times)
@@ -418,6 +480,12 @@ TEST(measuring_changes_no_bit_and_goes_together)
     CHECK(strstr(said.out, "where a step's time goes") && strstr(said.out, "FLOPs of 2 steps") &&
               is_there(path_of("all.json")) && is_there(path_of("all.svg")) && !strstr(said.log, "warning"),
           "%s%s", said.out, said.log);
+    static Seen seen;
+    const double ms = printed_number("time of a step       ");
+    // the trace is begun before the profile and ends after it
+    if (see_trace(path_of("all.json"), &seen))
+        CHECK(ms > 0 && ms - 0.005 <= (double)seen.steps / 4 / 1e6, "a step takes %g ms, and in the trace %g", ms,
+              (double)seen.steps / 4 / 1e6);
     plain = read_bytes(path_of("plain/checkpoint-4/model.safetensors"), &bytes);
     measured = read_bytes(path_of("measured/checkpoint-4/model.safetensors"), &bytes);
     CHECK(bytes > 1000 && !memcmp(plain, measured, (size_t)bytes), "other weights");
@@ -439,60 +507,6 @@ TEST(a_run_that_is_too_short_says_so)
 }
 
 // ---- --trace -------------------------------------------------------------------------------------------------------
-
-enum { MOST_RANKS = 3, THREADS = 2, DEPTH = 4 };
-typedef struct {
-    int64_t end[MOST_RANKS][THREADS][DEPTH]; // of the slices that are open, in nanoseconds
-    int depth[MOST_RANKS][THREADS];
-    int slices[MOST_RANKS], names[MOST_RANKS], waits, flights, actions, inside;
-} Seen;
-
-static int64_t nanoseconds(const GxJson *number) { return (int64_t)llround(1e3 * gx_json_double(number)); }
-
-// Slices of a thread come as they begin, so each lies within those that are open, or behind them.
-static void see_slice(Seen *s, const GxJson *e, int rank, int thread)
-{
-    const int64_t begin = nanoseconds(gx_json_get(e, "ts")), end = begin + nanoseconds(gx_json_get(e, "dur"));
-    const char *kind = gx_json_string(gx_json_get(e, "cat"));
-    int *depth = &s->depth[rank][thread];
-    while (*depth && s->end[rank][thread][*depth - 1] <= begin) --*depth;
-    CHECK(end >= begin && (!*depth || end <= s->end[rank][thread][*depth - 1]), "%s of rank %d crosses another slice",
-          gx_json_string(gx_json_get(e, "name")), rank);
-    s->slices[rank]++, s->waits += !strcmp(kind, "wait"), s->actions += !strcmp(kind, "action");
-    if (!strcmp(kind, "operation")) {
-        const GxJson *args = gx_json_get(e, "args");
-        s->inside += *depth == 2; // in an action, in a step
-        CHECK(*depth == 2 && gx_json_get(args, "unit") && gx_json_get(args, "flops") && gx_json_get(args, "bytes") &&
-                  gx_json_get(args, "dims"),
-              "an operation at depth %d", *depth);
-    }
-    if (CHECK(*depth < DEPTH, "more than %d slices in each other", DEPTH)) s->end[rank][thread][(*depth)++] = end;
-}
-
-static int see_trace(const char *path, Seen *s)
-{
-    int64_t bytes;
-    char *text = read_bytes(path, &bytes);
-    GxJson *json = NULL;
-    GxError err = GX_ZERO;
-    memset(s, 0, sizeof *s);
-    const int is_json = CHECK(gx_json_parse(&json, text, bytes, path, &err) == GX_OK, "%s", err.message);
-    const GxJson *events = is_json ? gx_json_get(json, "traceEvents") : NULL;
-    for (int64_t i = 0; events && i < gx_json_size(events); i++) {
-        const GxJson *e = gx_json_at(events, i);
-        const char *phase = gx_json_string(gx_json_get(e, "ph")), *name = gx_json_string(gx_json_get(e, "name"));
-        const int rank = (int)gx_json_int(gx_json_get(e, "pid")), thread = (int)gx_json_int(gx_json_get(e, "tid"));
-        if (!CHECK(rank >= 0 && rank < MOST_RANKS && thread >= 0 && thread < THREADS, "rank %d, thread %d", rank,
-                   thread))
-            break;
-        if (!strcmp(phase, "X")) see_slice(s, e, rank, thread);
-        s->flights += !strcmp(phase, "b") ? 1 : !strcmp(phase, "e") ? -1 : 0;
-        s->names[rank] += !strcmp(name, "process_name");
-    }
-    gx_json_free(json);
-    free(text);
-    return is_json;
-}
 
 TEST(a_trace_has_all_ranks_and_its_slices_do_not_cross)
 {
@@ -569,6 +583,45 @@ TEST(what_is_in_use_of_a_region_is_at_most_what_its_plan_says_and_once_that)
         if (cost_llama(runs[i]))
             CHECK(costs.alive == costs.most && costs.most > 0, "%s: %ld bytes, not %ld", runs[i], (long)costs.alive,
                   (long)costs.most);
+}
+
+// How many different heights the upper edge of the first area, that of the weights, has: from left to right.
+static int heights_of_weights(const char *svg)
+{
+    double seen[8], before = 0;
+    int n = 0;
+    const char *at = strstr(svg, "<path fill="), *end = at ? strstr(at, "Z") : NULL;
+    for (at = at ? strstr(at, " d=\"") + 4 : NULL; at && at < end && n < 8;
+         at += strcspn(at, "LHZ"), at += *at != 'Z') {
+        double x, y;
+        int known = 0;
+        if (sscanf(*at == 'M' ? at + 1 : at, "%lf %lf", &x, &y) != 2) continue; // of an H
+        if (x < before || x > 939.9) break;                                     // the right end: the lower edge follows
+        before = x;
+        for (int i = 0; i < n; i++) known |= seen[i] == y;
+        if (!known) seen[n++] = y;
+    }
+    return n;
+}
+
+// Weights are there in all actions, also those of micro-batches that the dry run leaves out; and the most that is in
+// use is what the arena needs for a step: at least most of it, which a validation or loading may exceed.
+TEST(the_picture_shows_what_the_plan_says)
+{
+    static const char *const runs[] = {"", "--gradient_accumulation_steps 6 --recompute layer"};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        char more[400];
+        snprintf(more, sizeof more, "--dry_run --seq_len 256 %s --plot_memory %s", runs[i], path_of("planned.svg"));
+        if (!CHECK(train("planned", more) == 0, "%s", said.log)) continue;
+        char *svg = read_file(path_of("planned.svg"));
+        const char *most = strstr(svg, "at most ");
+        const double shown = most ? atof(most + 8) * (strstr(most, "KB,") ? 1e3 : 1e6) : 0,
+                     arena = 1e6 * printed_number("  arena ");
+        CHECK(shown <= arena + 1e5 && shown >= 0.7 * arena, "%s: %.0f bytes are drawn, %.0f planned", runs[i], shown,
+              arena);
+        CHECK(heights_of_weights(svg) == 1, "%s: the weights have %d heights", runs[i], heights_of_weights(svg));
+        free(svg);
+    }
 }
 
 TEST(the_memory_of_a_step_is_drawn_also_of_a_dry_run)

@@ -117,6 +117,8 @@ static const struct {
     {GX__MODULES_ANY, GX__MODULES_ENTER, "gelu", GX__MODULES_AT_ENTER, "act_fn"},
     {GX__MODULES_ANY, GX__MODULES_ENTER, "tanh", GX__MODULES_AT_ENTER, "act_fn"},
     {GX__MODULES_ANY, GX__MODULES_ENTER, "dropout", GX__MODULES_AT_ENTER, "dropout"},
+    {GX_CORE_ATT, GX__MODULES_ENTER, "", GX__MODULES_AT_UNIT, "residual"},
+    {GX_CORE_MLP, GX__MODULES_ENTER, "", GX__MODULES_AT_UNIT, "residual"},
     {GX__MODULES_ANY, GX__MODULES_ENTER, "", GX__MODULES_AT_UNIT, "rows of the target"},
     {GX_CORE_ATT, GX__MODULES_CORE, "attention", GX__MODULES_AT_LINEAR, "attention"},
     {GX_CORE_ATT, GX__MODULES_CORE, "rope", GX__MODULES_AT_LINEAR, "rotary_emb"},
