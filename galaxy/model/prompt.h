@@ -241,7 +241,9 @@ void gx_prompt_forward(const GxPairView *v, const GxAttention *a, const GxLinear
 GxRows gx_prompt_added(const GxPairView *v, GxRows result)
 {
     const GxRows sum = gx_pass_rows(v->p, result.rows, result.cols);
+    const int before = gx_of_tensor(v->g, v->pair->prompt.index + 1);
     gx_add(v->g, sum.data, result.data, v->slot->prompt[GX__PROMPT_FOUND].data, sum.rows * sum.cols, sum.dtype);
+    gx_of_tensor(v->g, before);
     return sum;
 }
 

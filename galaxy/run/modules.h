@@ -117,6 +117,8 @@ static const struct {
     {GX__MODULES_ANY, GX__MODULES_ENTER, "gelu", GX__MODULES_AT_ENTER, "act_fn"},
     {GX__MODULES_ANY, GX__MODULES_ENTER, "tanh", GX__MODULES_AT_ENTER, "act_fn"},
     {GX__MODULES_ANY, GX__MODULES_ENTER, "dropout", GX__MODULES_AT_ENTER, "dropout"},
+    {GX_CORE_ATT, GX__MODULES_ENTER, "", GX__MODULES_AT_UNIT, "residual"},
+    {GX_CORE_MLP, GX__MODULES_ENTER, "", GX__MODULES_AT_UNIT, "residual"},
     {GX__MODULES_ANY, GX__MODULES_ENTER, "", GX__MODULES_AT_UNIT, "rows of the target"},
     {GX_CORE_ATT, GX__MODULES_CORE, "attention", GX__MODULES_AT_LINEAR, "attention"},
     {GX_CORE_ATT, GX__MODULES_CORE, "rope", GX__MODULES_AT_LINEAR, "rotary_emb"},
@@ -289,11 +291,11 @@ static void gx__modules_group(GxModules *t)
 
 // ---- rows of tensors -----------------------------------------------------------------------------------------------
 
-// The bytes of a tensor's name that are its module's: without ".weight".
+// The bytes of a tensor's name that are its module's: without ".weight" or ".bias", if it has one of them.
 static int64_t gx__modules_stem(const GxTensor *w)
 {
-    const char *dot = strrchr(w->name, '.');
-    return dot ? dot - w->name : (int64_t)strlen(w->name);
+    const int64_t weight = gx_text_stem(w->name, ".weight"), bias = gx_text_stem(w->name, ".bias");
+    return weight >= 0 ? weight : bias >= 0 ? bias : (int64_t)strlen(w->name);
 }
 
 static int64_t gx__modules_parent(const GxTensor *w) // of the module that has the tensor's; 0: the model has it
@@ -505,6 +507,7 @@ static int gx__modules_find_in_unit(const GxModules *t, const GxEvent *e)
     if (e->unit < 0 || e->unit >= t->m->units || e->pair < 0 || e->pair >= GX_MAX_PAIRS) return -1;
     if (!e->site || !gx__modules_part(e->site, &core, &part)) return -1;
     if (e->kind != GX_EVENT_OP) part = GX__MODULES_DOOR;
+    else if (part == GX__MODULES_DOOR) part = GX__MODULES_CORE; // computed beside a collective
     const int n = gx_unit_spec(t->m, e->unit)->n_pairs, k = e->pair < n ? e->pair : 0;
     for (int i = 0; i < GX__MODULES_PLACES; i++) {
         const char *name = gx__modules_of_unit[i].name;

@@ -458,6 +458,31 @@ static void gx__planner_show(GxSession *s, const GxSplitPlan *p)
     if (s->run->o.dry_run && gx_session_is_first(s)) gx__planner_write(s, p);
 }
 
+// The mode of the plan, if ranks share layers: the run's own, or, if that splits nothing, the one that the plan names.
+static GxStatus gx__planner_choose_mode(GxSession *s, const GxSplitPlan *p)
+{
+    GxError *err = &s->g->error;
+    GxMethods methods;
+    int most = 1;
+    for (int k = 0; k < p->a.stages; k++) most = (int)gx_max(most, gx_assignment_group(&p->a, k, NULL));
+    if (most == 1) return GX_OK;
+    if (gx_methods_split(s->mode->methods)) {
+        if (!strcmp(s->mode->name, p->mode)) return GX_OK;
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "the plan splits layers by mode %s, but this run has mode %s; leave out --mode, or make another "
+                       "plan (--plan auto)",
+                       p->mode, s->mode->name);
+    }
+    if (!gx_mode_methods(p->mode, &methods))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "the plan splits layers by mode \"%s\", which is none of " GX_MODE_NAMES "; if it was made with "
+                       "--att, --con, --mlp or --ends, say the same again",
+                       p->mode);
+    snprintf(s->run->o.mode, sizeof s->run->o.mode, "%s", p->mode);
+    s->composed = gx_composed(s->run->o.mode, methods), s->mode = &s->composed;
+    return GX_OK;
+}
+
 // Sets the options, and goes on with the ranks of the plan in its order.
 static GxStatus gx__planner_apply(GxSession *s, const GxSplitPlan *p, const int16_t *found)
 {
@@ -468,12 +493,7 @@ static GxStatus gx__planner_apply(GxSession *s, const GxSplitPlan *p, const int1
     const int n = gx__planner_order(&p->a, order, &regular);
     if (!regular) return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a plan whose copies have different stages");
     gx__planner_set(&r->o, &p->a);
-    int most = 1; // ranks of a stage
-    for (int k = 0; k < p->a.stages; k++) most = (int)gx_max(most, gx_assignment_group(&p->a, k, NULL));
-    if (most > 1 && !gx_methods_split(s->mode->methods)) {
-        snprintf(r->o.mode, sizeof r->o.mode, "%s", p->mode);
-        s->composed = gx__planner_mode(s), s->mode = &s->composed;
-    }
+    GX_TRY(gx__planner_choose_mode(s, p));
     for (int i = 0; i < n; i++) order[i] = found[order[i]];
     if (order[0] != 0)
         return GX_FAIL(

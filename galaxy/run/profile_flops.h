@@ -194,13 +194,15 @@ static void gx__profile_flops_say(FILE *out, const GxSession *s, const GxModules
     const GxTrainOptions *o = &s->run->o;
     const GxModule *step = &t->row[GX_MODULES_STEP];
     const double macs = gx__profile_flops_macs(step) / (double)steps;
+    const int64_t samples = gx_split_total(&s->batch_split);
     char text[2][32];
     gx__profile_flops_say_world(out, s, steps, has_times);
     fprintf(out, "  parameters           %s, of which %s are trained\n",
             gx_report_rate((double)step->parameters, text[0]), gx_report_rate((double)step->trained, text[1]));
-    fprintf(out, "  MACs, forward        %s of a step, %s of a micro-batch of all copies (%ld samples x %ld tokens)\n",
+    fprintf(out,
+            "  MACs, forward        %s of a step, %s of a micro-batch of all copies (%ld sample%s x %ld token%s)\n",
             gx_report_rate(macs, text[0]), gx_report_rate(macs / (double)o->gradient_accumulation_steps, text[1]),
-            (long)gx_split_total(&s->batch_split), (long)o->seq_len);
+            (long)samples, gx_text_s(samples), (long)o->seq_len, gx_text_s(o->seq_len));
     gx__profile_flops_say_flops(out, t, (double)steps);
     if (has_times) gx__profile_flops_say_times(out, s, t, (double)steps);
     fprintf(out, "  f: forward, b: backward%s; %% of all MACs%s\n",

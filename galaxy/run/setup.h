@@ -58,9 +58,9 @@ GX_END
 
 // The watchers of a run, in the order in which they are called.
 static GxStatus (*const gx__setup_watchers[])(GxTrainRun *r, GxError *err) = {
-    gx_autotune_watch,  gx_side_cache_watch,    gx_profile_steps_watch, gx_plan_watch,
-    gx_rebalance_watch, gx_profile_flops_watch, gx_trace_watch,         gx_plot_memory_watch,
-    gx_report_watch,    gx_log_lines_watch,     gx_tensorboard_watch,   gx_keep_best_watch,
+    gx_autotune_watch,  gx_side_cache_watch, gx_profile_steps_watch, gx_plan_watch,
+    gx_rebalance_watch, gx_trace_watch,      gx_profile_flops_watch, gx_plot_memory_watch,
+    gx_report_watch,    gx_log_lines_watch,  gx_tensorboard_watch,   gx_keep_best_watch,
 };
 
 static GxStatus gx__setup_add_watchers(GxTrainRun *r, GxError *err)
