@@ -97,7 +97,7 @@ static GxTaskSetup gx__session_data_setup(const GxSession *s)
     task.dtype = r->chosen.dtype;
     task.samples = gx_session_samples(s);
     task.all_samples = gx_split_total(&s->batch_split);
-    const int64_t of_step = o->global_batch_size;
+    const int64_t of_step = gx_max(o->global_batch_size, 1); // 0: before it is resolved (planner.h)
     if (!task.only_shows) {
         task.run_samples = o->max_steps > INT64_MAX / of_step ? INT64_MAX : o->max_steps * of_step;
         task.epochs = o->num_train_epochs;
