@@ -565,6 +565,22 @@ TEST(a_pipelines_bound_is_never_above_its_seconds)
         }
 }
 
+// Two stages that are in messages most of the time: a stage's own work is 8 * 2, its messages are 8 * 20.
+TEST(a_pipelines_bound_has_the_messages_that_block)
+{
+    Pipe pipe;
+    memset(&pipe, 0, sizeof pipe);
+    pipe.p.stage = pipe.stage, pipe.p.stages = 2, pipe.p.micro_batches = 8;
+    for (int s = 0; s < 2; s++) {
+        pipe.stage[s].forward = pipe.stage[s].backward = 1;
+        pipe.stage[s].to_next = pipe.stage[s].to_previous = 10;
+    }
+    const double bound = gx_pipeline_bound(&pipe.p), seconds = seconds_of(&pipe.p);
+    CHECK(bound == 8 * 22 + 2 && seconds >= bound, "%g, of %g", bound, seconds);
+    pipe.p.is_overlapped = 1; // pairs of micro-batches go round, of 22 + 2 seconds each
+    CHECK(gx_pipeline_bound(&pipe.p) == 4 * 24, "%g", gx_pipeline_bound(&pipe.p));
+}
+
 // 180 pipelines of 2 to 16 stages, speeds to 1:4, as many micro-batches or twice as many: how far off the usual formula
 // is (planner.md, section 1: +6% in the mean, up to +28%), and the bound (-5.5%). That holds, about, where nobody waits for
 // messages; where messages block, unequal stages wait for each other at every one, and both are lower.
