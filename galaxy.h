@@ -236,6 +236,9 @@
 #include "galaxy/data/score_requests.h"
 
 #include "galaxy/plan/assignment.h"
+#include "galaxy/plan/chance.h"
+#include "galaxy/plan/simulate.h"
+#include "galaxy/plan/simulate_print.h"
 
 #include "galaxy/task/task.h"
 #include "galaxy/task/text_batch.h"
