@@ -355,6 +355,7 @@
 #include "galaxy/run/measured_machines.h"
 #include "galaxy/run/estimate.h"
 #include "galaxy/run/planner.h"
+#include "galaxy/run/simulation.h"
 #include "galaxy/run/plan_watch.h"
 #include "galaxy/run/report.h"
 #include "galaxy/run/session_weights.h"

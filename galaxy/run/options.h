@@ -48,6 +48,8 @@ typedef struct {
     char pipeline_schedule[GX_FIELD_TEXT]; // "": the program has a schedule of its own
     GxIntList tp_num_attention_heads_list, tp_intermediate_size_list, tp_vocab_size_list, seq_scatter_list;
     char plan[GX_PATH], machines[GX_PATH]; // planner.h
+    char simulate[GX_PATH];                // simulation.h
+    int64_t machines_count;
     // the machine
     int64_t ranks, world, rank, threads;
     char init[GX_FIELD_TEXT];

@@ -189,6 +189,14 @@ static const GxField gx__options_train_options[] = {
      "with --plan auto: take the speeds of machines and links from this machines.json, which --plan auto has written, "
      "instead of measuring them",
      NULL},
+    {"simulate", GX_FIELD_PATH, GX__OPTIONS_AT(simulate), "",
+     "predict a step on the machines of this machines.json, arranged as the other options say (--pp, --tp, --zero, "
+     "...), "
+     "and stop: where its time goes, memory, slow machines, failures, and a picture of the schedule; the machines need "
+     "not be there",
+     NULL},
+    {"machines_count", GX_FIELD_INT, GX__OPTIONS_AT(machines_count), "0",
+     "with --simulate: the number of machines, instead of the file's; 0: the file's", "0..1000000"},
     {"threads", GX_FIELD_INT, GX__OPTIONS_AT(threads), "0",
      "CPU threads of each rank; 0: the cores that the process may use, divided by the ranks on this machine",
      "0..1024"},

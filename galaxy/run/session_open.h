@@ -34,10 +34,13 @@ GX_END
 #include "session_data.h"
 #include "session_memory.h"
 #include "session_model.h"
+#include "simulation.h"
 
 static GxStatus gx__session_open_parts(GxSession *s)
 {
     GX_TRY(gx_session_agree(s));
+    GX_TRY(gx_simulation_run(s));
+    if (s->run->done) return GX_OK; // it was a prediction
     GX_TRY(gx_planner_run(s));
     if (s->run->done) return GX_OK; // this rank is left out
     GX_TRY(gx_session_arrange(s));
