@@ -197,6 +197,7 @@ typedef struct {
     uint64_t *seen;     // [seen_most]: hashes; 0: empty. Twice as many as are looked at
     int64_t looked, budget, seen_most;
     uint64_t seed;
+    double good;                         // the least value
     double *with;                        // [ranks]
     int64_t best[GX_ASSIGNED_RANKS + 1]; // by the number of machines: a node; -1: none
 } GxSearch;
@@ -251,7 +252,7 @@ static GxStatus gx__search_look(GxSearch *s, const GxGrouping *g, int64_t *node,
     GxAssignment a = GX_ZERO;
     GxAssignmentCost cost;
     GxSearchNode *n = &s->node[s->looked];
-    GX_TRY(gx_grouping_divide(&a, &cost, &s->divider, g, err));
+    GX_TRY(gx_grouping_divide(&a, &cost, &s->divider, g, 1.2 * s->good, err));
     n->g = *g, n->value = gx_assignment_value(&cost), n->machines = 0;
     n->moves = gx__search_count(g), n->tried = 0;
     const GxRandom4 random = gx_philox(s->seed, (uint64_t)s->looked, 0, 0);
@@ -264,6 +265,7 @@ static GxStatus gx__search_look(GxSearch *s, const GxGrouping *g, int64_t *node,
     }
     int64_t *best = &s->best[n->machines];
     if (*best < 0 || n->value < s->node[*best].value) *best = s->looked;
+    s->good = fmin(s->good, n->value);
     *node = s->looked++;
     return GX_OK;
 }
@@ -444,7 +446,7 @@ static GxStatus gx__search_open(GxSearch *s, double *with, const GxPlanProblem *
     GX_TRY(gx_divider_open(&s->divider, &s->costs, err));
     s->budget = p->budget > 0 ? p->budget : (int64_t)GX__SEARCH_BUDGET;
     s->seen_most = 2 * s->budget + 2;
-    s->seed = seed, s->with = with;
+    s->seed = seed, s->with = with, s->good = INFINITY;
     s->node = (GxSearchNode *)malloc((size_t)s->budget * sizeof *s->node);
     s->seen = (uint64_t *)calloc((size_t)s->seen_most, sizeof *s->seen);
     if (!s->node || !s->seen) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to look at %ld groupings", (long)s->budget);
@@ -527,7 +529,7 @@ static GxStatus gx__search_end(GxSearch *s, GxAssignment *a, GxSearchResult *fou
     if (node < 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "of %ld groupings of %d ranks none is allowed, or can share the model",
                        (long)s->looked, p->ranks);
-    GX_TRY(gx_grouping_divide(a, &found->cost, &s->divider, &s->node[node].g, err));
+    GX_TRY(gx_grouping_divide(a, &found->cost, &s->divider, &s->node[node].g, INFINITY, err));
     if (found->cost.lacks)
         return GX_FAIL(err, GX_ERR_MEMORY,
                        "no assignment fits, of %ld groupings: the one that lacks the least lacks %.1f MB on rank %d, "
