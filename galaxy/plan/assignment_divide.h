@@ -42,6 +42,7 @@ typedef struct {
     GxMembers members;
     int64_t samples[GX_ASSIGNED_RANKS]; // [copies]
     int is_close;                       // 1: layers are divided with more care
+    int is_same;                        // 1: all copies have the same layers
 } GxDivider;
 
 GxStatus gx_divider_open(GxDivider *d, GxStageCosts *costs, GxError *err);
@@ -307,13 +308,6 @@ static GxStatus gx__assignment_divide_shift(GxDivider *d, GxDividerVariant *v, i
 
 // ---- samples of the copies -----------------------------------------------------------------------------------------
 
-// Whether all copies have the same layers.
-static int gx__assignment_divide_is_same(const GxDivider *d, const GxAssignment *a)
-{
-    const GxPlanProblem *p = d->costs->problem;
-    return p->same_lists && !(p->kinds & GX_PLAN_ANY) && a->copies > 1;
-}
-
 static int gx__assignment_divide_is_too_large(const GxDivider *d, const GxDividerVariant *v, int copy)
 {
     return v->a.copy[copy].micro_batch >= 2 * d->samples[copy];
@@ -324,7 +318,10 @@ static GxStatus gx__assignment_divide_layers_of(GxDivider *d, GxDividerVariant *
                                                 GxError *err)
 {
     for (int r = 0; r < v->a.copies; r++) v->a.copy[r].samples = d->samples[r];
-    if (gx__assignment_divide_is_same(d, &v->a)) return gx__assignment_divide_copies(d, v, 0, v->a.copies, err);
+    if (d->is_same) {
+        GX_TRY(gx__assignment_divide_copies(d, v, 0, v->a.copies, err));
+        return d->is_close ? gx__assignment_divide_shift(d, v, 0, v->a.copies, err) : GX_OK;
+    }
     for (int r = 0; r < v->a.copies; r++) {
         if (gx__assignment_divide_is_too_large(d, v, r)) {
             for (int s = d->members.first[r]; s < d->members.first[r + 1]; s++)
@@ -491,37 +488,79 @@ static void gx__assignment_divide_guess(GxDivider *d, const GxGrouping *g)
         d->samples[r] = gx_max((int64_t)((double)d->costs->problem->samples * speed[r] / all + 0.5), 1);
 }
 
+// The cost of an assignment whose copies may have their layers from different variants. If all must have the same: with
+// those of the copy that are best for all.
+static GxStatus gx__assignment_divide_cost(GxDivider *d, GxAssignment *a, GxAssignmentCost *cost, GxError *err)
+{
+    const int stages = a->stages / a->copies;
+    GxAssignment best = *a;
+    GX_TRY(gx_assignment_cost(cost, a, d->costs, err));
+    for (int r = 0, is_first = 1; d->is_same && r < a->copies; r++, is_first = 0) {
+        GxAssignment next = *a;
+        GxAssignmentCost costs;
+        for (int s = 0; s < a->stages; s++) next.stage[s].layers = a->stage[r * stages + s % stages].layers;
+        GX_TRY(gx_assignment_cost(&costs, &next, d->costs, err));
+        if (is_first || gx_assignment_value(&costs) < gx_assignment_value(cost)) best = next, *cost = costs;
+    }
+    *a = best;
+    return GX_OK;
+}
+
+// Samples by d->samples, which it changes; micro-batches, layers and warm are those that are best for so many. *changed:
+// whether other samples than in `a`. Returns 0, and changes nothing, if a group cannot share a layer.
+static int gx__assignment_divide_choose(GxDivider *d, GxAssignment *a, int *changed)
+{
+    double seconds;
+    for (int r = 0; r < a->copies; r++)
+        if (!gx__assignment_divide_best(d, r, 1, &seconds)) return 0;
+    gx__assignment_divide_together(d, a->copies);
+    *changed = 0;
+    for (int r = 0; r < a->copies; r++) {
+        const GxAssignment *from = &gx__assignment_divide_best(d, r, d->samples[r], &seconds)->a;
+        *changed |= a->copy[r].samples != d->samples[r];
+        a->copy[r].samples = d->samples[r], a->copy[r].micro_batch = from->copy[r].micro_batch;
+        for (int s = d->members.first[r]; s < d->members.first[r + 1]; s++) a->stage[s] = from->stage[s];
+    }
+    return 1;
+}
+
+// At first from a guess, then from the samples of the round before. Takes over into *a what is better than *cost.
+static GxStatus gx__assignment_divide_rounds(GxAssignment *a, GxAssignmentCost *cost, GxDivider *d, const GxGrouping *g,
+                                             double good, GxError *err)
+{
+    static const int rounds = 3;
+    GxAssignment next = *a;
+    double value = INFINITY;
+    gx__assignment_divide_guess(d, g);
+    for (int round = 0, changed = 1; round < rounds && (changed || round < 2) && (round == 0 || value <= good);
+         round++) {
+        GxAssignmentCost costs;
+        d->is_close = round > 0;
+        GX_TRY(gx__assignment_divide_variants(d, g, err));
+        if (!gx__assignment_divide_choose(d, &next, &changed)) return GX_OK;
+        GX_TRY(gx__assignment_divide_cost(d, &next, &costs, err));
+        value = fmin(value, gx_assignment_value(&costs));
+        if (gx_assignment_value(&costs) < gx_assignment_value(cost)) *a = next, *cost = costs;
+    }
+    return GX_OK;
+}
+
 GxStatus gx_grouping_divide(GxAssignment *a, GxAssignmentCost *cost, GxDivider *d, const GxGrouping *g, double good,
                             GxError *err)
 {
-    static const int rounds = 3;
+    const GxPlanProblem *p = d->costs->problem;
+    int is_regular = g->copies > 1 && g->groups > g->copies;
     gx__assignment_divide_start(a, g, 1, 0);
     gx_assignment_members(&d->members, a);
-    gx__assignment_divide_guess(d, g);
+    for (int r = 0; r < g->copies; r++)
+        is_regular &= d->members.first[r + 1] - d->members.first[r] == g->groups / g->copies;
     memset(cost, 0, sizeof *cost);
     cost->seconds = INFINITY;
-    for (int round = 0; round < rounds; round++) {
-        d->is_close = round > 0;
-        GxAssignment next = *a;
-        GxAssignmentCost costs;
-        int is_same = 1; // samples as in the round before
-        GX_TRY(gx__assignment_divide_variants(d, g, err));
-        for (int r = 0; r < g->copies; r++) {
-            double seconds;
-            if (!gx__assignment_divide_best(d, r, 1, &seconds)) return GX_OK; // a group cannot share a layer
-        }
-        gx__assignment_divide_together(d, g->copies);
-        for (int r = 0; r < g->copies; r++) {
-            double seconds;
-            const GxAssignment *from = &gx__assignment_divide_best(d, r, d->samples[r], &seconds)->a;
-            is_same &= next.copy[r].samples == d->samples[r];
-            next.copy[r].samples = d->samples[r], next.copy[r].micro_batch = from->copy[r].micro_batch;
-            for (int s = d->members.first[r]; s < d->members.first[r + 1]; s++) next.stage[s] = from->stage[s];
-        }
-        GX_TRY(gx_assignment_cost(&costs, &next, d->costs, err));
-        if (round == 0 || gx_assignment_value(&costs) < gx_assignment_value(cost)) *a = next, *cost = costs;
-        if (gx_assignment_value(cost) > good || (is_same && round > 0)) break;
-    }
-    return GX_OK;
+    d->is_same = is_regular && p->same_lists && !(p->kinds & GX_PLAN_ANY);
+    GX_TRY(gx__assignment_divide_rounds(a, cost, d, g, good, err));
+    // with the same layers, gradients may be summed over faster links
+    if (d->is_same || !is_regular || cost->sums < 0.03 * cost->seconds) return GX_OK;
+    d->is_same = 1;
+    return gx__assignment_divide_rounds(a, cost, d, g, good, err);
 }
 #endif

@@ -181,6 +181,12 @@ static void gx__search_move(GxGrouping *to, const GxGrouping *g, int64_t move)
     gx__search_finish(to, &d);
 }
 
+enum {
+    GX__SEARCH_BUDGET = 2000, // groupings, unless the problem says how many
+    GX__SEARCH_CLOSE = 400,   // so many are all looked at closely
+    GX__SEARCH_CHAINS = 6     // starts that are followed
+};
+
 // ---- what has been looked at ---------------------------------------------------------------------------------------
 
 typedef struct {
@@ -252,7 +258,7 @@ static GxStatus gx__search_look(GxSearch *s, const GxGrouping *g, int64_t *node,
     GxAssignment a = GX_ZERO;
     GxAssignmentCost cost;
     GxSearchNode *n = &s->node[s->looked];
-    GX_TRY(gx_grouping_divide(&a, &cost, &s->divider, g, 1.2 * s->good, err));
+    GX_TRY(gx_grouping_divide(&a, &cost, &s->divider, g, s->looked < GX__SEARCH_CLOSE ? INFINITY : 1.2 * s->good, err));
     n->g = *g, n->value = gx_assignment_value(&cost), n->machines = 0;
     n->moves = gx__search_count(g), n->tried = 0;
     const GxRandom4 random = gx_philox(s->seed, (uint64_t)s->looked, 0, 0);
@@ -433,11 +439,6 @@ static GxStatus gx__search_start(GxSearch *s, GxError *err)
 }
 
 // ---- the search ----------------------------------------------------------------------------------------------------
-
-enum {
-    GX__SEARCH_BUDGET = 4000, // groupings, unless the problem says how many
-    GX__SEARCH_CHAINS = 6     // starts that are followed
-};
 
 static GxStatus gx__search_open(GxSearch *s, double *with, const GxPlanProblem *p, uint64_t seed, GxError *err)
 {
