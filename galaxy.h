@@ -236,6 +236,9 @@
 #include "galaxy/data/score_requests.h"
 
 #include "galaxy/plan/assignment.h"
+#include "galaxy/plan/assignment_cost.h"
+#include "galaxy/plan/assignment_divide.h"
+#include "galaxy/plan/search.h"
 
 #include "galaxy/task/task.h"
 #include "galaxy/task/text_batch.h"

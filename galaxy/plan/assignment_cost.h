@@ -253,14 +253,20 @@ static int gx__assignment_cost_is_same(const GxPlanProblem *p, int a, int b)
     return 1;
 }
 
+enum { GX__ASSIGNMENT_COST_WARM = 100 }; // the most: 255 times that is an int16_t
+
 static GxStatus gx__assignment_cost_check(const GxPlanProblem *p, GxError *err)
 {
-    if (p->ranks < 1 || p->ranks > GX_ASSIGNED_RANKS || p->layers < 1 || p->samples < 1 || p->micro_most < 1)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "a plan for %d ranks, %d layers, %ld samples, micro-batches of at most %ld; 1 to %d ranks, and at "
-            "least 1 of the others",
-            p->ranks, p->layers, (long)p->samples, (long)p->micro_most, GX_ASSIGNED_RANKS);
+    if (p->ranks < 1 || p->ranks > GX_ASSIGNED_RANKS || p->layers < 1 || p->layers > INT16_MAX)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "a plan for %d ranks and %d layers; 1 to %d ranks, 1 to %d layers",
+                       p->ranks, p->layers, GX_ASSIGNED_RANKS, INT16_MAX);
+    if (p->samples < 1 || p->micro_most < 1 || p->most_copies < 0 || p->most_group < 0 || p->most_warm < 0 ||
+        p->most_warm > GX__ASSIGNMENT_COST_WARM)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "a plan for %ld samples, micro-batches of at most %ld, at most %d copies, %d ranks in a group, "
+                       "warm %d; at least 1 of the first two, 0 of the others, warm at most %d",
+                       (long)p->samples, (long)p->micro_most, p->most_copies, p->most_group, p->most_warm,
+                       GX__ASSIGNMENT_COST_WARM);
     if (!p->stage || !p->latency || !p->seconds_per_byte || !p->kinds)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "a plan without what stages cost, without links, or without a kind of assignments");

@@ -3,7 +3,7 @@
 // It starts from many groupings (every regular mesh, dealt by speed, by memory and by neighbourhood; islands of fast links
 // as groups; every rank alone), and goes on from the best of them by moves: a rank to another group, exchanged groups, a
 // copy cut in two. A move that gains is followed at once; where none gains, the best grouping with moves left is next. So
-// everything is looked at where the budget allows for it, which it does for four machines. Groupings that differ by ranks
+// everything is looked at where the budget allows for it, which it does for five machines. Groupings that differ by ranks
 // of a class are the same. The same problem and seed give the same assignment, on every machine.
 //
 //     GxAssignment a;
@@ -17,6 +17,7 @@
 // layers and samples are divided in assignment_divide.h.
 #ifndef GX_SEARCH_H
 #define GX_SEARCH_H
+#include "../base/random.h"
 #include "assignment_divide.h"
 GX_BEGIN
 
@@ -55,19 +56,22 @@ static void gx__search_draft(GxSearchDraft *d, const GxGrouping *g)
     for (int i = 0; i < g->groups; i++) d->place[i] = 2 * i + 1, d->copy[i] = g->copy[i];
 }
 
-// The draft as a grouping: no group or copy is empty, groups are in order.
+// The draft as a grouping: no group or copy is empty, groups are in order, and copies in that of their lowest ranks.
 static void gx__search_finish(GxGrouping *g, const GxSearchDraft *d)
 {
-    int16_t by[GX_ASSIGNED_RANKS + 1], number[GX_ASSIGNED_RANKS + 1];
-    int members[GX_ASSIGNED_RANKS + 1] = {0}, n = 0;
-    for (int r = 0; r < d->g.ranks; r++)
-        if (d->g.group[r] >= 0) members[d->g.group[r]]++;
+    int16_t by[GX_ASSIGNED_RANKS + 1], number[GX_ASSIGNED_RANKS + 1], lowest[GX_ASSIGNED_RANKS + 1];
+    int is_empty[GX_ASSIGNED_RANKS + 1], n = 0;
+    for (int i = 0; i < d->groups; i++) is_empty[i] = 1;
+    for (int r = d->g.ranks - 1; r >= 0; r--) {
+        if (d->g.group[r] < 0) continue;
+        is_empty[d->g.group[r]] = 0, lowest[d->copy[d->g.group[r]]] = (int16_t)r;
+    }
     for (int i = 0; i < d->groups; i++) {
         int at = n;
-        if (!members[i]) continue;
+        if (is_empty[i]) continue;
         for (; at > 0; at--) {
-            const int j = by[at - 1];
-            if (d->copy[j] < d->copy[i] || (d->copy[j] == d->copy[i] && d->place[j] < d->place[i])) break;
+            const int j = by[at - 1], order = lowest[d->copy[j]] - lowest[d->copy[i]];
+            if (order < 0 || (order == 0 && d->place[j] < d->place[i])) break;
             by[at] = by[at - 1];
         }
         by[at] = (int16_t)i, n++;
@@ -77,7 +81,7 @@ static void gx__search_finish(GxGrouping *g, const GxSearchDraft *d)
         if (i == 0 || d->copy[by[i]] != d->copy[by[i - 1]]) g->copies++;
         g->copy[i] = (int16_t)(g->copies - 1), number[by[i]] = (int16_t)i;
     }
-    for (int r = 0; r < g->ranks; r++) g->group[r] = d->g.group[r] < 0 ? -1 : number[d->g.group[r]];
+    for (int r = 0; r < g->ranks; r++) g->group[r] = d->g.group[r] < 0 ? (int16_t)-1 : number[d->g.group[r]];
 }
 
 // Puts group i at place k: before group k, or behind the last one of copy k - groups; that of no copy: a new copy.
@@ -182,8 +186,8 @@ static void gx__search_move(GxGrouping *to, const GxGrouping *g, int64_t move)
 }
 
 enum {
-    GX__SEARCH_BUDGET = 2000, // groupings, unless the problem says how many
-    GX__SEARCH_CLOSE = 400,   // so many are all looked at closely
+    GX__SEARCH_BUDGET = 3000, // groupings, unless the problem says how many; five machines have 2742
+    GX__SEARCH_CLOSE = 300,   // so many are all looked at closely
     GX__SEARCH_CHAINS = 6     // starts that are followed
 };
 
