@@ -332,8 +332,8 @@ TEST(one_machine_alone_is_chosen_where_it_is_best)
     CHECK(is_used(&f.a, 0), "rank 0 was left out");
 }
 
-// One that is 1.5% as fast is left out; one that is 10% as fast is not. Of 32 equal ones, each a thirtieth of the whole,
-// none is.
+// One that is 1.5% as fast is left out; one that is 10% as fast is not. Of 32 equal ones, each a thirtieth of the
+// whole, none is.
 TEST(a_machine_that_gains_little_is_left_out)
 {
     static Toy t;
@@ -400,22 +400,22 @@ static double simple_plans(Toy *t)
     return best;
 }
 
-// 10 machines, and the first 9 of them: the search is never worse than what a person would try, and with another machine
-// at most as much as a search that looks at a part may miss. Twice the same.
+// 10 machines, and the first 9 of them: the search is never worse than what a person would try, and with another
+// machine at most as much as a search that looks at a part may miss. Twice the same.
 TEST(a_plan_for_many_machines_is_no_worse_than_simple_ones_or_than_with_fewer)
 {
     static Toy t, fewer;
-    for (int seed = 0; seed < (TEST_IS_SANITIZED ? 1 : 3); seed++) {
+    for (int seed = 0; seed < (TEST_IS_SANITIZED ? 1 : 2); seed++) {
         Dice d = {(uint64_t)seed, 0};
         toy_random(&t, &d, 10, 12, 32, 4);
-        t.p.kinds = GX_PLAN_REGULAR | GX_PLAN_PIPELINE, t.p.budget = 350;
+        t.p.kinds = GX_PLAN_REGULAR | GX_PLAN_PIPELINE, t.p.budget = 1000;
         const Found f = look_for(&t), again = look_for(&t);
         CHECK(f.status == GX_OK && memcmp(&f.a, &again.a, sizeof f.a) == 0, "%s, or another plan", f.err.message);
         const double simple = simple_plans(&t);
         CHECK(f.found.fastest <= simple * (1 + 1e-9), "%.6g s; a simple plan takes %.6g", f.found.fastest, simple);
         Dice once = {(uint64_t)seed, 0};
         toy_random(&fewer, &once, 10, 12, 32, 4);
-        fewer.p.kinds = t.p.kinds, fewer.p.budget = 350;
+        fewer.p.kinds = t.p.kinds, fewer.p.budget = 1000;
         fewer.n = fewer.p.ranks = 9;
         for (int i = 0; i < 9; i++)
             for (int j = 0; j < 9; j++) {

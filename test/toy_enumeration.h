@@ -1,6 +1,6 @@
-// toy_enumeration.h: the best assignment of a few machines, by looking at all: groupings, layers, sizes of micro-batches,
-// samples. It shares no code with the planner: what an assignment takes is computed from the words at the top of
-// galaxy/plan/assignment_cost.h.
+// toy_enumeration.h: the best assignment of a few machines, by looking at all: groupings, layers, sizes of
+// micro-batches, samples. It shares no code with the planner: what an assignment takes is computed from the words at
+// the top of galaxy/plan/assignment_cost.h.
 #ifndef GX_TOY_ENUMERATION_H
 #define GX_TOY_ENUMERATION_H
 #include "test/toy_machines.h"

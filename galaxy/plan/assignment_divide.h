@@ -1,10 +1,12 @@
 // plan/assignment_divide.h: the best assignment of given groups: layers of the stages, samples and micro-batches of the
 // copies.
 //
-// - Layers of a copy: they minimise (the sum of its stages) + (m - 1) (the slowest of them), the time of m micro-batches
-//   if messages took none, among those that memory allows. A bound on the slowest stage leaves each stage at most so
-//   many layers, and then those that are fastest take what they may; all bounds that could be best are tried.
-// - Micro-batches of 1, 2, 4, ... samples are tried, and stages that are ahead of 1F1B or not (GxPlanProblem.most_warm).
+// - Layers of a copy: they minimise (the sum of its stages) + (m - 1) (the slowest of them), the time of m
+//   micro-batches if messages took none, among those that memory allows. A bound on the slowest stage leaves each
+//   stage at most so many layers, and then those that are fastest take what they may; all bounds that could be best
+//   are tried.
+// - Micro-batches of 1, 2, 4, ... samples are tried, and stages that are ahead of 1F1B or not
+//   (GxPlanProblem.most_warm).
 // - Samples of the copies: a bound on seconds, by bisection, such that copies that end by then have all. Each is in the
 //   micro-batches that are best for so many.
 //
@@ -48,8 +50,8 @@ typedef struct {
 GxStatus gx_divider_open(GxDivider *d, GxStageCosts *costs, GxError *err);
 void gx_divider_close(GxDivider *d);
 // A grouping has no empty group or copy, no copy more stages than the model layers, and no more copies than samples.
-// *cost may say that what is best does not fit. good: if a first look says that it takes longer (gx_assignment_value), it
-// is not looked at more closely, which could make it some percent faster.
+// *cost may say that what is best does not fit. good: if a first look says that it takes longer (gx_assignment_value),
+// it is not looked at more closely, which could make it some percent faster.
 GxStatus gx_grouping_divide(GxAssignment *a, GxAssignmentCost *cost, GxDivider *d, const GxGrouping *g, double good,
                             GxError *err);
 
@@ -242,8 +244,8 @@ static GxStatus gx__assignment_divide_shifted(GxDivider *d, GxDividerVariant *v,
     return GX_OK;
 }
 
-// Seconds of copies [from, to) if their i-th stages had a layer less and their j-th ones a layer more; INFINITY: they do
-// not fit. i == j: as they are.
+// Seconds of copies [from, to) if their i-th stages had a layer less and their j-th ones a layer more; INFINITY: they
+// do not fit. i == j: as they are.
 static double gx__assignment_divide_try(GxDivider *d, GxDividerVariant *v, int from, int to, int i, int j,
                                         const GxDividerShift *less, const GxDividerShift *more)
 {
@@ -266,9 +268,9 @@ static double gx__assignment_divide_try(GxDivider *d, GxDividerVariant *v, int f
     return seconds;
 }
 
-// Moves layers between the stages of copies [from, to), which have the same layers, as long as this gains: with messages,
-// with few micro-batches, or where memory says which lists a group has, the time is not what was assumed. Of long
-// pipelines, only layers of the slowest stage are moved.
+// Moves layers between the stages of copies [from, to), which have the same layers, as long as this gains: with
+// messages, with few micro-batches, or where memory says which lists a group has, the time is not what was assumed. Of
+// long pipelines, only layers of the slowest stage are moved.
 static GxStatus gx__assignment_divide_shift(GxDivider *d, GxDividerVariant *v, int from, int to, GxError *err)
 {
     GxDividerShift less[GX_ASSIGNED_RANKS], more[GX_ASSIGNED_RANKS];
@@ -506,8 +508,8 @@ static GxStatus gx__assignment_divide_cost(GxDivider *d, GxAssignment *a, GxAssi
     return GX_OK;
 }
 
-// Samples by d->samples, which it changes; micro-batches, layers and warm are those that are best for so many. *changed:
-// whether other samples than in `a`. Returns 0, and changes nothing, if a group cannot share a layer.
+// Samples by d->samples, which it changes; micro-batches, layers and warm are those that are best for so many.
+// *changed: whether other samples than in `a`. Returns 0, and changes nothing, if a group cannot share a layer.
 static int gx__assignment_divide_choose(GxDivider *d, GxAssignment *a, int *changed)
 {
     double seconds;

@@ -1,10 +1,10 @@
 // plan/search.h: the best assignment of a training to unequal machines, of all that the runner can execute.
 //
-// It starts from many groupings (every regular mesh, dealt by speed, by memory and by neighbourhood; islands of fast links
-// as groups; every rank alone), and goes on from the best of them by moves: a rank to another group, exchanged groups, a
-// copy cut in two. A move that gains is followed at once; where none gains, the best grouping with moves left is next. So
-// everything is looked at where the budget allows for it, which it does for five machines. Groupings that differ by ranks
-// of a class are the same. The same problem and seed give the same assignment, on every machine.
+// It starts from many groupings (every regular mesh, dealt by speed, by memory and by neighbourhood; islands of fast
+// links as groups; every rank alone), and goes on from the best of them by moves: a rank to another group, exchanged
+// groups, a copy cut in two. A move that gains is followed at once; where none gains, the best grouping with moves
+// left is next. So everything is looked at where the budget allows for it, which it does for five machines. Groupings
+// that differ by ranks of a class are the same. A program gives the same assignment for the same problem and seed.
 //
 //     GxAssignment a;
 //     GxSearchResult found;
@@ -343,7 +343,8 @@ static void gx__search_order(const GxSearch *s, int order, int16_t *by)
     }
 }
 
-// The first n ranks of an order in groups of t, dealt to R copies: in turn, or to each those that are next to each other.
+// The first n ranks of an order in groups of t, dealt to R copies: in turn, or to each those that are next to each
+// other.
 static GxStatus gx__search_deal(GxSearch *s, const int16_t *by, int n, int t, int R, int in_turn, GxError *err)
 {
     GxSearchDraft d;
@@ -358,16 +359,38 @@ static GxStatus gx__search_deal(GxSearch *s, const int16_t *by, int n, int t, in
     return gx__search_look(s, &g, &node, err);
 }
 
-// Meshes of R copies of p stages of t ranks; and all ranks in groups of t, dealt to R copies.
-static GxStatus gx__search_start_meshes(GxSearch *s, const int16_t *by, int in_turn, int64_t until, GxError *err)
+// Every so many of the meshes of R copies of p stages of t ranks. is_whole: of the longest ones, and of all ranks in
+// groups of t, dealt to R copies; else of the others. every 0: none. *n: how many there are.
+static GxStatus gx__search_deal_meshes(GxSearch *s, const int16_t *by, int in_turn, int is_whole, double every,
+                                       int64_t *n, GxError *err)
 {
     const GxPlanProblem *p = s->costs.problem;
-    for (int t = 1; t <= (p->most_group ? p->most_group : p->ranks); t++)
-        for (int R = 1; R * t <= p->ranks; R++) {
-            GX_TRY(gx__search_deal(s, by, p->ranks, t, R, in_turn, err));
-            for (int n = R * t; n <= p->ranks && s->looked < until; n += R * t)
-                GX_TRY(gx__search_deal(s, by, n, t, R, in_turn, err));
+    const int most_group = p->most_group ? (int)gx_min(p->most_group, p->ranks) : p->ranks;
+    const int64_t most_copies = gx_min(p->most_copies ? p->most_copies : p->ranks, p->samples);
+    double next = 0;
+    *n = 0;
+    for (int t = 1; t <= most_group; t++)
+        for (int R = 1; R * t <= p->ranks && R <= most_copies; R++) {
+            const int longest = (int)gx_min(p->ranks / (R * t), p->layers);
+            const int first = is_whole ? longest : 1, last = is_whole ? longest + 1 : longest - 1;
+            for (int stages = first; stages <= last; stages++, (*n)++) {
+                if (every == 0 || (double)*n < next) continue;
+                next += every;
+                GX_TRY(gx__search_deal(s, by, stages > longest ? p->ranks : stages * R * t, t, R, in_turn, err));
+            }
         }
+    return GX_OK;
+}
+
+// About `most` of the meshes.
+static GxStatus gx__search_start_meshes(GxSearch *s, const int16_t *by, int in_turn, int64_t most, GxError *err)
+{
+    for (int is_whole = 1; is_whole >= 0; is_whole--) {
+        int64_t n;
+        GX_TRY(gx__search_deal_meshes(s, by, in_turn, is_whole, 0, &n, err));
+        GX_TRY(gx__search_deal_meshes(s, by, in_turn, is_whole, fmax((double)n / (double)gx_max(most / 2, 1), 1), &n,
+                                      err));
+    }
     return GX_OK;
 }
 
@@ -438,7 +461,7 @@ static GxStatus gx__search_start(GxSearch *s, GxError *err)
     }
     GX_TRY(gx__search_start_islands(s, err));
     for (int k = 0; k < 2 * GX__SEARCH_ORDERS; k++)
-        GX_TRY(gx__search_start_meshes(s, by[k / 2], k % 2, s->budget / 3 * (k + 1) / (2 * GX__SEARCH_ORDERS), err));
+        GX_TRY(gx__search_start_meshes(s, by[k / 2], k % 2, s->budget / 3 / (2 * GX__SEARCH_ORDERS), err));
     return GX_OK;
 }
 
