@@ -268,6 +268,20 @@ TEST(gradients_are_summed_in_a_ring_and_the_slowest_copy_counts)
     CHECK(c.slowest == 0 && c.lacks == 0, "copy %d, %ld", c.slowest, (long)c.lacks);
 }
 
+// Two copies of two stages, fast links between the first stages and between the second ones (4 bytes at 0.5 s), slow
+// ones else (100 s). Layers 0-1 and 2 of one copy, 0 and 1-2 of the other: then stages of both kinds have layer 1, and
+// stage 0 sums 8 bytes.
+TEST(gradients_pass_over_the_links_between_ranks_that_have_them)
+{
+    Plain plain = {1, 0, 0, 4, 100, 0, 0, 0};
+    GxPlanProblem p = plain_problem(&plain, 4, 2, 4);
+    GxAssignment a = mesh_of(&p, 2, 2, 1, 0);
+    for (int i = 0; i < 16; i++) plain_beta[i] = i / 4 % 2 == i % 2 ? 0.5 : 100;
+    CHECK_NEAR(cost_of(&p, &a).sums, 4 * 0.5 + 2 * 0.25);
+    p.layers = 3, a.stage[0].layers = a.stage[3].layers = 2;
+    CHECK_NEAR(cost_of(&p, &a).sums, 8 * 100 + 2 * 0.25);
+}
+
 // The last micro-batch has 1 of 4 samples; the first two have 4.
 TEST(the_last_micro_batch_may_be_smaller)
 {
@@ -289,6 +303,9 @@ TEST(what_is_alive_takes_memory)
               (long)c.lacks, (long)c.lacks_most, c.tightest);
         CHECK_NEAR(gx_assignment_value(&c), 1e12 * (1 + (warm ? 54 : 36)));
     }
+    p.samples = 2; // never more than there are: 2, 2, 1
+    const GxAssignment a = mesh_of(&p, 1, 3, 1, 1);
+    CHECK(cost_of(&p, &a).lacks == 30, "%ld", (long)cost_of(&p, &a).lacks);
 }
 
 // ---- what the search promises --------------------------------------------------------------------------------------
@@ -332,6 +349,17 @@ TEST(one_machine_alone_is_chosen_where_it_is_best)
     CHECK(is_used(&f.a, 0), "rank 0 was left out");
 }
 
+// Two copies of two stages, of five machines; the first is the slowest, and has the least memory.
+TEST(a_mesh_that_leaves_a_machine_out_has_the_first_rank)
+{
+    static Toy t;
+    toy_problem(&t, 5, 2, 32, 1);
+    t.p.kinds = GX_PLAN_REGULAR, t.p.most_copies = 2, t.p.most_group = 1, t.p.first_rank_stays = 1;
+    for (int i = 0; i < 5; i++) t.speed[i] = (6 + i) * 1e12, t.memory[i] = (0.8 + 0.01 * i) * toy_model_bytes(&t);
+    const Found f = look_for(&t);
+    CHECK(f.status == GX_OK && is_used(&f.a, 0) && used(&f.a) == 4, "%s, %d machines", f.err.message, used(&f.a));
+}
+
 // One that is 1.5% as fast is left out; one that is 10% as fast is not. Of 32 equal ones, each a thirtieth of the
 // whole, none is.
 TEST(a_machine_that_gains_little_is_left_out)
@@ -369,8 +397,12 @@ TEST(equal_machines_are_looked_at_once)
         CHECK(all.found.fastest == once.found.fastest, "%.9g and %.9g", all.found.fastest, once.found.fastest);
         CHECK(all.found.looked == 293 && once.found.looked < 150, "%ld and %ld looked at", (long)all.found.looked,
               (long)once.found.looked);
-        toy_link(&t, 0, 2, 1e-4, 2e9); // now 0 and 1 differ
-        CHECK(look_for(&t).found.looked == 293, "%ld looked at", (long)look_for(&t).found.looked);
+        for (int way = 0; way < 2; way++) { // a link of 0 is faster, in one direction: now 0 and 1 differ
+            double *link = &t.beta[way ? 0 * 4 + 2 : 2 * 4 + 0];
+            *link /= 2;
+            CHECK(look_for(&t).found.looked > once.found.looked, "%ld looked at", (long)once.found.looked);
+            *link *= 2;
+        }
     }
 }
 

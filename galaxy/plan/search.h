@@ -321,6 +321,7 @@ static double gx__search_distance(const GxPlanProblem *p, int a, int b)
 static int gx__search_is_before(const GxSearch *s, int order, int a, int b, int last)
 {
     const GxStageCosts *c = &s->costs;
+    if (c->problem->first_rank_stays && (a == 0 || b == 0)) return a == 0; // else it is not in what leaves some out
     if (order == 1 && c->room[a] != c->room[b]) return c->room[a] > c->room[b];
     if (order == 2 && last >= 0) {
         const double to_a = gx__search_distance(c->problem, last, a), to_b = gx__search_distance(c->problem, last, b);
