@@ -1,6 +1,6 @@
-// toy_enumeration.h: the best assignment of a few machines, by looking at all: groupings, layers, sizes of micro-batches,
-// samples. It shares no code with the planner: what an assignment takes is computed from the words at the top of
-// galaxy/plan/assignment_cost.h.
+// toy_enumeration.h: the best assignment of a few machines, by looking at all: groupings, layers, sizes of
+// micro-batches, samples. It shares no code with the planner: what an assignment takes is computed from the words at
+// the top of galaxy/plan/assignment_cost.h.
 #ifndef GX_TOY_ENUMERATION_H
 #define GX_TOY_ENUMERATION_H
 #include "test/toy_machines.h"
@@ -63,14 +63,17 @@ typedef struct {
     double seconds[ALL_SAMPLES + 1], step, grad_bytes[ALL_RANKS];
 } OrderedCut;
 
+// What is looked at: all, or less.
+enum { ALL_ANY, ALL_MIXED, ALL_REGULAR, ALL_PIPELINE, ALL_DP, ALL_DP_TP, ALL_WORK, ALL_SPACES };
+
 typedef struct {
     Toy *t;
     OrderedCopy copy[ALL_COPIES];
     OrderedCut *cut; // [copies][cuts]
     int cuts[ALL_COPIES];
-    int copies, looked, same_lists;
-    double best;
-    int chosen[ALL_RANKS], chosen_cut[ALL_RANKS], chosen_n; // of the best
+    int copies, looked, same_lists; // same_lists: only regular ones, with the same lists and layers
+    double best[ALL_SPACES];        // seconds; INFINITY: none fits
+    int chosen[ALL_SPACES][ALL_RANKS], chosen_cut[ALL_SPACES][ALL_RANKS], chosen_n[ALL_SPACES];
 } Enumeration;
 
 static int bits_of(int mask, int16_t *rank)
@@ -101,9 +104,10 @@ static void ordered_size(Toy *t, const OrderedCopy *c, OrderedCut *cut, int64_t 
                          int groups)
 {
     GxError err = GX_ZERO;
-    OrderedTimes times;
+    OrderedTimes times, last;
     double known[ALL_SAMPLES + 1] = {0};
     const int64_t samples = t->p.samples, most = (samples + b - 1) / b;
+    memset(&times, 0, sizeof times), memset(&last, 0, sizeof last);
     times.n = c->n, times.warm = warm;
     for (int64_t m = 1; m <= most; m++) {
         double slowest = -1, one = 1;
@@ -131,8 +135,10 @@ static void ordered_size(Toy *t, const OrderedCopy *c, OrderedCut *cut, int64_t 
                 one = b > 1 ? fmin((of_one.forward + of_one.backward) / slowest, 1) : 1;
             }
         }
-        if (!fits) return; // more micro-batches need no less
-        const double before = m > 1 ? ordered_pipeline(&times, (int)m - 1) : 0;
+        if (!fits) return;                                             // more micro-batches need no less
+        const int is_known = memcmp(&times, &last, sizeof times) == 0; // else fewer are alive, and lists others
+        const double before = m == 1 ? 0 : is_known ? known[m - 1] : ordered_pipeline(&times, (int)m - 1);
+        last = times;
         known[m] = ordered_pipeline(&times, (int)m);
         for (int64_t n = (m - 1) * b + 1; n <= m * b && n <= samples; n++) {
             const double part = n == m * b ? 1 : one + (1 - one) * (double)(n - (m - 1) * b - 1) / (double)(b - 1);
@@ -228,47 +234,61 @@ static double together(const Enumeration *e, const OrderedCopy *const *c, const 
     return best[G] + step;
 }
 
-static int is_of_kind(const Toy *t, const OrderedCopy *const *c, int n)
+static int is_in(int space, const Toy *t, const OrderedCopy *const *c, int n)
 {
     int16_t ranks[ALL_RANKS];
-    int is_regular = 1, all = 0;
+    int all = 0, is_regular = 1, is_flat = 1, is_single = 1;
     for (int i = 0; i < n; i++) {
         all |= c[i]->all;
-        is_regular &= c[i]->n == c[0]->n;
-        for (int s = 0; s < c[i]->n; s++)
-            is_regular &= bits_of(c[i]->group[s], ranks) == bits_of(c[0]->group[0], ranks);
+        is_regular &= c[i]->n == c[0]->n, is_flat &= c[i]->n == 1;
+        for (int s = 0; s < c[i]->n; s++) {
+            const int members = bits_of(c[i]->group[s], ranks);
+            is_regular &= members == bits_of(c[0]->group[0], ranks), is_single &= members == 1;
+        }
     }
-    if (t->p.first_rank_stays && !(all & 1)) return 0;
-    return (t->p.kinds & GX_PLAN_ANY) || (n == 1 && (t->p.kinds & GX_PLAN_PIPELINE)) ||
-           (is_regular && (t->p.kinds & GX_PLAN_REGULAR));
+    const int is_whole = all == (1 << t->n) - 1;
+    switch (space) {
+    case ALL_MIXED: return is_regular || n == 1;
+    case ALL_REGULAR: return is_regular;
+    case ALL_PIPELINE: return n == 1;
+    case ALL_DP: return is_flat && is_single && is_whole;
+    case ALL_DP_TP: return is_regular && is_flat && is_whole;
+    case ALL_WORK: return is_whole;
+    default: return 1;
+    }
+}
+
+static void take(Enumeration *e, int space, double seconds, const int *copy, const int *at, int n)
+{
+    if (seconds >= e->best[space]) return;
+    e->best[space] = seconds, e->chosen_n[space] = n;
+    for (int k = 0; k < n; k++) e->chosen[space][k] = copy[k], e->chosen_cut[space][k] = at[k];
 }
 
 static void try_cuts(Enumeration *e, const int *copy, int n)
 {
     const OrderedCopy *c[ALL_RANKS];
     const OrderedCut *cut[ALL_RANKS];
-    int at[ALL_RANKS] = {0}, groups = 0;
+    int at[ALL_RANKS] = {0}, groups = 0, in[ALL_SPACES];
     for (int i = 0; i < n; i++) c[i] = &e->copy[copy[i]];
-    if (!is_of_kind(e->t, c, n)) return;
+    for (int k = 0; k < ALL_SPACES; k++) in[k] = is_in(k, e->t, c, n);
+    if (e->same_lists && !in[ALL_REGULAR]) return;
     e->looked++;
-    if (e->same_lists) { // then all copies have the same layers, and what they cost depends on all
+    if (e->same_lists) { // then what copies cost depends on all
         int16_t alike[ALL_RANKS];
         for (int i = 0, k = 0; i < n; i++)
             for (int s = 0; s < c[i]->n; s++, groups++) k += bits_of(c[i]->group[s], alike + k);
-        const int is_alike = groups > 1 && !(n == 1 && (e->t->p.kinds & GX_PLAN_PIPELINE));
         for (int i = 0; i < n; i++)
             for (int k = 0; k < e->cuts[copy[i]]; k++)
-                ordered_cut(e->t, c[i], &e->cut[copy[i] * ALL_CUTS + k], is_alike ? alike : NULL, groups);
+                ordered_cut(e->t, c[i], &e->cut[copy[i] * ALL_CUTS + k], groups > 1 ? alike : NULL, groups);
     }
     for (;;) {
         int i = 0;
         for (int k = 0; k < n; k++) cut[k] = &e->cut[copy[k] * ALL_CUTS + at[k]];
         const double seconds = together(e, c, cut, n);
-        if (seconds < e->best) {
-            e->best = seconds, e->chosen_n = n;
-            for (int k = 0; k < n; k++) e->chosen[k] = copy[k], e->chosen_cut[k] = at[k];
-        }
-        if (e->same_lists && n > 1) { // equal cuts have equal numbers
+        for (int k = 0; k < ALL_SPACES; k++)
+            if (in[k]) take(e, k, seconds, copy, at, n);
+        if (e->same_lists) { // the same layers have the same numbers
             if (++at[0] == e->cuts[copy[0]]) return;
             for (int k = 1; k < n; k++) at[k] = at[0];
             continue;
@@ -288,26 +308,21 @@ static void try_copies(Enumeration *e, int *copy, int n, int used)
     }
 }
 
-// Seconds of the best assignment of the problem's kinds; INFINITY: none fits. Keeps what it has learnt of copies in `e`,
-// which is for one toy, for other kinds.
-static double enumerate(Enumeration *e, Toy *t)
+// The best of each space. Free e->cut in the end.
+static void enumerate(Enumeration *e, Toy *t, int same_lists)
 {
     int copy[ALL_RANKS];
-    const int is_new = e->t != t || e->same_lists || t->p.same_lists;
-    if (is_new) {
-        OrderedCopy none;
-        memset(&none, 0, sizeof none);
-        if (!e->cut) e->cut = (OrderedCut *)malloc(sizeof *e->cut * ALL_COPIES * ALL_CUTS);
-        e->t = t, e->copies = 0, e->same_lists = t->p.same_lists;
-        all_copies(e, none, (1 << t->n) - 1);
-        for (int k = 0; k < e->copies; k++) {
-            e->cuts[k] = all_cuts(e->cut + k * ALL_CUTS, e->copy[k].n, t->p.layers);
-            for (int i = 0; i < e->cuts[k] && !e->same_lists; i++)
-                ordered_cut(t, &e->copy[k], &e->cut[k * ALL_CUTS + i], NULL, 0);
-        }
+    OrderedCopy none;
+    memset(&none, 0, sizeof none);
+    if (!e->cut) e->cut = (OrderedCut *)malloc(sizeof *e->cut * ALL_COPIES * ALL_CUTS);
+    e->t = t, e->copies = e->looked = 0, e->same_lists = same_lists;
+    for (int k = 0; k < ALL_SPACES; k++) e->best[k] = INFINITY;
+    all_copies(e, none, (1 << t->n) - 1);
+    for (int k = 0; k < e->copies; k++) {
+        e->cuts[k] = all_cuts(e->cut + k * ALL_CUTS, e->copy[k].n, t->p.layers);
+        for (int i = 0; i < e->cuts[k] && !same_lists; i++)
+            ordered_cut(t, &e->copy[k], &e->cut[k * ALL_CUTS + i], NULL, 0);
     }
-    e->best = INFINITY, e->looked = 0;
     try_copies(e, copy, 0, 0);
-    return e->best;
 }
 #endif

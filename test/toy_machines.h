@@ -184,8 +184,8 @@ static void toy_problem(Toy *t, int n, int layers, int64_t samples, int64_t micr
         for (int j = 0; j < i; j++) toy_link(t, i, j, 1e-5, 1e10);
 }
 
-// Machines whose speeds are up to 1:20 apart, links of 100 Mbit/s to 200 GB/s, in one island or two, and memory of 0.2 to
-// 50 copies of the model.
+// Machines whose speeds are up to 1:20 apart, links of 100 Mbit/s to 200 GB/s, in one island or two, and memory of 0.2
+// to 50 copies of the model.
 static void toy_random(Toy *t, Dice *d, int n, int layers, int64_t samples, int64_t micro_most)
 {
     static const int heads[][2] = {{8, 4}, {8, 8}, {6, 3}, {4, 2}, {12, 4}};

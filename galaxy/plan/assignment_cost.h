@@ -3,10 +3,10 @@
 //
 //     window = max over copies of (their pipeline + their sums of gradients) + step
 //
-// - The pipeline of a copy is that of 1F1B, whose times come from the callback. A message between stages blocks both of
-//   them while its bytes move. Where a copy's first stage is `warm`, messages move beside the computation, one after the
-//   other on a hop. The last micro-batch may have fewer samples than the others: what it takes lies on the line between
-//   micro-batches of one sample and whole ones.
+// - The pipeline of a copy is that of 1F1B, whose times come from the callback. A message between stages blocks both
+//   of them while its bytes move. Where a copy's first stage is `warm`, messages move beside the computation, one
+//   after the other on a hop. The last micro-batch may have fewer samples than the others: what it takes lies on the
+//   line between micro-batches of one sample and whole ones.
 // - Gradients are summed over R copies in a ring: 2(R-1)/R of a rank's bytes, over the slowest of its links to ranks of
 //   other copies that have some of its layers.
 // - Of a message between groups, every receiver has its own sender, the nearest one; where there are fewer senders than
@@ -29,8 +29,8 @@ GX_BEGIN
 typedef struct {
     const int16_t *rank; // [n]: ascending
     int n;
-    // [groups][n]: the ranks of all groups, this one's among them, if all must have the same lists (the i-th rank of each
-    // has the same part). NULL: this group has its own.
+    // [groups][n]: the ranks of all groups, this one's among them, if all must have the same lists (the i-th rank of
+    // each has the same part). NULL: this group has its own.
     const int16_t *alike;
     int groups;
     int layers, has_embed, has_head;
@@ -57,23 +57,28 @@ enum {                    // kinds of assignments
 
 typedef struct {
     int ranks, layers;
-    int64_t samples;                          // of a window
-    int64_t micro_most;                       // the largest micro-batch
-    const double *latency, *seconds_per_byte; // [from][to], each ranks x ranks
-    double x_bytes;                           // per sample, of a message between stages; a gradient's are as many
-    int most_copies, most_group, most_warm; // copies; ranks of a stage: 0: any. The warm of a copy's last but one stage
-    int kinds;                              // GX_PLAN_...; 0: regular ones and one pipeline
-    int same_lists;                         // 1: all groups of a regular assignment of several copies have the same
-                                            // lists, and all copies the same layers
-    int64_t budget;                         // groupings that a search looks at; 0: some thousands
-    int first_rank_stays;                   // 1: rank 0 is not left out: it has the files
-    // [ranks]: ranks with the same number are the same to `stage`; whether their links are, too, is looked at. NULL: all
-    // are different.
+    int64_t samples;    // of a window
+    int64_t micro_most; // samples of the largest micro-batch
+    int kinds;          // GX_PLAN_REGULAR | GX_PLAN_PIPELINE, ...
+    // 1: all groups of a regular assignment have the same lists, and its copies the same layers. One copy is free of
+    // this where GX_PLAN_PIPELINE is allowed.
+    int same_lists;
+    int most_copies, most_group; // copies; ranks of a stage. 0: as many as there are
+    // The stages of a copy may be so many forwards ahead of 1F1B for each stage behind them; their messages then move
+    // beside the computation. 0: they never are.
+    int most_warm;
+    int first_rank_stays;                     // 1: rank 0 is not left out, since it has the files
+    int64_t budget;                           // groupings that the search looks at; 0: some thousands
+    const double *latency, *seconds_per_byte; // [ranks][ranks]: from, to
+    double x_bytes;                           // of a sample, in a message between stages; its gradient has as many
+    // [ranks]: ranks with the same number are the same to `stage`; whether their links are, too, is looked at. NULL:
+    // all are different.
     const int *klass;
-    // What a stage costs. It is asked once for what is the same but for ranks of a class.
+    // What a stage costs. It is asked once for each request, those that differ by ranks of a class alone being the
+    // same; some ten thousand times for 16 ranks.
     GxStatus (*stage)(void *user, GxStageCost *cost, const GxStageRequest *request, GxError *err);
-    // Each rank's part of a stage, in the request's order; part[i].stage is not its concern. NULL: all parts stay 0.
-    // Asked for the assignment that is chosen alone.
+    // Each rank's part of a stage, in the request's order (but for part[i].stage); asked for the assignment that is
+    // chosen. NULL: all parts stay 0.
     GxStatus (*parts)(void *user, GxAssignmentPlace *part, const GxStageRequest *request, GxError *err);
     void *user;
 } GxPlanProblem;
@@ -86,15 +91,16 @@ typedef struct {
     double step;
     // From gx_assignment_losses alone:
     double computing;   // of the slowest stage of that copy
-    double bubble;      // that stage waits for others, if messages took no time,
-    double messages;    // and longer since they do
-    double rounding;    // of all this: more than if samples could be divided so that copies end together
+    double bubble;      // in which that stage would wait for others if messages took no time
+    double messages;    // in which it waits, or sends, since they do
+    double rounding;    // a part of all these: what it would be shorter if copies could end together
     int64_t lacks;      // bytes: the sum over stages of what a rank of it lacks at most; 0: it fits
     int64_t lacks_most; // what the rank `tightest` lacks
     int tightest;       // the rank with the least room
 } GxAssignmentCost;
 
-typedef struct { // what is known of stages: fields are the room's own
+// What is known of stages; here and below, fields are the room's own.
+typedef struct {
     const GxPlanProblem *problem;
     int same[GX_ASSIGNED_RANKS];     // the lowest rank that is the same in all respects
     double speed[GX_ASSIGNED_RANKS]; // of a rank alone: layers per second, of a micro-batch of one sample
@@ -102,7 +108,7 @@ typedef struct { // what is known of stages: fields are the room's own
     struct GxStageCostEntry *entry;
     int64_t entries, most, asked; // asked: calls of the callback
     struct GxAssignmentTimes *times;
-    double *ready; // scratch of the pipeline
+    double *ready; // when the inputs of a pipeline's micro-batches come
 } GxStageCosts;
 
 // Checks the problem, and asks what each rank costs alone. Close it after an error, too.
@@ -158,7 +164,7 @@ double gx_copy_sums(const GxAssignmentTimes *t, const GxAssignment *a, const GxM
 // Bytes that a copy's stages lack; 0: it fits.
 int64_t gx_copy_lacks(const GxAssignmentTimes *t, const GxMembers *m, int copy);
 
-// Of an assignment that gx_assignment_check accepts.
+// Of an assignment that gx_assignment_check accepts. Losses: the same, and where the time goes.
 GxStatus gx_assignment_cost(GxAssignmentCost *cost, const GxAssignment *a, GxStageCosts *c, GxError *err);
 GxStatus gx_assignment_losses(GxAssignmentCost *cost, const GxAssignment *a, GxStageCosts *c, GxError *err);
 // Assignments are compared by this: seconds, and above all of these, by what they lack, those that do not fit.
@@ -253,14 +259,20 @@ static int gx__assignment_cost_is_same(const GxPlanProblem *p, int a, int b)
     return 1;
 }
 
+enum { GX__ASSIGNMENT_COST_WARM = 100 }; // the most: 255 times that is an int16_t
+
 static GxStatus gx__assignment_cost_check(const GxPlanProblem *p, GxError *err)
 {
-    if (p->ranks < 1 || p->ranks > GX_ASSIGNED_RANKS || p->layers < 1 || p->samples < 1 || p->micro_most < 1)
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "a plan for %d ranks, %d layers, %ld samples, micro-batches of at most %ld; 1 to %d ranks, and at "
-            "least 1 of the others",
-            p->ranks, p->layers, (long)p->samples, (long)p->micro_most, GX_ASSIGNED_RANKS);
+    if (p->ranks < 1 || p->ranks > GX_ASSIGNED_RANKS || p->layers < 1 || p->layers > INT16_MAX)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "a plan for %d ranks and %d layers; 1 to %d ranks, 1 to %d layers",
+                       p->ranks, p->layers, GX_ASSIGNED_RANKS, INT16_MAX);
+    if (p->samples < 1 || p->micro_most < 1 || p->most_copies < 0 || p->most_group < 0 || p->most_warm < 0 ||
+        p->most_warm > GX__ASSIGNMENT_COST_WARM)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "a plan for %ld samples, micro-batches of at most %ld, at most %d copies, %d ranks in a group, "
+                       "warm %d; at least 1 of the first two, 0 of the others, warm at most %d",
+                       (long)p->samples, (long)p->micro_most, p->most_copies, p->most_group, p->most_warm,
+                       GX__ASSIGNMENT_COST_WARM);
     if (!p->stage || !p->latency || !p->seconds_per_byte || !p->kinds)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "a plan without what stages cost, without links, or without a kind of assignments");

@@ -1,10 +1,12 @@
 // plan/assignment_divide.h: the best assignment of given groups: layers of the stages, samples and micro-batches of the
 // copies.
 //
-// - Layers of a copy: they minimise (the sum of its stages) + (m - 1) (the slowest of them), the time of m micro-batches
-//   if messages took none, among those that memory allows. A bound on the slowest stage leaves each stage at most so
-//   many layers, and then those that are fastest take what they may; all bounds that could be best are tried.
-// - Micro-batches of 1, 2, 4, ... samples are tried, and stages that are ahead of 1F1B or not (GxPlanProblem.most_warm).
+// - Layers of a copy: they minimise (the sum of its stages) + (m - 1) (the slowest of them), the time of m
+//   micro-batches if messages took none, among those that memory allows. A bound on the slowest stage leaves each
+//   stage at most so many layers, and then those that are fastest take what they may; all bounds that could be best
+//   are tried.
+// - Micro-batches of 1, 2, 4, ... samples are tried, and stages that are ahead of 1F1B or not
+//   (GxPlanProblem.most_warm).
 // - Samples of the copies: a bound on seconds, by bisection, such that copies that end by then have all. Each is in the
 //   micro-batches that are best for so many.
 //
@@ -41,13 +43,17 @@ typedef struct {
     int variants;
     GxMembers members;
     int64_t samples[GX_ASSIGNED_RANKS]; // [copies]
+    int is_close;                       // 1: layers are divided with more care
+    int is_same;                        // 1: all copies have the same layers
 } GxDivider;
 
 GxStatus gx_divider_open(GxDivider *d, GxStageCosts *costs, GxError *err);
 void gx_divider_close(GxDivider *d);
 // A grouping has no empty group or copy, no copy more stages than the model layers, and no more copies than samples.
-// *cost may say that what is best does not fit.
-GxStatus gx_grouping_divide(GxAssignment *a, GxAssignmentCost *cost, GxDivider *d, const GxGrouping *g, GxError *err);
+// *cost may say that what is best does not fit. good: if a first look says that it takes longer (gx_assignment_value),
+// it is not looked at more closely, which could make it some percent faster.
+GxStatus gx_grouping_divide(GxAssignment *a, GxAssignmentCost *cost, GxDivider *d, const GxGrouping *g, double good,
+                            GxError *err);
 
 GX_END
 #endif
@@ -198,6 +204,21 @@ static GxStatus gx__assignment_divide_copies(GxDivider *d, GxDividerVariant *v, 
     return GX_OK;
 }
 
+// The variant with which a copy takes the least for so many samples, of those that lack the least. NULL: none.
+static GxDividerVariant *gx__assignment_divide_best(GxDivider *d, int copy, int64_t samples, double *seconds)
+{
+    GxDividerVariant *best = NULL;
+    *seconds = INFINITY;
+    for (int i = 0; i < d->variants; i++) {
+        GxDividerVariant *v = &d->variant[i];
+        if (v->lacks[copy] < 0 || (best && v->lacks[copy] > best->lacks[copy])) continue;
+        const double takes = gx_copy_seconds(d->costs, &v->t.copy[copy], samples) + v->sums[copy];
+        if (best && v->lacks[copy] == best->lacks[copy] && takes >= *seconds) continue;
+        best = v, *seconds = takes;
+    }
+    return best;
+}
+
 // ---- a layer more or less ------------------------------------------------------------------------------------------
 
 enum { GX__ASSIGNMENT_DIVIDE_SHORT = 6 }; // stages
@@ -223,8 +244,8 @@ static GxStatus gx__assignment_divide_shifted(GxDivider *d, GxDividerVariant *v,
     return GX_OK;
 }
 
-// Seconds of copies [from, to) if their i-th stages had a layer less and their j-th ones a layer more; INFINITY: they do
-// not fit. i == j: as they are.
+// Seconds of copies [from, to) if their i-th stages had a layer less and their j-th ones a layer more; INFINITY: they
+// do not fit. i == j: as they are.
 static double gx__assignment_divide_try(GxDivider *d, GxDividerVariant *v, int from, int to, int i, int j,
                                         const GxDividerShift *less, const GxDividerShift *more)
 {
@@ -239,7 +260,7 @@ static double gx__assignment_divide_try(GxDivider *d, GxDividerVariant *v, int f
             was[2 * k] = t->forward[at[k]], was[2 * k + 1] = t->backward[at[k]];
             t->forward[at[k]] = of[k]->forward, t->backward[at[k]] = of[k]->backward;
         }
-        gx_copy_times_changed(t, 4 * t->stages + 4);
+        gx_copy_times_changed(t, 2 * t->stages + 8);
         seconds = fmax(seconds, gx_copy_seconds(d->costs, t, d->samples[r]));
         for (int k = 0; k < 2 && i != j; k++) t->forward[at[k]] = was[2 * k], t->backward[at[k]] = was[2 * k + 1];
         gx_copy_times_changed(t, 0);
@@ -247,14 +268,21 @@ static double gx__assignment_divide_try(GxDivider *d, GxDividerVariant *v, int f
     return seconds;
 }
 
-// Moves layers between the stages of copies [from, to), which have the same layers, as long as this gains: with messages,
-// with few micro-batches, or where memory says which lists a group has, the time is not what was assumed. Of long
-// pipelines, only moves from and to the slowest stage are tried.
+// Moves layers between the stages of copies [from, to), which have the same layers, as long as this gains: with
+// messages, with few micro-batches, or where memory says which lists a group has, the time is not what was assumed. Of
+// long pipelines, only layers of the slowest stage are moved.
 static GxStatus gx__assignment_divide_shift(GxDivider *d, GxDividerVariant *v, int from, int to, GxError *err)
 {
     GxDividerShift less[GX_ASSIGNED_RANKS], more[GX_ASSIGNED_RANKS];
     const int16_t *first = d->members.first;
     const int n = first[from + 1] - first[from];
+    for (int r = from; r < to; r++) { // hardly, if micro-batches of another size are much faster
+        double best, seconds;
+        GX_TRY(gx_copy_times(&v->t, &v->a, &d->members, r, d->costs, err));
+        seconds = gx_copy_seconds(d->costs, &v->t.copy[r], d->samples[r]);
+        if (gx__assignment_divide_best(d, r, d->samples[r], &best) && seconds > 1.3 * best) return GX_OK;
+    }
+    double last = INFINITY;
     for (int went = n > 1; went;) {
         int slowest = 0, to_i = -1, to_j = -1;
         for (int r = from; r < to; r++) GX_TRY(gx_copy_times(&v->t, &v->a, &d->members, r, d->costs, err));
@@ -263,10 +291,13 @@ static GxStatus gx__assignment_divide_shift(GxDivider *d, GxDividerVariant *v, i
         const GxCopyTimes *t = &v->t.copy[from];
         for (int s = 0; s < n; s++)
             if (t->forward[s] + t->backward[s] > t->forward[slowest] + t->backward[slowest]) slowest = s;
-        double best = gx__assignment_divide_try(d, v, from, to, 0, 0, less, more) * (1 - 1e-6);
+        const double now = gx__assignment_divide_try(d, v, from, to, 0, 0, less, more);
+        double best = now * (1 - 1e-6);
+        if (now >= last) return GX_OK; // another stage is the slowest, whose last micro-batch takes longer
+        last = now;
         for (int i = 0; i < n; i++)
             for (int j = 0; j < n; j++) {
-                if (i == j || (n > GX__ASSIGNMENT_DIVIDE_SHORT && i != slowest && j != slowest)) continue;
+                if (i == j || (n > GX__ASSIGNMENT_DIVIDE_SHORT && i != slowest)) continue;
                 const double seconds = gx__assignment_divide_try(d, v, from, to, i, j, less, more);
                 if (seconds < best) best = seconds, to_i = i, to_j = j;
             }
@@ -279,13 +310,6 @@ static GxStatus gx__assignment_divide_shift(GxDivider *d, GxDividerVariant *v, i
 
 // ---- samples of the copies -----------------------------------------------------------------------------------------
 
-// Whether all copies have the same layers.
-static int gx__assignment_divide_is_same(const GxDivider *d, const GxAssignment *a)
-{
-    const GxPlanProblem *p = d->costs->problem;
-    return p->same_lists && !(p->kinds & GX_PLAN_ANY) && a->copies > 1;
-}
-
 static int gx__assignment_divide_is_too_large(const GxDivider *d, const GxDividerVariant *v, int copy)
 {
     return v->a.copy[copy].micro_batch >= 2 * d->samples[copy];
@@ -296,7 +320,10 @@ static GxStatus gx__assignment_divide_layers_of(GxDivider *d, GxDividerVariant *
                                                 GxError *err)
 {
     for (int r = 0; r < v->a.copies; r++) v->a.copy[r].samples = d->samples[r];
-    if (gx__assignment_divide_is_same(d, &v->a)) return gx__assignment_divide_copies(d, v, 0, v->a.copies, err);
+    if (d->is_same) {
+        GX_TRY(gx__assignment_divide_copies(d, v, 0, v->a.copies, err));
+        return d->is_close ? gx__assignment_divide_shift(d, v, 0, v->a.copies, err) : GX_OK;
+    }
     for (int r = 0; r < v->a.copies; r++) {
         if (gx__assignment_divide_is_too_large(d, v, r)) {
             for (int s = d->members.first[r]; s < d->members.first[r + 1]; s++)
@@ -304,7 +331,7 @@ static GxStatus gx__assignment_divide_layers_of(GxDivider *d, GxDividerVariant *
             continue;
         }
         GX_TRY(gx__assignment_divide_copies(d, v, r, r + 1, err));
-        GX_TRY(gx__assignment_divide_shift(d, v, r, r + 1, err));
+        if (d->is_close) GX_TRY(gx__assignment_divide_shift(d, v, r, r + 1, err));
     }
     return GX_OK;
 }
@@ -318,6 +345,7 @@ static GxStatus gx__assignment_divide_variant(GxDivider *d, GxDividerVariant *v,
         v->lacks[r] = -1;
         if (gx__assignment_divide_is_too_large(d, v, r)) continue;
         GX_TRY(gx_copy_times(&v->t, &v->a, &d->members, r, d->costs, err));
+        if (v->a.copies > 1) gx_copy_times_changed(&v->t.copy[r], 4 * v->t.copy[r].stages + 4); // for many samples
         for (int s = d->members.first[r]; s < d->members.first[r + 1]; s++)
             can_share &= v->t.stage[s].forward + v->t.stage[s].backward < INFINITY;
         if (!can_share) continue;
@@ -327,26 +355,10 @@ static GxStatus gx__assignment_divide_variant(GxDivider *d, GxDividerVariant *v,
     return GX_OK;
 }
 
-// The variant with which a copy takes the least for so many samples, of those that lack the least. NULL: none.
-static GxDividerVariant *gx__assignment_divide_best(GxDivider *d, int copy, int64_t samples, double *seconds)
+// The most samples, from `low` to `high`, that a copy has done by then; `low` it has.
+static int64_t gx__assignment_divide_samples(GxDivider *d, int copy, double by, int64_t low, int64_t high)
 {
-    GxDividerVariant *best = NULL;
-    *seconds = INFINITY;
-    for (int i = 0; i < d->variants; i++) {
-        GxDividerVariant *v = &d->variant[i];
-        if (v->lacks[copy] < 0 || (best && v->lacks[copy] > best->lacks[copy])) continue;
-        const double takes = gx_copy_seconds(d->costs, &v->t.copy[copy], samples) + v->sums[copy];
-        if (best && v->lacks[copy] == best->lacks[copy] && takes >= *seconds) continue;
-        best = v, *seconds = takes;
-    }
-    return best;
-}
-
-// The most samples that a copy has done by then.
-static int64_t gx__assignment_divide_samples(GxDivider *d, int copy, double by)
-{
-    int64_t low = 0, high = d->costs->problem->samples + 1;
-    while (high - low > 1) {
+    for (high++; high - low > 1;) {
         double seconds;
         const int64_t middle = (low + high) / 2;
         gx__assignment_divide_best(d, copy, middle, &seconds);
@@ -355,38 +367,60 @@ static int64_t gx__assignment_divide_samples(GxDivider *d, int copy, double by)
     return low;
 }
 
-// Gives the copies their samples, so that they end together.
+// One sample less of the copy that ends last.
+static void gx__assignment_divide_take(GxDivider *d, int copies)
+{
+    int last = -1;
+    double latest = -1, seconds;
+    for (int r = 0; r < copies; r++) {
+        if (d->samples[r] == 1) continue;
+        gx__assignment_divide_best(d, r, d->samples[r], &seconds);
+        if (seconds > latest) latest = seconds, last = r;
+    }
+    d->samples[last]--;
+}
+
+// Leaves out the variants with which a copy takes much longer for about as many samples.
+static void gx__assignment_divide_prune(GxDivider *d, int copy)
+{
+    double best;
+    const GxDividerVariant *const of = gx__assignment_divide_best(d, copy, d->samples[copy], &best);
+    for (int i = 0; i < d->variants; i++) {
+        GxDividerVariant *v = &d->variant[i];
+        if (v->lacks[copy] < 0 || v == of) continue;
+        const double takes = gx_copy_seconds(d->costs, &v->t.copy[copy], d->samples[copy]) + v->sums[copy];
+        if (v->lacks[copy] > of->lacks[copy] || takes > 1.3 * best) v->lacks[copy] = -1;
+    }
+}
+
+// Gives the copies their samples, so that they end together: the least bound on their seconds by which all are done.
 static void gx__assignment_divide_together(GxDivider *d, int copies)
 {
     const int64_t samples = d->costs->problem->samples;
+    int64_t few[GX_ASSIGNED_RANKS] = {0}, now[GX_ASSIGNED_RANKS], sum = 0;
     double low = 0, high = 0, seconds;
-    int64_t sum = 0;
     if (copies == 1) {
         d->samples[0] = samples;
         return;
     }
     for (int r = 0; r < copies; r++) {
+        gx__assignment_divide_prune(d, r);
         gx__assignment_divide_best(d, r, gx_ceil_div(samples, copies), &seconds);
         high = fmax(high, seconds);
     }
-    for (int i = 0; i < 24; i++) {
+    for (int r = 0; r < copies; r++) sum += d->samples[r] = gx__assignment_divide_samples(d, r, high, 0, samples);
+    for (int i = 0; i < 32 && sum > samples; i++) {
         const double middle = (low + high) / 2;
-        sum = 0;
-        for (int r = 0; r < copies && sum < samples; r++) sum += gx__assignment_divide_samples(d, r, middle);
-        *(sum >= samples ? &high : &low) = middle;
+        int64_t all = 0;
+        for (int r = 0; r < copies; r++)
+            all += now[r] = gx__assignment_divide_samples(d, r, middle, few[r], d->samples[r]);
+        if (all >= samples) high = middle, sum = all;
+        else low = middle;
+        memcpy(all >= samples ? d->samples : few, now, (size_t)copies * sizeof *now);
     }
-    sum = 0;
-    for (int r = 0; r < copies; r++) sum += d->samples[r] = gx_max(gx__assignment_divide_samples(d, r, high), 1);
-    for (; sum > samples; sum--) { // one less of the copy that ends last
-        int last = -1;
-        double latest = -1;
-        for (int r = 0; r < copies; r++) {
-            if (d->samples[r] == 1) continue;
-            gx__assignment_divide_best(d, r, d->samples[r], &seconds);
-            if (seconds > latest) latest = seconds, last = r;
-        }
-        d->samples[last]--;
-    }
+    for (int r = 0; r < copies; r++)
+        if (d->samples[r] == 0) d->samples[r] = 1, sum++;
+    for (; sum > samples; sum--) gx__assignment_divide_take(d, copies);
 }
 
 // ---- all of it -----------------------------------------------------------------------------------------------------
@@ -434,9 +468,10 @@ static GxStatus gx__assignment_divide_variants(GxDivider *d, const GxGrouping *g
     for (int i = 0; i < GX_DIVIDER_SIZES && size < gx_min(p->micro_most, most); i++) {
         size = size ? gx_min(2 * size, p->micro_most) : 1;
         for (int w = 0; w < warms; w++) {
-            GxDividerVariant *v = &d->variant[d->variants++];
+            GxDividerVariant *v = &d->variant[d->variants];
             gx__assignment_divide_start(&v->a, g, size, w * p->most_warm);
             GX_TRY(gx__assignment_divide_variant(d, v, v - warms, err)); // with a sample nothing is too large
+            d->variants++;
         }
     }
     return GX_OK;
@@ -455,35 +490,79 @@ static void gx__assignment_divide_guess(GxDivider *d, const GxGrouping *g)
         d->samples[r] = gx_max((int64_t)((double)d->costs->problem->samples * speed[r] / all + 0.5), 1);
 }
 
-GxStatus gx_grouping_divide(GxAssignment *a, GxAssignmentCost *cost, GxDivider *d, const GxGrouping *g, GxError *err)
+// The cost of an assignment whose copies may have their layers from different variants. If all must have the same: with
+// those of the copy that are best for all.
+static GxStatus gx__assignment_divide_cost(GxDivider *d, GxAssignment *a, GxAssignmentCost *cost, GxError *err)
 {
-    static const int rounds = 3;
-    gx__assignment_divide_start(a, g, 1, 0);
-    gx_assignment_members(&d->members, a);
-    gx__assignment_divide_guess(d, g);
-    memset(cost, 0, sizeof *cost);
-    cost->seconds = INFINITY;
-    for (int round = 0; round < rounds; round++) {
+    const int stages = a->stages / a->copies;
+    GxAssignment best = *a;
+    GX_TRY(gx_assignment_cost(cost, a, d->costs, err));
+    for (int r = 0, is_first = 1; d->is_same && r < a->copies; r++, is_first = 0) {
         GxAssignment next = *a;
         GxAssignmentCost costs;
-        int is_same = 1; // samples as in the round before
-        GX_TRY(gx__assignment_divide_variants(d, g, err));
-        for (int r = 0; r < g->copies; r++) {
-            double seconds;
-            if (!gx__assignment_divide_best(d, r, 1, &seconds)) return GX_OK; // a group cannot share a layer
-        }
-        gx__assignment_divide_together(d, g->copies);
-        for (int r = 0; r < g->copies; r++) {
-            double seconds;
-            const GxAssignment *from = &gx__assignment_divide_best(d, r, d->samples[r], &seconds)->a;
-            is_same &= next.copy[r].samples == d->samples[r];
-            next.copy[r].samples = d->samples[r], next.copy[r].micro_batch = from->copy[r].micro_batch;
-            for (int s = d->members.first[r]; s < d->members.first[r + 1]; s++) next.stage[s] = from->stage[s];
-        }
+        for (int s = 0; s < a->stages; s++) next.stage[s].layers = a->stage[r * stages + s % stages].layers;
         GX_TRY(gx_assignment_cost(&costs, &next, d->costs, err));
-        if (round == 0 || gx_assignment_value(&costs) < gx_assignment_value(cost)) *a = next, *cost = costs;
-        if (g->copies == 1 || (is_same && round > 0)) break;
+        if (is_first || gx_assignment_value(&costs) < gx_assignment_value(cost)) best = next, *cost = costs;
+    }
+    *a = best;
+    return GX_OK;
+}
+
+// Samples by d->samples, which it changes; micro-batches, layers and warm are those that are best for so many.
+// *changed: whether other samples than in `a`. Returns 0, and changes nothing, if a group cannot share a layer.
+static int gx__assignment_divide_choose(GxDivider *d, GxAssignment *a, int *changed)
+{
+    double seconds;
+    for (int r = 0; r < a->copies; r++)
+        if (!gx__assignment_divide_best(d, r, 1, &seconds)) return 0;
+    gx__assignment_divide_together(d, a->copies);
+    *changed = 0;
+    for (int r = 0; r < a->copies; r++) {
+        const GxAssignment *from = &gx__assignment_divide_best(d, r, d->samples[r], &seconds)->a;
+        *changed |= a->copy[r].samples != d->samples[r];
+        a->copy[r].samples = d->samples[r], a->copy[r].micro_batch = from->copy[r].micro_batch;
+        for (int s = d->members.first[r]; s < d->members.first[r + 1]; s++) a->stage[s] = from->stage[s];
+    }
+    return 1;
+}
+
+// At first from a guess, then from the samples of the round before. Takes over into *a what is better than *cost.
+static GxStatus gx__assignment_divide_rounds(GxAssignment *a, GxAssignmentCost *cost, GxDivider *d, const GxGrouping *g,
+                                             double good, GxError *err)
+{
+    static const int rounds = 3;
+    GxAssignment next = *a;
+    double value = INFINITY;
+    gx__assignment_divide_guess(d, g);
+    for (int round = 0, changed = 1; round < rounds && (changed || round < 2) && (round == 0 || value <= good);
+         round++) {
+        GxAssignmentCost costs;
+        d->is_close = round > 0;
+        GX_TRY(gx__assignment_divide_variants(d, g, err));
+        if (!gx__assignment_divide_choose(d, &next, &changed)) return GX_OK;
+        GX_TRY(gx__assignment_divide_cost(d, &next, &costs, err));
+        value = fmin(value, gx_assignment_value(&costs));
+        if (gx_assignment_value(&costs) < gx_assignment_value(cost)) *a = next, *cost = costs;
     }
     return GX_OK;
+}
+
+GxStatus gx_grouping_divide(GxAssignment *a, GxAssignmentCost *cost, GxDivider *d, const GxGrouping *g, double good,
+                            GxError *err)
+{
+    const GxPlanProblem *p = d->costs->problem;
+    int is_regular = g->copies > 1 && g->groups > g->copies;
+    gx__assignment_divide_start(a, g, 1, 0);
+    gx_assignment_members(&d->members, a);
+    for (int r = 0; r < g->copies; r++)
+        is_regular &= d->members.first[r + 1] - d->members.first[r] == g->groups / g->copies;
+    memset(cost, 0, sizeof *cost);
+    cost->seconds = INFINITY;
+    d->is_same = is_regular && p->same_lists && !(p->kinds & GX_PLAN_ANY);
+    GX_TRY(gx__assignment_divide_rounds(a, cost, d, g, good, err));
+    // with the same layers, gradients may be summed over faster links
+    if (d->is_same || !is_regular || cost->sums < 0.03 * cost->seconds) return GX_OK;
+    d->is_same = 1;
+    return gx__assignment_divide_rounds(a, cost, d, g, good, err);
 }
 #endif

@@ -1,10 +1,10 @@
 // plan/search.h: the best assignment of a training to unequal machines, of all that the runner can execute.
 //
-// It starts from many groupings (every regular mesh, dealt by speed, by memory and by neighbourhood; islands of fast links
-// as groups; every rank alone), and goes on from the best of them by moves: a rank to another group, exchanged groups, a
-// copy cut in two. A move that gains is followed at once; where none gains, the best grouping with moves left is next. So
-// everything is looked at where the budget allows for it, which it does for four machines. Groupings that differ by ranks
-// of a class are the same. The same problem and seed give the same assignment, on every machine.
+// It starts from many groupings (every regular mesh, dealt by speed, by memory and by neighbourhood; islands of fast
+// links as groups; every rank alone), and goes on from the best of them by moves: a rank to another group, exchanged
+// groups, a copy cut in two. A move that gains is followed at once; where none gains, the best grouping with moves
+// left is next. So everything is looked at where the budget allows for it, which it does for five machines. Groupings
+// that differ by ranks of a class are the same. A program gives the same assignment for the same problem and seed.
 //
 //     GxAssignment a;
 //     GxSearchResult found;
@@ -56,19 +56,22 @@ static void gx__search_draft(GxSearchDraft *d, const GxGrouping *g)
     for (int i = 0; i < g->groups; i++) d->place[i] = 2 * i + 1, d->copy[i] = g->copy[i];
 }
 
-// The draft as a grouping: no group or copy is empty, groups are in order.
+// The draft as a grouping: no group or copy is empty, groups are in order, and copies in that of their lowest ranks.
 static void gx__search_finish(GxGrouping *g, const GxSearchDraft *d)
 {
-    int16_t by[GX_ASSIGNED_RANKS + 1], number[GX_ASSIGNED_RANKS + 1];
-    int members[GX_ASSIGNED_RANKS + 1] = {0}, n = 0;
-    for (int r = 0; r < d->g.ranks; r++)
-        if (d->g.group[r] >= 0) members[d->g.group[r]]++;
+    int16_t by[GX_ASSIGNED_RANKS + 1], number[GX_ASSIGNED_RANKS + 1], lowest[GX_ASSIGNED_RANKS + 1];
+    int is_empty[GX_ASSIGNED_RANKS + 1], n = 0;
+    for (int i = 0; i < d->groups; i++) is_empty[i] = 1;
+    for (int r = d->g.ranks - 1; r >= 0; r--) {
+        if (d->g.group[r] < 0) continue;
+        is_empty[d->g.group[r]] = 0, lowest[d->copy[d->g.group[r]]] = (int16_t)r;
+    }
     for (int i = 0; i < d->groups; i++) {
         int at = n;
-        if (!members[i]) continue;
+        if (is_empty[i]) continue;
         for (; at > 0; at--) {
-            const int j = by[at - 1];
-            if (d->copy[j] < d->copy[i] || (d->copy[j] == d->copy[i] && d->place[j] < d->place[i])) break;
+            const int j = by[at - 1], order = lowest[d->copy[j]] - lowest[d->copy[i]];
+            if (order < 0 || (order == 0 && d->place[j] < d->place[i])) break;
             by[at] = by[at - 1];
         }
         by[at] = (int16_t)i, n++;
@@ -78,7 +81,7 @@ static void gx__search_finish(GxGrouping *g, const GxSearchDraft *d)
         if (i == 0 || d->copy[by[i]] != d->copy[by[i - 1]]) g->copies++;
         g->copy[i] = (int16_t)(g->copies - 1), number[by[i]] = (int16_t)i;
     }
-    for (int r = 0; r < g->ranks; r++) g->group[r] = d->g.group[r] < 0 ? -1 : number[d->g.group[r]];
+    for (int r = 0; r < g->ranks; r++) g->group[r] = d->g.group[r] < 0 ? (int16_t)-1 : number[d->g.group[r]];
 }
 
 // Puts group i at place k: before group k, or behind the last one of copy k - groups; that of no copy: a new copy.
@@ -182,6 +185,12 @@ static void gx__search_move(GxGrouping *to, const GxGrouping *g, int64_t move)
     gx__search_finish(to, &d);
 }
 
+enum {
+    GX__SEARCH_BUDGET = 3000, // groupings, unless the problem says how many; five machines have 2742
+    GX__SEARCH_CLOSE = 300,   // so many are all looked at closely
+    GX__SEARCH_CHAINS = 6     // starts that are followed
+};
+
 // ---- what has been looked at ---------------------------------------------------------------------------------------
 
 typedef struct {
@@ -198,6 +207,7 @@ typedef struct {
     uint64_t *seen;     // [seen_most]: hashes; 0: empty. Twice as many as are looked at
     int64_t looked, budget, seen_most;
     uint64_t seed;
+    double good;                         // the least value
     double *with;                        // [ranks]
     int64_t best[GX_ASSIGNED_RANKS + 1]; // by the number of machines: a node; -1: none
 } GxSearch;
@@ -252,7 +262,7 @@ static GxStatus gx__search_look(GxSearch *s, const GxGrouping *g, int64_t *node,
     GxAssignment a = GX_ZERO;
     GxAssignmentCost cost;
     GxSearchNode *n = &s->node[s->looked];
-    GX_TRY(gx_grouping_divide(&a, &cost, &s->divider, g, err));
+    GX_TRY(gx_grouping_divide(&a, &cost, &s->divider, g, s->looked < GX__SEARCH_CLOSE ? INFINITY : 1.2 * s->good, err));
     n->g = *g, n->value = gx_assignment_value(&cost), n->machines = 0;
     n->moves = gx__search_count(g), n->tried = 0;
     const GxRandom4 random = gx_philox(s->seed, (uint64_t)s->looked, 0, 0);
@@ -265,6 +275,7 @@ static GxStatus gx__search_look(GxSearch *s, const GxGrouping *g, int64_t *node,
     }
     int64_t *best = &s->best[n->machines];
     if (*best < 0 || n->value < s->node[*best].value) *best = s->looked;
+    s->good = fmin(s->good, n->value);
     *node = s->looked++;
     return GX_OK;
 }
@@ -310,6 +321,7 @@ static double gx__search_distance(const GxPlanProblem *p, int a, int b)
 static int gx__search_is_before(const GxSearch *s, int order, int a, int b, int last)
 {
     const GxStageCosts *c = &s->costs;
+    if (c->problem->first_rank_stays && (a == 0 || b == 0)) return a == 0; // else it is not in what leaves some out
     if (order == 1 && c->room[a] != c->room[b]) return c->room[a] > c->room[b];
     if (order == 2 && last >= 0) {
         const double to_a = gx__search_distance(c->problem, last, a), to_b = gx__search_distance(c->problem, last, b);
@@ -332,7 +344,8 @@ static void gx__search_order(const GxSearch *s, int order, int16_t *by)
     }
 }
 
-// The first n ranks of an order in groups of t, dealt to R copies: in turn, or to each those that are next to each other.
+// The first n ranks of an order in groups of t, dealt to R copies: in turn, or to each those that are next to each
+// other.
 static GxStatus gx__search_deal(GxSearch *s, const int16_t *by, int n, int t, int R, int in_turn, GxError *err)
 {
     GxSearchDraft d;
@@ -347,16 +360,38 @@ static GxStatus gx__search_deal(GxSearch *s, const int16_t *by, int n, int t, in
     return gx__search_look(s, &g, &node, err);
 }
 
-// Meshes of R copies of p stages of t ranks; and all ranks in groups of t, dealt to R copies.
-static GxStatus gx__search_start_meshes(GxSearch *s, const int16_t *by, int in_turn, int64_t until, GxError *err)
+// Every so many of the meshes of R copies of p stages of t ranks. is_whole: of the longest ones, and of all ranks in
+// groups of t, dealt to R copies; else of the others. every 0: none. *n: how many there are.
+static GxStatus gx__search_deal_meshes(GxSearch *s, const int16_t *by, int in_turn, int is_whole, double every,
+                                       int64_t *n, GxError *err)
 {
     const GxPlanProblem *p = s->costs.problem;
-    for (int t = 1; t <= (p->most_group ? p->most_group : p->ranks); t++)
-        for (int R = 1; R * t <= p->ranks; R++) {
-            GX_TRY(gx__search_deal(s, by, p->ranks, t, R, in_turn, err));
-            for (int n = R * t; n <= p->ranks && s->looked < until; n += R * t)
-                GX_TRY(gx__search_deal(s, by, n, t, R, in_turn, err));
+    const int most_group = p->most_group ? (int)gx_min(p->most_group, p->ranks) : p->ranks;
+    const int64_t most_copies = gx_min(p->most_copies ? p->most_copies : p->ranks, p->samples);
+    double next = 0;
+    *n = 0;
+    for (int t = 1; t <= most_group; t++)
+        for (int R = 1; R * t <= p->ranks && R <= most_copies; R++) {
+            const int longest = (int)gx_min(p->ranks / (R * t), p->layers);
+            const int first = is_whole ? longest : 1, last = is_whole ? longest + 1 : longest - 1;
+            for (int stages = first; stages <= last; stages++, (*n)++) {
+                if (every == 0 || (double)*n < next) continue;
+                next += every;
+                GX_TRY(gx__search_deal(s, by, stages > longest ? p->ranks : stages * R * t, t, R, in_turn, err));
+            }
         }
+    return GX_OK;
+}
+
+// About `most` of the meshes.
+static GxStatus gx__search_start_meshes(GxSearch *s, const int16_t *by, int in_turn, int64_t most, GxError *err)
+{
+    for (int is_whole = 1; is_whole >= 0; is_whole--) {
+        int64_t n;
+        GX_TRY(gx__search_deal_meshes(s, by, in_turn, is_whole, 0, &n, err));
+        GX_TRY(gx__search_deal_meshes(s, by, in_turn, is_whole, fmax((double)n / (double)gx_max(most / 2, 1), 1), &n,
+                                      err));
+    }
     return GX_OK;
 }
 
@@ -427,16 +462,11 @@ static GxStatus gx__search_start(GxSearch *s, GxError *err)
     }
     GX_TRY(gx__search_start_islands(s, err));
     for (int k = 0; k < 2 * GX__SEARCH_ORDERS; k++)
-        GX_TRY(gx__search_start_meshes(s, by[k / 2], k % 2, s->budget / 3 * (k + 1) / (2 * GX__SEARCH_ORDERS), err));
+        GX_TRY(gx__search_start_meshes(s, by[k / 2], k % 2, s->budget / 3 / (2 * GX__SEARCH_ORDERS), err));
     return GX_OK;
 }
 
 // ---- the search ----------------------------------------------------------------------------------------------------
-
-enum {
-    GX__SEARCH_BUDGET = 4000, // groupings, unless the problem says how many
-    GX__SEARCH_CHAINS = 6     // starts that are followed
-};
 
 static GxStatus gx__search_open(GxSearch *s, double *with, const GxPlanProblem *p, uint64_t seed, GxError *err)
 {
@@ -445,7 +475,7 @@ static GxStatus gx__search_open(GxSearch *s, double *with, const GxPlanProblem *
     GX_TRY(gx_divider_open(&s->divider, &s->costs, err));
     s->budget = p->budget > 0 ? p->budget : (int64_t)GX__SEARCH_BUDGET;
     s->seen_most = 2 * s->budget + 2;
-    s->seed = seed, s->with = with;
+    s->seed = seed, s->with = with, s->good = INFINITY;
     s->node = (GxSearchNode *)malloc((size_t)s->budget * sizeof *s->node);
     s->seen = (uint64_t *)calloc((size_t)s->seen_most, sizeof *s->seen);
     if (!s->node || !s->seen) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to look at %ld groupings", (long)s->budget);
@@ -528,7 +558,7 @@ static GxStatus gx__search_end(GxSearch *s, GxAssignment *a, GxSearchResult *fou
     if (node < 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "of %ld groupings of %d ranks none is allowed, or can share the model",
                        (long)s->looked, p->ranks);
-    GX_TRY(gx_grouping_divide(a, &found->cost, &s->divider, &s->node[node].g, err));
+    GX_TRY(gx_grouping_divide(a, &found->cost, &s->divider, &s->node[node].g, INFINITY, err));
     if (found->cost.lacks)
         return GX_FAIL(err, GX_ERR_MEMORY,
                        "no assignment fits, of %ld groupings: the one that lacks the least lacks %.1f MB on rank %d, "
