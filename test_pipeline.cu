@@ -317,10 +317,14 @@ TEST(forwards_ahead_come_before_the_first_backward)
         &p, 1,
         "COUNT RECV:x:2.0<0 F2.0 RECV:x:2.1<0 B3.0 B2.0 RECV:x:2.2<0 SEND:dx:2.0>0 F2.1 B3.1 B2.1 SEND:dx:2.1>0 "
         "F2.2 B3.2 B2.2 SEND:dx:2.2>0 NORM2-3 AGREE STEP2-3");
+    static const uint8_t frozen[4] = {1, 0, 1, 0};
     GxSteps s;
     GxError err = GX_ZERO;
-    p.spec.stage = p.stage;
-    CHECK(gx_steps_make(&s, &p.spec, &err) == GX_OK && s.spec.warm != warm && s.spec.warm[0] == 1, "%s", err.message);
+    p.spec.stage = p.stage, p.spec.frozen = frozen;
+    CHECK(gx_steps_make(&s, &p.spec, &err) == GX_OK, "%s", err.message);
+    warm[0] = 5; // the list has copies of all of its arrays
+    CHECK(s.spec.warm[0] == 1 && s.spec.warm[1] == 0 && !memcmp(s.spec.frozen, frozen, 4) && s.spec.stage[1] == 2,
+          "warm %d %d", s.spec.warm[0], s.spec.warm[1]);
     gx_steps_close(&s);
 }
 
