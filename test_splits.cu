@@ -540,8 +540,8 @@ TEST(messages_beside_computation_come_one_after_another)
     }
 }
 
-// 1e-12: sums of up to some hundred rounded terms. Where no rank has more forwards ahead than the one before, which makes
-// them wait for each other, it is close.
+// 1e-12: sums of up to some hundred rounded terms. Where no rank has more forwards ahead than the one before, which
+// makes them wait for each other, it is close.
 TEST(a_pipelines_bound_is_never_above_its_seconds)
 {
     random_state = 19;
@@ -582,8 +582,8 @@ TEST(a_pipelines_bound_has_the_messages_that_block)
 }
 
 // 180 pipelines of 2 to 16 stages, speeds to 1:4, as many micro-batches or twice as many: how far off the usual formula
-// is (planner.md, section 1: +6% in the mean, up to +28%), and the bound (-5.5%). That holds, about, where nobody waits for
-// messages; where messages block, unequal stages wait for each other at every one, and both are lower.
+// is (planner.md, section 1: +6% in the mean, up to +28%), and the bound (-5.5%). That holds, about, where nobody waits
+// for messages; where messages block, unequal stages wait for each other at every one, and both are lower.
 TEST(a_pipeline_of_unequal_stages_is_not_its_slowest_stage)
 {
     static const double expected[2][4] = {{0.947, 1.112, 1.013, 0.883}, {1, 1.233, 1.054, 0.967}};
@@ -634,8 +634,8 @@ TEST(a_slow_machine_costs_least_as_the_first_stage)
 }
 
 // Section 1's window over that of free messages, e 0 and 1 more micro-batch alive for each hop, 16 micro-batches, F 1,
-// B 2. Here each direction of each link carries one message at a time; the reference seems to let messages wait for each
-// other in some more ways, which makes a difference where they take as long as a forward, or longer.
+// B 2. Here each direction of each link carries one message at a time; the reference seems to let messages wait for
+// each other in some more ways, which makes a difference where they take as long as a forward, or longer.
 TEST(forwards_ahead_hide_messages)
 {
     static const struct {

@@ -126,6 +126,38 @@ TEST(plan_split_plans_machines_that_are_not_there_and_trains_nothing)
     CHECK_REFUSALS(refusals);
 }
 
+TEST(a_step_on_thousands_of_machines_is_predicted_from_the_measurements_of_one)
+{
+    if (!use_program("plan_split")) return;
+    CHECK_RAN(run("--output_dir one --overwrite_output_dir --global_batch_size 8"));
+    if (!use_program("train_llama")) return;
+    FILE *f = fopen("many.json", "w");
+    char *text = read_text("one/machines.json"), *at = strstr(text, "\"count\": 1");
+    if (!CHECK(f && at, "no count in %s", text)) return;
+    fprintf(f, "%.*s\"count\": 2048, \"per_host\": 8, \"same_host\": {\"latency\": 1e-5, \"bandwidth\": 1e11}%s",
+            (int)(at - text), text, at + strlen("\"count\": 1"));
+    fclose(f);
+    shell("sed -i 's/\"links\": \\[/\"links\": [{\"from\": \"'$(hostname)'\", \"to\": \"'$(hostname)'\", \"latency\": "
+          "2e-5, \"bandwidth\": 1e10}/' many.json");
+    CHECK_RAN(run("--simulate many.json --output_dir simulated --pp 2 --gradient_accumulation_steps 4 "
+                  "--micro_batch_size 2"));
+    CHECK(strstr(out(), "2048 ranks: pp 2 x dp_replicate 1024") &&
+              strstr(out(), "schedule: simulated/simulation.svg") && exists("simulated/simulation.svg"),
+          "%s", out());
+    CHECK_RAN(run("--simulate many.json --machines_count 10240 --output_dir simulated --pp 2 "
+                  "--gradient_accumulation_steps 4 --micro_batch_size 2"));
+    CHECK(strstr(out(), "10240 ranks: pp 2 x dp_replicate 5120"), "%s", out());
+    static const Refusal refusals[] = {
+        {"--simulate many.json --ranks 2", {"which one process does; it was started with 2 ranks"}},
+        {"--simulate one/machines.json --pp 2", {"--pp 2 does not divide 1 rank"}},
+        {"--simulate many.json --pp 3", {"--pp 3 does not divide 2048 ranks"}},
+        {"--simulate many.json --global_batch_size 7", {"--global_batch_size 7 is no multiple of"}},
+        {"--simulate many.json --hidden_size 64", {"hidden_size"}},
+    };
+    CHECK_REFUSALS(refusals);
+    free(text);
+}
+
 TEST(plans_that_do_not_fit_are_refused)
 {
     static const char one[] = "{\"samples\": 8, \"micro_batch\": 2, \"stages\": [{\"layers\": 2, \"ranks\": [{@0}]}]}";

@@ -128,8 +128,8 @@ typedef struct {
     int micro_batches;
     int order; // GxStepsOrder
     // [ranks]: orders 1f1b and zb1p: how many forwards a rank is ahead beyond those of the order: its first backward
-    // comes later, so messages have more time, and it keeps as many slots more. 0 or more; more than the rank before has
-    // is slow, and can be 1 at most. NULL: none
+    // comes later, so messages have more time, and it keeps as many slots more. 0 or more; more than the rank before
+    // has is slow, and can be 1 at most. NULL: none
     const int16_t *warm;
     int recomputes_layers; // layers keep their inputs only, and are computed again before their backwards
     int defers_weights;    // the layers' weight gradients are deferred to the end of the window

@@ -18,8 +18,9 @@
 //     zb1p         n - 1      min(n, m)                             1f1b whose weight halves come r micro-batches later
 //     zbv          n - 1      2n             (m >= 2n - 1)          two stages a rank, down and up again
 //
-// 1f1b and zb1p may have more forwards ahead (GxStepsSpec.warm): where rank r has warm more, it keeps min(n - r + warm, m)
-// and min(n + warm, m) slots. With messages that run beside computation, a rank then computes while they are under way.
+// 1f1b and zb1p may have more forwards ahead (GxStepsSpec.warm): where rank r has warm more, it keeps min(n - r + warm,
+// m) and min(n + warm, m) slots. With messages that run beside computation, a rank then computes while they are under
+// way.
 //
 // Huang et al. 2019 (arXiv:1811.06965) gpipe; Narayanan et al. 2021 (arXiv:2104.04473) 1f1b and interleaved; Qi et al.
 // 2023 (arXiv:2401.10241) zb1p, where it is ZB-H1; Qi et al. 2024 (arXiv:2405.15362) zbv, where it is V-ZB.
@@ -49,8 +50,8 @@ typedef struct {
 // What an order asks of a list that trains: how many micro-batches, weight halves, warm.
 GxStatus gx_order_check(const GxStepsSpec *spec, GxError *err);
 
-// The specification must have been checked (gx_steps_make does so; of stages, only their number matters here). Close the
-// timeline even after an error.
+// The specification must have been checked (gx_steps_make does so; of stages, only their number matters here). Close
+// the timeline even after an error.
 GxStatus gx_timeline_make(GxTimeline *t, const GxStepsSpec *spec, GxError *err);
 void gx_timeline_close(GxTimeline *t);
 

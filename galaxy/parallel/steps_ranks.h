@@ -11,17 +11,17 @@
 #include "steps_check.h"
 GX_BEGIN
 
-// How long an action takes, in any unit of time; the same at every call. Of a message it is asked for the SEND, of a TIE
-// for that of the lower rank: how long both of its ranks are in it from when the later one has come. COUNT and AGREE
-// take no time.
+// How long an action takes, in any unit of time; the same at every call. Of a message it is asked for the SEND, of a
+// TIE for that of the lower rank: how long both of its ranks are in it from when the later one has come. COUNT and
+// AGREE take no time.
 typedef double (*GxStepsCost)(const void *user, const GxStepsSpec *spec, const GxAction *a);
 
 // Checks each list (gx_steps_check) and all of them together. The error names the first problem: the rank, its action,
 // and what it needs.
 GxStatus gx_steps_check_ranks(const GxSteps *rank, int ranks, GxError *err);
 
-// When each action ends: end[r] has room for rank[r].n. span: until the last one ends. cost NULL: nothing takes time. The
-// lists must have passed gx_steps_check_ranks.
+// When each action ends: end[r] has room for rank[r].n. span: until the last one ends. cost NULL: nothing takes time.
+// The lists must have passed gx_steps_check_ranks.
 GxStatus gx_steps_time(const GxSteps *rank, int ranks, GxStepsCost cost, const void *user, double *const *end,
                        double *span, GxError *err);
 

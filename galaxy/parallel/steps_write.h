@@ -75,8 +75,9 @@ void gx_put_scatter(GxStepsWriter *w, int unit);
 
 // Makes the list of rank spec->rank by a schedule, and checks it (gx_steps_check); gx_steps_check_ranks checks its
 // messages against those of the other ranks. Not supported: lists that do not train, orders with several stages on a
-// rank, forwards ahead (spec->warm), and a schedule with shards where not all of what it shards is sharded (spec->sharded 1, 2); if nothing is
-// sharded (0), its calls for shards write nothing. Errors have the schedule's name. Close s.
+// rank, forwards ahead (spec->warm), and a schedule with shards where not all of what it shards is sharded
+// (spec->sharded 1, 2); if nothing is sharded (0), its calls for shards write nothing. Errors have the schedule's name.
+// Close s.
 GxStatus gx_steps_write(GxSteps *s, const GxStepsSchedule *schedule, const GxStepsSpec *spec, GxError *err);
 
 GX_END

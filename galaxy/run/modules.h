@@ -432,7 +432,6 @@ static void gx__modules_open_pair(GxModules *t, int unit, int k)
     for (size_t i = 0; i < sizeof early / sizeof *early; i++)
         if (early[i].index >= 0) gx__modules_open_tensor(t, early[i].index);
     gx__modules_open_linear(t, unit, &pair->enter);
-    gx__modules_open_part(t, unit, k, GX__MODULES_ENTER);
     gx__modules_open_linear(t, unit, &pair->linear[0]);
     gx__modules_open_part(t, unit, k, GX__MODULES_CORE);
     gx__modules_open_linear(t, unit, &pair->linear[1]);
@@ -450,6 +449,7 @@ static void gx__modules_open_unit(GxModules *t, int unit)
     gx__modules_open_linear(t, unit, &u->up);
     for (int i = u->first_row; i < u->first_row + u->rows && !t->lost; i++) gx__modules_open_tensor(t, i);
     for (int k = 0; k < gx_max(n, 1) && !t->lost; k++) { // now that all of them have their modules
+        gx__modules_open_part(t, unit, k, GX__MODULES_ENTER);
         gx__modules_open_part(t, unit, k, GX__MODULES_CON);
         gx__modules_open_part(t, unit, k, GX__MODULES_SIDE);
         gx__modules_open_part(t, unit, k, GX__MODULES_DOOR);
