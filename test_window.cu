@@ -185,7 +185,8 @@ static struct {
     // A clock of the test's own: seconds per sample of each copy, before a step and from it on. cost[0][0] 0: none
     double cost[2][4];
     int64_t changes;
-    double slow; // every operation of the last rank takes so many times its time; 0: as it is
+    double worked[MOST_RANKS]; // seconds of each rank's least window
+    double slow;               // every operation of the last rank takes so many times its time; 0: as it is
 } ran;
 
 static void measured(void *self, GxSession *s, int is_computed)
@@ -216,10 +217,12 @@ static int train_rank(GxContext *g, int argc, char **argv)
     gx_trainer_open(t, g, running.family, running.task, NULL, argc, own);
     if (ran.cost[0][0] > 0) t->run.measure.begin = NULL, t->run.measure.end = measured;
     if (ran.slow && g->rank == g->world - 1) g->recorder = &slow;
+    if (ran.slow) t->session.runner.is_timed = 1;
     while (gx_trainer_next(t)) {
         gx_trainer_step(t);
         gx_trainer_report(t);
         const int64_t step = t->run.at.step;
+        if (step == 1 || t->session.runner.worked < ran.worked[g->rank]) ran.worked[g->rank] = t->session.runner.worked;
         if (g->rank || step >= 40 || gx_failed(g)) continue;
         ran.loss[step] = gx_step_loss(&t->session.seen), ran.grad_norm[step] = sqrt(t->session.seen.sum_squares);
         for (int c = 0; c < 4 && c < t->session.window.samples.n; c++)
@@ -448,11 +451,11 @@ static int has_moved(int step, int64_t a, int64_t b) { return ran.samples[step][
 
 #define MOVES "--dp_samples_list 4,4 --learning_rate 0.3 --lr_scheduler_type constant --max_steps 16 "
 
-static int expect_serial(const char *name)
+static int expect_serial(const char *name, int steps)
 {
     clock_of(0, 0, 0, 0, 0);
     const int status =
-        train(name, "--micro_batch_size 8 --learning_rate 0.3 --lr_scheduler_type constant --max_steps 16");
+        train(name, "--micro_batch_size 8 --learning_rate 0.3 --lr_scheduler_type constant  --max_steps %d", steps);
     expect_this();
     return CHECK(status == 0, "%s", said.log);
 }
@@ -468,7 +471,7 @@ TEST(samples_move_to_the_copy_that_is_faster_and_back_and_the_losses_stay_serial
                                        "--ranks 4 --pp 2 --pipeline_schedule zbv --micro_batch_size 1",
                                        "--ranks 4 --mode tp --tp 2 --micro_batch_size 2",
                                        "--ranks 2 --zero 2 --micro_batch_size 2 --reduce_bucket 0"};
-    if (!expect_serial("moves_serial")) return;
+    if (!expect_serial("moves_serial", 16)) return;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         char name[40];
         snprintf(name, sizeof name, "moves%d", (int)i);
@@ -489,6 +492,23 @@ TEST(samples_move_to_the_copy_that_is_faster_and_back_and_the_losses_stay_serial
         CHECK(file_has(path_of(strcat(name, "/log.jsonl")),
                        "{\"step\": 7, \"dp_samples\": [6, 2], \"seconds_per_sample\": [0.1, 0.3]}"),
               "no line in the log");
+    }
+}
+
+// A longer window keeps more micro-batches at once, up to what its order needs.
+TEST(a_copy_that_begins_with_one_micro_batch_has_room_for_more)
+{
+    static const char *const orders[] = {"1f1b", "zb1p", "zbv"};
+    for (int i = 0; i < 3; i++) {
+        char name[20];
+        snprintf(name, sizeof name, "grows%d", i);
+        clock_of(0.1, 0.1, 0.1, 0.1, 0);
+        CHECK(train(name,
+                    "--dp_samples_list 1,7 --ranks 4 --pp 2 --pipeline_schedule %s --micro_batch_size 1 --max_steps 10",
+                    orders[i]) == 0,
+              "%s: %s", orders[i], said.log);
+        clock_of(0, 0, 0, 0, 0);
+        CHECK(has_moved(10, 4, 4), "%s: %ld,%ld", orders[i], (long)ran.samples[10][0], (long)ran.samples[10][1]);
     }
 }
 
@@ -531,15 +551,25 @@ TEST(a_checkpoint_keeps_where_samples_have_moved_to)
 // machine is.
 TEST(a_slow_rank_gets_fewer_samples)
 {
-    if (!expect_serial("slow_serial")) return;
+    if (!expect_serial("slow_serial", 32)) return;
     ran.slow = 6;
     CHECK(train("slow", "--ranks 2 --dp_samples_list 4,4 --micro_batch_size 2 --learning_rate 0.3 --lr_scheduler_type "
-                        "constant --max_steps 16") == 0,
+                        "constant --max_steps 32") == 0,
           "%s", said.log);
     ran.slow = 0;
-    CHECK(ran.samples[16][0] > 4 && ran.samples[16][0] + ran.samples[16][1] == 8, "%ld,%ld", (long)ran.samples[16][0],
-          (long)ran.samples[16][1]);
-    check_series("slow", 1, 16);
+    CHECK(ran.samples[32][0] > 4 && ran.samples[32][0] + ran.samples[32][1] == 8, "%ld,%ld", (long)ran.samples[32][0],
+          (long)ran.samples[32][1]);
+    check_series("slow", 1, 32);
+}
+
+// Of two stages the last one is slow, and the first one waits for it most of the time.
+TEST(what_a_rank_waits_for_is_not_its_work)
+{
+    ran.slow = 6;
+    CHECK(train("waits", "--ranks 2 --pp 2 --micro_batch_size 2 --gradient_accumulation_steps 4 --max_steps 8") == 0,
+          "%s", said.log);
+    ran.slow = 0;
+    CHECK(ran.worked[0] > 0 && ran.worked[0] < ran.worked[1] / 2, "%g and %g s", ran.worked[0], ran.worked[1]);
 }
 
 // ---- what is refused -----------------------------------------------------------------------------------------------
