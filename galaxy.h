@@ -237,6 +237,8 @@
 
 #include "galaxy/plan/assignment.h"
 #include "galaxy/plan/chance.h"
+#include "galaxy/plan/simulate_costs.h"
+#include "galaxy/plan/simulate_loop.h"
 #include "galaxy/plan/simulate.h"
 #include "galaxy/plan/simulate_print.h"
 

@@ -384,7 +384,8 @@ TEST(gathers_take_the_time_of_the_formulas)
             }
 }
 
-// The pipeline of messages that take x beside forwards of 1 and backwards of 2: the first micro-batch's way down and up.
+// The pipeline of messages that take x beside forwards of 1 and backwards of 2: the first micro-batch's way down and
+// up.
 TEST(a_message_delays_the_first_micro_batch_once_on_its_way)
 {
     GxSimulationSpec p = simple(GX_ORDER_GPIPE, 4, 1);
@@ -514,8 +515,8 @@ TEST(the_largest_of_many_normals_is_where_it_is_expected)
           gx_expected_most(1e9));
 }
 
-// Time that trains, of a run of failures of a Poisson process: after one, the restart, and all since the last checkpoint
-// again.
+// Time that trains, of a run of failures of a Poisson process: after one, the restart, and all since the last
+// checkpoint again.
 static double trained_share(double interval, double save, double restart, double between)
 {
     double wall = 0, trained = 0;
@@ -651,9 +652,10 @@ TEST(mt_nlg_530b_is_predicted_from_its_smallest_run)
     }
 }
 
-// torchtitan's benchmarks of December 2024 (benchmarks/llama3_h100_202412_torchtitan.md), table 5: Llama 3.1 405B on 512
-// H100, FSDP 8, tp 8, pp 8, local batch 32: 100 tokens/s on each GPU with 1F1B, 128 interleaved. All layers are computed
-// again; 8 micro-batches, torchtitan's default, are assumed; embedding and head count as a layer each in the cuts.
+// torchtitan's benchmarks of December 2024 (benchmarks/llama3_h100_202412_torchtitan.md), table 5: Llama 3.1 405B on
+// 512 H100, FSDP 8, tp 8, pp 8, local batch 32: 100 tokens/s on each GPU with 1F1B, 128 interleaved. All layers are
+// computed again; 8 micro-batches, torchtitan's default, are assumed; embedding and head count as a layer each in the
+// cuts.
 TEST(interleaving_405b_is_predicted_from_1f1b)
 {
     int16_t stage[17];
@@ -670,9 +672,9 @@ TEST(interleaving_405b_is_predicted_from_1f1b)
     check_published("Llama 3.1 405B, interleaved, tokens/s", 128, 8 * p.tokens / 64 / window_of(&p), 0.05);
 }
 
-// The same, tables 1 and 3: Llama 3.1 8B, FSDP, 2 texts of 8,192 tokens on each GPU; tokens/s on 8 and on 128 H100, which
-// have 400 Gb/s each beside NVLink. What 8 GPUs do is the profile. Gathers and scatters that are not hidden explain
-// little of the rest; the GPUs' jitter is calibrated on the first row at 128.
+// The same, tables 1 and 3: Llama 3.1 8B, FSDP, 2 texts of 8,192 tokens on each GPU; tokens/s on 8 and on 128 H100,
+// which have 400 Gb/s each beside NVLink. What 8 GPUs do is the profile. Gathers and scatters that are not hidden
+// explain little of the rest; the GPUs' jitter is calibrated on the first row at 128.
 TEST(fsdp_of_8b_on_128_gpus_is_predicted_from_8)
 {
     static const struct {
