@@ -22,7 +22,7 @@
 // What each action costs: simulate_costs.h. Communication blocks, as it does when these lists run: nothing overlaps.
 // With `overlaps` it is an estimate of what the same lists would take beside communication: messages are under way
 // while both ranks compute, one after another in each direction; a unit is gathered while the unit before it computes
-// (its weights need the memory of one more unit); sums are started, and waited for before NORM. Gathers, sums and
+// (its weights need the memory of one more unit); sums are started, and waited for before AGREE. Gathers, sums and
 // messages are not taken to slow each other, or the computations, down.
 //
 // In the lists of a pipeline whose gradients are summed as soon as they are complete (all but ZeRO 1), a stage's sum is

@@ -237,7 +237,7 @@ void gx__simulate_action(const gx__SimMesh *s, const GxStepsSpec *p, const GxAct
     case GX_DO_STEP: to->seconds = gx__simulate_computes(s, p, a); break;
     case GX_DO_FREE:
     case GX_DO_NORM:
-    case GX_DO_WAIT: to->is_nothing = 1, to->settles = a->what == GX_DO_NORM; break;
+    case GX_DO_WAIT: to->is_nothing = 1; break;
     default: gx__simulate_communicates(s, p, a, to); break;
     }
 }

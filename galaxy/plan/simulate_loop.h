@@ -265,7 +265,6 @@ static int gx__simulate_go(gx__Sim *s, int node)
             goes_on = gx__simulate_meet(s, node);
             continue;
         }
-        if (a->settles) gx__simulate_settle(n);
         if (a->is_met) goes_on = gx__simulate_pass(s, node, a, &s->begin[number], &s->end[number]);
         else if (a->is_nothing) s->begin[number] = s->end[number] = n->now;
         else gx__simulate_compute(s, node, a, &s->begin[number], &s->end[number]);
