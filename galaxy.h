@@ -250,6 +250,8 @@
 #include "galaxy/plan/split_plan.h"
 #include "galaxy/plan/simulate.h"
 #include "galaxy/plan/chance.h"
+#include "galaxy/plan/simulate_costs.h"
+#include "galaxy/plan/simulate_loop.h"
 #include "galaxy/plan/simulate_print.h"
 
 #include "galaxy/task/task.h"

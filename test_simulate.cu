@@ -384,7 +384,33 @@ TEST(gathers_take_the_time_of_the_formulas)
             }
 }
 
-// The pipeline of messages that take x beside forwards of 1 and backwards of 2: the first micro-batch's way down and up.
+// One rank's copies, n layers of backward c, each with a sum s: n (c + s); beside computation c + (n-1) max(c, s) + s.
+// The steps come after that.
+TEST(sums_take_the_time_of_the_formulas)
+{
+    for (int n = 1; n <= 6; n++)
+        for (int sum = 1; sum <= 4; sum++)
+            for (int c = 1; c <= 4; c++) {
+                GxSimulationSpec p = GX_ZERO;
+                p.steps.units = n + 2, p.steps.micro_batches = 1, p.steps.bucket = 1, p.dp_replicate = 4;
+                p.unit[GX_SIMULATED_LAYER].backward = c, p.unit[GX_SIMULATED_LAYER].grad_bytes = 4;
+                p.unit[GX_SIMULATED_LAYER].step = 0.5, p.within.per_byte = sum / 6.0;
+                const double blocks = window_of(&p);
+                p.overlaps = 1;
+                const double beside = window_of(&p), expected = c + (n - 1) * fmax(sum, c) + sum + 0.5 * n;
+                CHECK(fabs(blocks - n * (c + sum + 0.5)) <= 1e-9, "n %d, sum %d, c %d: %g", n, sum, c, blocks);
+                CHECK(fabs(beside - expected) <= 1e-9, "n %d, sum %d, c %d: %g, not %g", n, sum, c, beside, expected);
+                p.steps.sharded = GX_SHARDS_GRADS, p.dp_replicate = 1, p.dp_shard = 4; // half as many bytes
+                p.unit[GX_SIMULATED_LAYER].grad_bytes = 8;
+                p.unit[GX_SIMULATED_LAYER].step = 2;
+                CHECK(fabs(window_of(&p) - expected) <= 1e-9, "shards: %g, not %g", window_of(&p), expected);
+                p.unit[GX_SIMULATED_LAYER].weight_bytes = 4; // gathered after all steps
+                CHECK(fabs(window_of(&p) - expected - n * sum / 2.0) <= 1e-9, "gathered: %g", window_of(&p));
+            }
+}
+
+// The pipeline of messages that take x beside forwards of 1 and backwards of 2: the first micro-batch's way down and
+// up.
 TEST(a_message_delays_the_first_micro_batch_once_on_its_way)
 {
     GxSimulationSpec p = simple(GX_ORDER_GPIPE, 4, 1);
@@ -457,6 +483,24 @@ TEST(groups_use_the_links_that_their_ranks_have)
     }
 }
 
+// 4 stages of 8 ranks on hosts of 16: the second and the third stage are on two hosts, and 8 ranks send at once.
+TEST(stages_that_share_a_host_send_within_it)
+{
+    GxSimulation s;
+    GxSimulationSpec p = simple(GX_ORDER_1F1B, 4, 1);
+    p.tp = 8, p.ranks_per_host = 16, p.between.per_byte = 1, p.unit[GX_SIMULATED_LAYER].x = 1;
+    if (!open_simulation(&s, &p)) return;
+    for (int r = 0; r < 4; r++)
+        CHECK(s.stage[r].spent[GX_SPENT_MESSAGES] == (r == 1 || r == 2 ? 16 : 0), "stage %d: %g", r,
+              s.stage[r].spent[GX_SPENT_MESSAGES]);
+    gx_simulation_close(&s);
+    // a ring through hosts whose ranks have slow links
+    GxSimulationSpec q = GX_ZERO;
+    q.steps.units = 3, q.steps.micro_batches = 1, q.dp_replicate = 8, q.ranks_per_host = 4;
+    q.unit[GX_SIMULATED_LAYER].grad_bytes = 8, q.within.per_byte = 3, q.between.per_byte = 2;
+    CHECK(window_of(&q) == 2 * 7 * 3, "%g", window_of(&q));
+}
+
 // ---- memory --------------------------------------------------------------------------------------------------------
 
 TEST(memory_is_the_parts_of_what_is_sharded_and_the_rows_of_the_list)
@@ -514,8 +558,8 @@ TEST(the_largest_of_many_normals_is_where_it_is_expected)
           gx_expected_most(1e9));
 }
 
-// Time that trains, of a run of failures of a Poisson process: after one, the restart, and all since the last checkpoint
-// again.
+// Time that trains, of a run of failures of a Poisson process: after one, the restart, and all since the last
+// checkpoint again.
 static double trained_share(double interval, double save, double restart, double between)
 {
     double wall = 0, trained = 0;
@@ -651,9 +695,10 @@ TEST(mt_nlg_530b_is_predicted_from_its_smallest_run)
     }
 }
 
-// torchtitan's benchmarks of December 2024 (benchmarks/llama3_h100_202412_torchtitan.md), table 5: Llama 3.1 405B on 512
-// H100, FSDP 8, tp 8, pp 8, local batch 32: 100 tokens/s on each GPU with 1F1B, 128 interleaved. All layers are computed
-// again; 8 micro-batches, torchtitan's default, are assumed; embedding and head count as a layer each in the cuts.
+// torchtitan's benchmarks of December 2024 (benchmarks/llama3_h100_202412_torchtitan.md), table 5: Llama 3.1 405B on
+// 512 H100, FSDP 8, tp 8, pp 8, local batch 32: 100 tokens/s on each GPU with 1F1B, 128 interleaved. All layers are
+// computed again; 8 micro-batches, torchtitan's default, are assumed; embedding and head count as a layer each in the
+// cuts.
 TEST(interleaving_405b_is_predicted_from_1f1b)
 {
     int16_t stage[17];
@@ -670,9 +715,9 @@ TEST(interleaving_405b_is_predicted_from_1f1b)
     check_published("Llama 3.1 405B, interleaved, tokens/s", 128, 8 * p.tokens / 64 / window_of(&p), 0.05);
 }
 
-// The same, tables 1 and 3: Llama 3.1 8B, FSDP, 2 texts of 8,192 tokens on each GPU; tokens/s on 8 and on 128 H100, which
-// have 400 Gb/s each beside NVLink. What 8 GPUs do is the profile. Gathers and scatters that are not hidden explain
-// little of the rest; the GPUs' jitter is calibrated on the first row at 128.
+// The same, tables 1 and 3: Llama 3.1 8B, FSDP, 2 texts of 8,192 tokens on each GPU; tokens/s on 8 and on 128 H100,
+// which have 400 Gb/s each beside NVLink. What 8 GPUs do is the profile. Gathers and scatters that are not hidden
+// explain little of the rest; the GPUs' jitter is calibrated on the first row at 128.
 TEST(fsdp_of_8b_on_128_gpus_is_predicted_from_8)
 {
     static const struct {

@@ -27,8 +27,8 @@ typedef struct {
 typedef struct {
     double between;  // seconds between two failures of any rank
     double interval; // seconds between two checkpoints, of the least loss; 0: they cost nothing
-    // The share of the time that trains: 1 - save/interval - interval/(2 between) - restart/between; at least 0. Exact to
-    // 0.005 while it is above 0.88; below that, it is too low.
+    // The share of the time that trains: 1 - save/interval - interval/(2 between) - restart/between; at least 0. Exact
+    // to 0.005 while it is above 0.88; below that, it is too low.
     double trains;
 } GxFailureCost;
 GxFailureCost gx_failure_cost(const GxFailures *f, double ranks);
