@@ -248,10 +248,10 @@
 #include "galaxy/plan/assignment_divide.h"
 #include "galaxy/plan/search.h"
 #include "galaxy/plan/split_plan.h"
-#include "galaxy/plan/simulate.h"
 #include "galaxy/plan/chance.h"
 #include "galaxy/plan/simulate_costs.h"
 #include "galaxy/plan/simulate_loop.h"
+#include "galaxy/plan/simulate.h"
 #include "galaxy/plan/simulate_print.h"
 
 #include "galaxy/task/task.h"
