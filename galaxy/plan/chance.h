@@ -59,7 +59,7 @@ double gx_expected_most(double n)
 GxFailureCost gx_failure_cost(const GxFailures *f, double ranks)
 {
     GxFailureCost c = GX_ZERO;
-    c.between = 3600 * (f->hours > 0 ? f->hours : GX__CHANCE_HOURS) / fmax(ranks, 1);
+    c.between = 3600 * (f->hours > 0 ? f->hours : (double)GX__CHANCE_HOURS) / fmax(ranks, 1);
     c.interval = sqrt(2 * fmax(f->save, 0) * c.between);
     const double saves = c.interval > 0 ? f->save / c.interval : 0;
     c.trains = fmax(0, 1 - saves - c.interval / (2 * c.between) - fmax(f->restart, 0) / c.between);

@@ -156,7 +156,7 @@ static void gx__planner_problem(GxPlanProblem *problem, gx__Planner *p)
     const int64_t samples = gx__planner_samples(p->s), one = r->o.micro_batch_size;
     memset(problem, 0, sizeof *problem);
     problem->ranks = m->ranks, problem->layers = gx__planner_layers(p->s), problem->samples = samples;
-    problem->micro_most = gx_config_is_set(&r->config, "micro_batch_size") && one ? one : GX__PLANNER_MOST;
+    problem->micro_most = gx_config_is_set(&r->config, "micro_batch_size") && one ? one : (int64_t)GX__PLANNER_MOST;
     problem->micro_most = gx_min(problem->micro_most, samples);
     problem->latency = m->latency, problem->seconds_per_byte = p->per_byte, problem->klass = p->klass;
     problem->x_bytes = gx_estimate_message(&p->estimate);
