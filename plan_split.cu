@@ -2,7 +2,7 @@
 // and how many samples of a step, which machine is better left out, and how long a step will take.
 //
 //     ./plan_split --ranks 2 --train_data data/text.txt --global_batch_size 32
-//     mpirun -np 3 --host desk,laptop,old ./plan_split --family bert --train_data data/text.txt
+//     mpirun -np 3 -H desk,laptop,old ./plan_split --family bert --train_data data/text.txt
 //     ./plan_split --machines out/machines.json --global_batch_size 64       for machines that need not be there
 //
 // It is started like the training itself, on the same machines, with the same options. It measures them for at most 25

@@ -534,7 +534,7 @@ static int open_writer(Writer *o, int ranks)
     o->config = config;
     o->mode = gx_composed("sp", gx_methods(GX_METHOD_SP, GX_METHOD_SP, GX_METHOD_SP));
     o->m.family = &gx_llama, o->m.config = &o->config, o->m.store.dtype = GX_F32;
-    o->m.mode = &o->mode, o->m.members = ranks;
+    o->m.mode = &o->mode, o->m.members = o->m.widest = ranks;
     o->g.device = gx_device_cpu();
     gx_mesh_open(&o->mesh, dims, 0, ranks, &o->g.error);
     o->g.mesh = &o->mesh;
