@@ -215,7 +215,8 @@ static int train_rank(GxContext *g, int argc, char **argv)
     slow.totals_only = 1, slow.clock = clock_now, slow.timed = stretch;
     g->reporter = &reporter, g->log.write = hear_log;
     gx_trainer_open(t, g, running.family, running.task, NULL, argc, own);
-    if (ran.cost[0][0] > 0) t->run.measure.begin = NULL, t->run.measure.end = measured;
+    GxWatcher *w = ran.cost[0][0] > 0 ? gx_watchers_add(&t->run.watchers, 0, &g->error) : NULL;
+    if (w) w->end = measured;
     if (ran.slow && g->rank == g->world - 1) g->recorder = &slow;
     if (ran.slow) t->session.runner.is_timed = 1;
     while (gx_trainer_next(t)) {
