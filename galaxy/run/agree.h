@@ -103,8 +103,8 @@ GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *c
                            GxError *err)
 {
     static const char *const machines[] =
-        {"threads",    "ranks",          "world",      "rank",        "init",  "device",
-         "output_dir", "side_cache_dir", "add_tokens", "plot_memory"}, // only rank 0 opens these files
+        {"threads", "ranks",      "world",          "rank",       "init",
+         "device",  "output_dir", "side_cache_dir", "add_tokens", "plot_memory"}, // only rank 0 opens these files
         *const files[] = {"autotune", "trace"}, *const folders[] = {"model", "adapter", "resume"};
     GxJson *json = gx_config_to_json(c, err);
     if (!json) return gx_error_code(err);

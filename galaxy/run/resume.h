@@ -250,9 +250,10 @@ void gx_resume_close(GxResume *r)
 
 // Options that are always those of this command, never of the run.
 static const char *const gx__resume_local_options[] = {
-    "ranks",         "world",       "rank",        "init",        "threads",  "timeout",     "device",
-    "device_comm",   "output_dir",  "resume",      "dry_run",     "evaluate", "sample_only", "profile_steps",
-    "profile_flops", "peak_tflops", "trace",       "trace_steps", "plot_memory", "overwrite_output_dir",
+    "ranks",       "world",    "rank",        "init",          "threads",
+    "timeout",     "device",   "device_comm", "output_dir",    "resume",
+    "dry_run",     "evaluate", "sample_only", "profile_steps", "profile_flops",
+    "peak_tflops", "trace",    "trace_steps", "plot_memory",   "overwrite_output_dir",
     NULL};
 const char *const *gx_resume_local_options(void) { return gx__resume_local_options; }
 
