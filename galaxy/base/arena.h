@@ -31,8 +31,8 @@ typedef struct {
     int64_t capacity, used, peak; // bytes
     int64_t kind_used[GX_MEM_KINDS], kind_peak[GX_MEM_KINDS];
     int64_t top, kind_top[GX_MEM_KINDS]; // what was in use when the most was, since gx_arena_watch
-    int dry;       // 1: only counts
-    int exhausted; // 1: a take did not fit and returned NULL
+    int dry;                             // 1: only counts
+    int exhausted;                       // 1: a take did not fit and returned NULL
 } GxArena;
 typedef struct {
     int64_t used, kind_used[GX_MEM_KINDS];

@@ -38,13 +38,13 @@ typedef struct {
     const char *site; // which block asked: "att", "head"; a literal or NULL
     int unit;         // the unit of the model
     int pair;         // and the pair of that unit, where an operation belongs to one
-    int tensor;       // 1 + the row of the tensor that it works with (GxContext.tensor), negated in its backward; 0: none
+    int tensor; // 1 + the row of the tensor that it works with (GxContext.tensor), negated in its backward; 0: none
     // which action of a list asked for it, and of which micro-batch: GxRecorder.action, .micro_batch
     int16_t action, micro_batch;
-    int axes;         // collectives: mesh axes
-    int64_t bytes;    // operations: read + written; collectives: what this rank sends
-    double flops;     // double, since those of large models exceed 64 bits
-    GxDims dims;      // operations
+    int axes;      // collectives: mesh axes
+    int64_t bytes; // operations: read + written; collectives: what this rank sends
+    double flops;  // double, since those of large models exceed 64 bits
+    GxDims dims;   // operations
     // collectives
     int64_t elements; // of the buffer; gather, scatter: of the whole; all-to-all: of all that this rank sends
     GxDtype dtype;
@@ -66,12 +66,13 @@ struct GxRecorder {
     // action 0: no list is running
     int16_t action, micro_batch;
     int64_t number; // of that action in its list
-    int lost; // 1: memory ran out, so the list is incomplete (the sums are not)
+    int lost;       // 1: memory ran out, so the list is incomplete (the sums are not)
     // clock: the time in seconds, read when an event begins, after all earlier work is done; NULL: no times. timed:
     // called with the duration of each event, up to the beginning of the next one or gx_recorder_settle
     double (*clock)(void *user);
     void (*timed)(void *user, const GxEvent *e, double seconds);
-    void (*heard)(void *user, const GxEvent *e, int64_t times); // every event, and how often it counts. NULL: not called
+    void (*heard)(void *user, const GxEvent *e,
+                  int64_t times); // every event, and how often it counts. NULL: not called
     // An action begins (its number is set), after the events before it have ended; or, with action 0, the list has
     // ended. NULL: not called
     void (*acted)(void *user);
