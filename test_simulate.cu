@@ -41,6 +41,8 @@ typedef struct {
     int at[MOST_RANKS];
     double now[MOST_RANKS];
     double jitter;
+    double *end;      // of the actions of the last copy, list after list; NULL: not recorded
+    const int *first; // [pp]
 } Mesh;
 
 static int stage_of(const Mesh *m, int rank) { return rank / (m->replicas * m->shards); }
@@ -146,18 +148,22 @@ static int go_on(Mesh *m, int i)
     }
     const double seconds = seconds_of(m, i, &what);
     for (int j = 0; j < m->ranks; j++)
-        if (do_together(m, i, j, &what)) m->now[j] = begin + seconds, m->at[j]++;
+        if (do_together(m, i, j, &what)) {
+            if (m->end && replica_of(m, j) == m->replicas - 1 && shard_of(m, j) == m->shards - 1)
+                m->end[m->first[stage_of(m, j)] + m->at[j]] = begin + seconds;
+            m->now[j] = begin + seconds, m->at[j]++;
+        }
     return 1;
 }
 
-// The window of all ranks.
-static double run_all(const GxSimulationSpec *p, const GxSteps *list, double jitter)
+// The window of all ranks. end: as GxSimulation's; NULL: not needed.
+static double run_all(const GxSimulationSpec *p, const GxSimulation *s, double jitter, double *end)
 {
     static Mesh m;
     int goes_on = 1;
     double window = 0;
     memset(&m, 0, sizeof m);
-    m.p = p, m.list = list, m.jitter = jitter;
+    m.p = p, m.list = s->list, m.jitter = jitter, m.end = end, m.first = s->first;
     m.pp = (int)gx_max(p->steps.ranks, 1), m.replicas = (int)gx_max(p->dp_replicate, 1);
     m.shards = (int)gx_max(p->dp_shard, 1), m.ranks = m.pp * m.replicas * m.shards;
     while (goes_on) {
@@ -177,7 +183,7 @@ static double run_all(const GxSimulationSpec *p, const GxSteps *list, double jit
 typedef struct {
     GxSimulationSpec p;
     double slowness[MOST_STAGES], slow_copy[MOST_STAGES];
-    uint8_t frozen[MOST_UNITS];
+    uint8_t frozen[MOST_UNITS], bypassed[MOST_UNITS];
 } Drawn;
 
 static void draw_units(GxSimulationSpec *p)
@@ -208,9 +214,10 @@ static void draw_mesh(Drawn *d)
     p->steps.recomputes_layers = random_below(2), p->steps.is_tied = random_below(2);
     p->steps.defers_weights = random_below(2), p->steps.embedding_reads = random_below(2);
     for (int u = 0; u < p->steps.units - 1; u++) d->frozen[u] = !p->steps.is_tied && random_below(3) == 0;
-    if (random_below(2)) p->steps.frozen = d->frozen;
+    for (int u = 0; u < p->steps.units - 1; u++) d->bypassed[u] = d->frozen[u] && random_below(2);
+    if (random_below(2)) p->steps.frozen = d->frozen, p->steps.bypassed = random_below(2) ? d->bypassed : NULL;
     for (int r = 0; r < MOST_STAGES; r++)
-        d->slowness[r] = 0.5 + random_real(), d->slow_copy[r] = random_below(2) ? 1 : 1 + 2 * random_real();
+        d->slowness[r] = 0.5 + random_real(), d->slow_copy[r] = random_below(2) ? 1 : 0.3 + 2 * random_real();
     if (random_below(2)) p->slowness = d->slowness;
     if (random_below(3)) p->slow_copy = d->slow_copy;
     draw_units(p);
@@ -229,7 +236,13 @@ TEST(a_list_per_class_of_ranks_is_as_good_as_a_list_per_rank)
         draw_mesh(&d);
         d.p.only_window = 1;
         if (open_simulation(&s, &d.p)) {
-            const double all = run_all(&d.p, s.list, 0);
+            double *end = (double *)calloc((size_t)s.first[s.pp], sizeof *end);
+            const double all = run_all(&d.p, &s, 0, end);
+            for (int i = 0; i < s.first[s.pp]; i++)
+                if (!CHECK(fabs(s.end[i] - end[i]) <= rounding * all,
+                           "%d: action %d ends at %.17g, that of all ranks %.17g", k, i, s.end[i], end[i]))
+                    break;
+            free(end);
             CHECK(fabs(s.window - all) <= rounding * all,
                   "%d: %s, pp %d x %d x %d, ZeRO %d: %.17g, and of all ranks %.17g", k,
                   gx_order_info(d.p.steps.order)->name, s.pp, d.p.dp_replicate, d.p.dp_shard, d.p.steps.sharded,
@@ -255,7 +268,8 @@ static double cost_of_copies(const void *user, const GxStepsSpec *spec, const Gx
     return seconds * (is_slow ? p->slow_copy[spec->rank] : 1);
 }
 
-// The lists of all copies as those of one pipeline, in which only the ranks of a copy exchange messages.
+// The lists of all copies as those of one pipeline, in which only the ranks of a copy exchange messages. A copy that is
+// nowhere faster than others waits for none of them, though they sum gradients together.
 TEST(copies_that_meet_at_the_end_take_the_time_of_gx_steps_time)
 {
     random_state = 5;
@@ -268,6 +282,7 @@ TEST(copies_that_meet_at_the_end_take_the_time_of_gx_steps_time)
         draw_mesh(&d);
         d.p.steps.sharded = d.p.steps.scatters_each = 0, d.p.slowness = NULL, d.p.only_window = 1;
         d.p.within.latency = d.p.within.per_byte = 0;
+        for (int r = 0; r < MOST_STAGES; r++) d.slow_copy[r] = fmax(1, d.slow_copy[r]);
         if (!open_simulation(&s, &d.p)) continue;
         for (int i = 0; i < s.copies * s.pp; i++) {
             const GxSteps *from = &s.list[i % s.pp];
@@ -308,6 +323,48 @@ TEST(what_the_time_was_spent_on_adds_up_to_the_window)
             CHECK(fabs(computes - s.stage[r].spent[GX_SPENT_COMPUTING]) <= 1e-9 * s.window,
                   "%d: rank %d computes for %g s, its actions for %g", k, r, s.stage[r].spent[0], computes);
         }
+        gx_simulation_close(&s);
+    }
+}
+
+enum { ROWS = 3 }; // x, dx, whole weights
+static int row_of(const GxEffect *e)
+{
+    return e->object == GX_OBJECT_X ? 0 : e->object == GX_OBJECT_DX ? 1 : e->object == GX_OBJECT_WEIGHTS ? 2 : -1;
+}
+
+// Of one rank, what it uses has been made, or has arrived, before.
+static void check_order(const GxSimulation *s, int k, int rank)
+{
+    static double made[ROWS][MOST_UNITS][32];
+    const GxSteps *list = &s->list[rank];
+    GxEffect e[GX_EFFECTS];
+    memset(made, 0, sizeof made);
+    for (int i = 0; i < list->n; i++) {
+        const double begin = s->begin[s->first[rank] + i], end = s->end[s->first[rank] + i];
+        const int n = gx_action_effects(&list->spec, &list->action[i], e);
+        for (int j = 0; j < n; j++) {
+            const int row = row_of(&e[j]), b = (int)gx_max(e[j].micro_batch, 0);
+            if (row < 0 || e[j].unit < 0) continue;
+            double *at = &made[row][e[j].unit][b];
+            if (e[j].verb == GX_MAKES) *at = end;
+            else
+                CHECK(begin >= *at - 1e-9 * s->window,
+                      "%d: rank %d, action %d begins at %g, what it uses is there at %g", k, rank, i, begin, *at);
+        }
+    }
+}
+
+TEST(nothing_begins_before_what_it_uses_is_there)
+{
+    random_state = 8;
+    for (int k = 0; k < MESHES; k++) {
+        Drawn d;
+        GxSimulation s;
+        draw_mesh(&d);
+        d.p.overlaps = 1, d.p.only_window = 1;
+        if (!open_simulation(&s, &d.p)) continue;
+        for (int r = 0; r < s.pp; r++) check_order(&s, k, r);
         gx_simulation_close(&s);
     }
 }
@@ -607,7 +664,7 @@ TEST(jitter_costs_what_it_costs_all_ranks)
         p.steps.units = 14;
         p.steps.sharded = sharded, p.steps.gathered = 1, p.dp_shard = COPIES, p.jitter = 0.05;
         if (!open_simulation(&s, &p)) return;
-        for (int k = 0; k < WINDOWS; k++) sum += run_all(&p, s.list, p.jitter) / s.window - 1;
+        for (int k = 0; k < WINDOWS; k++) sum += run_all(&p, &s, p.jitter, NULL) / s.window - 1;
         printf("    ZeRO %d: %+.2f%%, all ranks %+.2f%%\n", sharded, 100 * s.jitter, 100 * sum / WINDOWS);
         // An estimate: within a fifth
         CHECK(fabs(s.jitter - sum / WINDOWS) <= 0.2 * sum / WINDOWS, "ZeRO %d: %g, all ranks %g", sharded, s.jitter,
