@@ -456,7 +456,7 @@ static int expect_serial(const char *name, int steps)
 {
     clock_of(0, 0, 0, 0, 0);
     const int status =
-        train(name, "--micro_batch_size 8 --learning_rate 0.3 --lr_scheduler_type constant  --max_steps %d", steps);
+        train(name, "--micro_batch_size 8 --learning_rate 0.3 --lr_scheduler_type constant --max_steps %d", steps);
     expect_this();
     return CHECK(status == 0, "%s", said.log);
 }
