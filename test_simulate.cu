@@ -461,8 +461,9 @@ TEST(sums_take_the_time_of_the_formulas)
                 p.unit[GX_SIMULATED_LAYER].grad_bytes = 8;
                 p.unit[GX_SIMULATED_LAYER].step = 2;
                 CHECK(fabs(window_of(&p) - expected) <= 1e-9, "shards: %g, not %g", window_of(&p), expected);
-                p.unit[GX_SIMULATED_LAYER].weight_bytes = 4; // gathered after all steps
-                CHECK(fabs(window_of(&p) - expected - n * sum / 2.0) <= 1e-9, "gathered: %g", window_of(&p));
+                p.unit[GX_SIMULATED_LAYER].weight_bytes = 4; // gathered after all steps; that of the head is the last
+                p.unit[GX_SIMULATED_HEAD].step = 2;
+                CHECK(fabs(window_of(&p) - expected - 0.5 - n * sum / 2.0) <= 1e-9, "gathered: %g", window_of(&p));
             }
 }
 
@@ -556,6 +557,37 @@ TEST(stages_that_share_a_host_send_within_it)
     q.steps.units = 3, q.steps.micro_batches = 1, q.dp_replicate = 8, q.ranks_per_host = 4;
     q.unit[GX_SIMULATED_LAYER].grad_bytes = 8, q.within.per_byte = 3, q.between.per_byte = 2;
     CHECK(window_of(&q) == 2 * 7 * 3, "%g", window_of(&q));
+}
+
+// 2 replicas of 3 shards, gradients of 12 bytes: a sum over 6, or a scatter over 3 and a sum of a third over 2.
+TEST(gradients_are_summed_over_all_copies)
+{
+    for (int sharded = 0; sharded < 4; sharded++) {
+        GxSimulation s;
+        GxSimulationSpec p = GX_ZERO;
+        p.steps.units = 3, p.steps.micro_batches = 1, p.steps.sharded = sharded, p.steps.gathered = 3;
+        p.dp_replicate = 2, p.dp_shard = 3, p.within.per_byte = 1, p.unit[GX_SIMULATED_LAYER].grad_bytes = 12;
+        if (!open_simulation(&s, &p)) return;
+        const double *spent = s.stage[0].spent;
+        CHECK(spent[GX_SPENT_SCATTERS] == (sharded ? 8 : 0), "ZeRO %d: %g", sharded, spent[GX_SPENT_SCATTERS]);
+        CHECK(fabs(spent[GX_SPENT_SUMS] - (sharded ? 4 : 20)) < 1e-12, "ZeRO %d: %g", sharded, spent[GX_SPENT_SUMS]);
+        gx_simulation_close(&s);
+    }
+}
+
+TEST(layers_are_cut_evenly_unless_the_cuts_are_given)
+{
+    static const int16_t even[5] = {0, 4, 7, 10, 13}, given[5] = {0, 2, 3, 8, 13};
+    for (int k = 0; k < 2; k++) {
+        GxSimulation s;
+        GxSimulationSpec p = simple(GX_ORDER_1F1B, 4, 8);
+        p.steps.units = 13, p.steps.stage = k ? given : NULL;
+        if (!open_simulation(&s, &p)) return;
+        for (int r = 0; r < 5; r++)
+            CHECK(s.list->spec.stage[r] == (k ? given : even)[r], "%d: stage %d begins at %d", k, r,
+                  s.list->spec.stage[r]);
+        gx_simulation_close(&s);
+    }
 }
 
 // ---- memory --------------------------------------------------------------------------------------------------------
@@ -657,9 +689,10 @@ TEST(jitter_costs_what_it_costs_all_ranks)
 {
     enum { COPIES = 12, WINDOWS = TEST_IS_SANITIZED ? 20 : 60 };
     random_state = 13;
-    for (int sharded = 1; sharded <= 3; sharded += 2) {
+    for (int sharded = 1; sharded <= 3; sharded++) {
         GxSimulation s;
         GxSimulationSpec p = simple(GX_ORDER_1F1B, 4, 8);
+        p.steps.scatters_each = sharded == GX_SHARDS_GRADS;
         double sum = 0;
         p.steps.units = 14;
         p.steps.sharded = sharded, p.steps.gathered = 1, p.dp_shard = COPIES, p.jitter = 0.05;
@@ -928,6 +961,17 @@ TEST(a_table_says_where_the_time_goes)
     gx_simulation_close(&s);
 }
 
+// No box is beyond the end of the time axis.
+static void check_ends(const char *text)
+{
+    double most = 0;
+    for (const char *at = text; (at = strstr(at, "<rect")) != NULL; at++) {
+        double x = 0, width = 0;
+        if (sscanf(at, "<rect x=\"%lf\" y=\"%*d\" width=\"%lf\"", &x, &width) == 2) most = fmax(most, x + width);
+    }
+    CHECK(most <= 66 + 1100 + 0.02, "boxes end at %g", most);
+}
+
 TEST(a_picture_has_time_to_scale_and_a_few_hundred_boxes)
 {
     GxSimulation s;
@@ -952,9 +996,17 @@ TEST(a_picture_has_time_to_scale_and_a_few_hundred_boxes)
         free(text);
     }
     gx_simulation_close(&s);
+    p = simple(GX_ORDER_GPIPE, 4, 8); // two layers to a stage, one micro-batch behind the other
+    p.steps.units = 10;
+    if (!open_simulation(&s, &p)) return;
+    text = printed(&p, &s, 0);
+    CHECK(count_of(text, "<rect") == 4 * 8 * 2 + around, "%d boxes", count_of(text, "<rect") - around);
+    free(text);
+    gx_simulation_close(&s);
     p = large(5, 16); // units of a stage and micro-batch are one box
     if (!open_simulation(&s, &p)) return;
     text = printed(&p, &s, 0);
+    check_ends(text);
     CHECK(count_of(text, "<rect") <= 400 + 21 && count_of(text, "<rect") > 300, "%d boxes", count_of(text, "<rect"));
     free(text);
     gx_simulation_close(&s);
