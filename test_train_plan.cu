@@ -168,7 +168,17 @@ TEST(plans_that_do_not_fit_are_refused)
                "{\"samples\": 8, \"micro_batch\": 2, \"stages\": [{\"layers\": 1, \"ranks\": [{@1}]}, {\"layers\": 1, "
                "\"ranks\": [{@0}]}]}",
                "");
+    write_plan(
+        "differ.json", 8, "tp",
+        "{\"samples\": 4, \"micro_batch\": 2, \"stages\": [{\"layers\": 2, \"ranks\": [{@0, \"heads\": 3, \"columns\": "
+        "32, \"vocab\": 128}, {@1, \"heads\": 1, \"columns\": 32, \"vocab\": 128}]}]}, {\"samples\": 4, "
+        "\"micro_batch\": 2, \"stages\": [{\"layers\": 2, \"ranks\": [{@2, \"heads\": 2, \"columns\": 32, \"vocab\": "
+        "128}, {@3, \"heads\": 2, \"columns\": 32, \"vocab\": 128}]}]}",
+        "");
     static const Refusal refusals[] = {
+        {"--plan differ.json --ranks 4", {"the plan's copies of the model differ"}},
+        {"--plan auto --ranks 2 --stage_warm_list 1,0", {"--plan decides --stage_warm_list"}},
+        {"--plan auto --ranks 2 --stage_tp_list 1,1", {"--plan decides --stage_tp_list"}},
         {"--plan one.json --ranks 2", {"rank 1 was started on the machine", "which the plan does not have"}},
         {"--plan one.json --num_hidden_layers 3", {"one.json is for 2 layers, but the model has 3"}},
         {"--plan one.json --global_batch_size 6", {"for steps of 8 samples, but --global_batch_size is 6"}},

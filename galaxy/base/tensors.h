@@ -29,6 +29,12 @@ typedef struct {
     int64_t begin, end;
 } GxRange; // [begin, end)
 static inline int64_t gx_range_count(GxRange r) { return r.end > r.begin ? r.end - r.begin : 0; }
+static inline GxRange gx_range_common(GxRange a, GxRange b) // what both have; empty, but never negative: nothing
+{
+    GxRange r = {gx_max(a.begin, b.begin), gx_min(a.end, b.end)};
+    r.end = gx_max(r.begin, r.end);
+    return r;
+}
 
 typedef struct {
     int index;

@@ -139,18 +139,12 @@ static void gx__grads_sum(GxContext *g, const GxStore *s, int first, int units, 
 
 // ---- sums over members that share a piece --------------------------------------------------------------------------
 
-static GxRange gx__grads_common(GxRange a, GxRange b)
-{
-    GxRange r = {gx_max(a.begin, b.begin), gx_min(a.end, b.end)};
-    return r;
-}
-
 // Members `first` to `last` share something with member `me`. Parts ascend, so these members are consecutive.
 static void gx__grads_sharers(const GxTensor *t, int me, int *first, int *last)
 {
     *first = *last = me;
-    while (*first > 0 && gx_range_count(gx__grads_common(t->parts[*first - 1], t->parts[me]))) --*first;
-    while (*last + 1 < t->n_parts && gx_range_count(gx__grads_common(t->parts[*last + 1], t->parts[me]))) ++*last;
+    while (*first > 0 && gx_range_count(gx_range_common(t->parts[*first - 1], t->parts[me]))) --*first;
+    while (*last + 1 < t->n_parts && gx_range_count(gx_range_common(t->parts[*last + 1], t->parts[me]))) ++*last;
 }
 
 // The end of the piece of `mine` that begins at i and that the same members share.
@@ -194,7 +188,7 @@ static void gx__grads_reduce_overlaps(GxContext *g, const GxTensor *t, float *gr
     GxArenaMark mark = gx_arena_mark(g->arena);
     float *from = (float *)gx_scratch(g, GX_MEM_COMM, (last - first + 1) * count * 4);
     for (int r = first; r <= last && from; r++) {
-        const GxRange both = gx__grads_common(t->parts[r], mine);
+        const GxRange both = gx_range_common(t->parts[r], mine);
         float *own = grad + (both.begin - mine.begin) * row,
               *theirs = from + (r - first) * count + (both.begin - mine.begin) * row;
         GxTransfer send = {r, 1, 0, own, gx_range_count(both) * row, GX_F32},

@@ -61,9 +61,8 @@ static int gx__stage_has_all(const GxShares *s) // 1: each member
 
 GxRange gx_stage_message(const GxShares *from, int s, const GxShares *to, int r)
 {
-    const GxRange a = from->part[s], b = to->part[r];
-    GxRange both = {gx_max(a.begin, b.begin), gx_min(a.end, b.end)};
-    if (both.end < both.begin || (gx__stage_has_all(from) && s != r % from->n)) both.end = both.begin;
+    GxRange both = gx_range_common(from->part[s], to->part[r]);
+    if (gx__stage_has_all(from) && s != r % from->n) both.end = both.begin;
     return both;
 }
 
@@ -100,14 +99,6 @@ void gx_stage_transfer(GxContext *g, int pp, int is_send, void *data, int64_t ro
     if (n) gx_transfer(g, is_alike ? GX_AXIS_PP : GX_AXIS_ALL, list, n);
 }
 
-// The common part of two ranges.
-static GxRange gx__stage_common(GxRange a, GxRange b)
-{
-    GxRange both = {gx_max(a.begin, b.begin), gx_min(a.end, b.end)};
-    both.end = gx_max(both.begin, both.end);
-    return both;
-}
-
 // Exchanges the elements of this rank's part that are in `piece`, and adds them.
 static void gx__stage_add_piece(GxContext *g, int pp, float *x, const GxShares *mine, const GxShares *theirs,
                                 GxRange piece)
@@ -119,8 +110,8 @@ static void gx__stage_add_piece(GxContext *g, int pp, float *x, const GxShares *
     GxTransfer list[2 * GX_MAX_PARTS];
     int n = 0;
     for (int r = 0; r < theirs->n; r++) {
-        const GxRange out = gx__stage_common(piece, gx_stage_message(mine, mine->me, theirs, r)),
-                      in = gx__stage_common(piece, gx_stage_message(theirs, r, mine, mine->me));
+        const GxRange out = gx_range_common(piece, gx_stage_message(mine, mine->me, theirs, r)),
+                      in = gx_range_common(piece, gx_stage_message(theirs, r, mine, mine->me));
         gx__stage_list(g, list, &n, pp, r, is_alike, 1, x, out, begin, 1, GX_F32);
         gx__stage_list(g, list, &n, pp, r, is_alike, 0, other, in, piece.begin, 1, GX_F32);
     }
@@ -143,7 +134,7 @@ void gx_stage_add(GxContext *g, int pp, float *x, int64_t row, const GxShares *m
     const GxRange own = gx_share_mine(&a);
     const int64_t from = gx_stage_is_alike(g, mine, theirs) ? own.begin : 0;
     for (int64_t first = from; first < own.end && !gx_failed(g); first += GX_STAGE) {
-        const GxRange chunk = {first, first + GX_STAGE}, piece = gx__stage_common(own, chunk);
+        const GxRange chunk = {first, first + GX_STAGE}, piece = gx_range_common(own, chunk);
         if (gx_range_count(piece)) gx__stage_add_piece(g, pp, x, &a, &b, piece);
     }
 }

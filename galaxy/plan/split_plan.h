@@ -36,12 +36,12 @@ typedef struct {                // what is expected of a rank
 typedef struct {
     GxAssignment a;
     int layers;
-    int64_t samples;                       // of a window
-    char mode[GX_FIELD_TEXT];              // of the groups: "tp"
-    double seconds;                        // of a window; 0: not known
-    double ideal;                          // if the machines lost nothing: all work over the sum of their speeds
-    double bubble, messages, sums, groups; // seconds lost to each; groups: inside them
-    double with_all;                       // of a window in which nobody is left out; 0: nobody is
+    int64_t samples;               // of a window
+    char mode[GX_FIELD_TEXT];      // of the groups: "tp"
+    double seconds;                // of a window; 0: not known
+    double ideal;                  // if the machines lost nothing: all work over the sum of their speeds
+    double bubble, messages, sums; // seconds lost to each
+    double with_all;               // of a window in which nobody is left out; 0: nobody is
     GxSplitPlanRank rank[GX_ASSIGNED_RANKS];
 } GxSplitPlan;
 
@@ -379,8 +379,7 @@ void gx_split_plan_print(FILE *out, const GxSplitPlan *p)
         double seconds;
     } lost[] = {{"waiting for other stages", p->bubble},
                 {"messages between stages", p->messages},
-                {"sums of gradients", p->sums},
-                {"communication inside stages", p->groups}};
+                {"sums of gradients", p->sums}};
     int named = 0;
     for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
         if (lost[i].seconds < 0.005 * p->seconds) continue;

@@ -178,21 +178,10 @@ static const gx__EstimateRecord *gx__estimate_record(const GxEstimate *c, const 
     gx__EstimateRecord *r =
         (gx__EstimateRecord *)gx__estimate_find(c->records, key, gx__estimate_key(shape, key), sizeof *r, &is_new, err);
     if (!r || !is_new) return r;
-    GxStageWalk *w = (GxStageWalk *)calloc(1, sizeof *w);
-    if (!w) GX_FAIL(err, GX_ERR_MEMORY, "no memory to plan a stage");
-    else if (gx_stage_walk_open(w, c->s, shape) != GX_OK || gx_stage_walk_dry(w, &r->rec) != GX_OK) *err = w->g.error;
-    else if (r->rec.lost) GX_FAIL(err, GX_ERR_MEMORY, "no memory to record a step");
-    if (w) r->units = w->s.model.units, gx_stage_walk_close(w);
-    free(w);
+    GxStageNeeds needs;
+    gx_stage_walk_once(c->s, shape, &r->rec, &needs, err);
+    r->units = needs.units;
     return gx_error_code(err) ? NULL : r;
-}
-
-static GxStageShape gx__estimate_shape(const GxEstimate *c, int64_t micro_batch)
-{
-    GxStageShape shape = GX_ZERO;
-    shape.layers = 1, shape.has_embedding = shape.has_head = 1, shape.alive = 1, shape.ranks = 1;
-    shape.micro_batch = micro_batch, shape.mode = c->mode;
-    return shape;
 }
 
 // Attention of H query heads and K shared ones takes H query + K kv; that of one query head query + kv.
@@ -212,7 +201,7 @@ static GxEstimateRates gx__estimate_solve(const GxEstimate *c, gx__EstimateBlock
 
 static GxStatus gx__estimate_rates(GxEstimate *c, int64_t micro_batch, GxError *err)
 {
-    GxStageShape shape = gx__estimate_shape(c, micro_batch);
+    GxStageShape shape = gx_stage_shape(c->mode, micro_batch);
     const gx__EstimateRecord *whole = gx__estimate_record(c, &shape, err), *head = NULL;
     if (c->heads > 1 && whole) {
         shape.ranks = 2, shape.heads.n = 2, shape.heads.v[0] = 1, shape.heads.v[1] = c->heads - 1;
@@ -223,12 +212,6 @@ static GxStatus gx__estimate_rates(GxEstimate *c, int64_t micro_batch, GxError *
         c->rates[r] = gx__estimate_solve(c, gx__estimate_blocks(&whole->rec, &c->cost[r], whole->units),
                                          head ? gx__estimate_blocks(&head->rec, &c->cost[r], head->units).att : 0);
     return GX_OK;
-}
-
-static int64_t gx__estimate_field(const GxSession *s, const char *name)
-{
-    const GxField *f = gx_field_find(s->run->family->fields, s->run->family->n_fields, name);
-    return f ? *(const int64_t *)gx_field_in(f, s->run->model_config) : 0;
 }
 
 GxStatus gx_estimate_open(GxEstimate *c, const GxSession *s, const GxMode *mode, const GxMeasured *m,
@@ -248,11 +231,11 @@ GxStatus gx_estimate_open(GxEstimate *c, const GxSession *s, const GxMode *mode,
         GX_TRY(
             gx_cost_fit(&c->cost[c->costs], m->sample + m->rank[c->costs].first, (int)m->rank[c->costs].samples, err));
     if (methods.att == GX_METHOD_TP) {
-        c->heads = gx__estimate_field(s, "num_attention_heads");
-        c->kv_heads = gx__estimate_field(s, "num_key_value_heads");
+        c->heads = gx_run_model_int(s->run, "num_attention_heads");
+        c->kv_heads = gx_run_model_int(s->run, "num_key_value_heads");
         if (!c->kv_heads) c->kv_heads = c->heads;
     }
-    if (methods.mlp == GX_METHOD_TP) c->columns = gx__estimate_field(s, "intermediate_size");
+    if (methods.mlp == GX_METHOD_TP) c->columns = gx_run_model_int(s->run, "intermediate_size");
     if (methods.ends == GX_METHOD_TP) c->vocab = *s->run->family->vocab_size(s->run->model_config);
     if (gx_methods_have(methods, GX_METHOD_SP)) c->rows = s->run->o.seq_len;
     return gx__estimate_rates(c, micro_batch, err);
@@ -273,7 +256,7 @@ void gx_estimate_close(GxEstimate *c)
 
 double gx_estimate_message(const GxEstimate *c)
 {
-    return (double)(c->s->run->o.seq_len * gx__estimate_field(c->s, "hidden_size") *
+    return (double)(c->s->run->o.seq_len * gx_run_model_int(c->s->run, "hidden_size") *
                     gx_dtype_size(c->s->run->chosen.dtype));
 }
 
@@ -361,11 +344,9 @@ static const gx__EstimateBytes *gx__estimate_bytes(const GxEstimate *c, const Gx
     gx__EstimateBytes *b =
         (gx__EstimateBytes *)gx__estimate_find(c->bytes, key, gx__estimate_key(shape, key), sizeof *b, &is_new, err);
     if (!b || !is_new) return b;
-    GxStageWalk *w = (GxStageWalk *)calloc(1, sizeof *w);
-    if (!w) GX_FAIL(err, GX_ERR_MEMORY, "no memory to plan a stage");
-    else if (gx_stage_walk_open(w, c->s, shape) != GX_OK || gx_stage_walk_dry(w, NULL) != GX_OK) *err = w->g.error;
-    if (w) b->bytes = w->bytes, b->grads = (double)w->kind[GX_MEM_GRADS], gx_stage_walk_close(w);
-    free(w);
+    GxStageNeeds needs;
+    gx_stage_walk_once(c->s, shape, NULL, &needs, err);
+    b->bytes = needs.bytes, b->grads = (double)needs.kind[GX_MEM_GRADS];
     return gx_error_code(err) ? NULL : b;
 }
 
@@ -424,7 +405,7 @@ static GxStatus gx__estimate_fit(const GxEstimate *c, const GxStageRequest *q, G
     double grads;
     cost->room = INT64_MIN;
     for (int k = 0; k < (q->n > 1 ? 4 : 1) && cost->room < 0; k++) {
-        GxStageShape shape = gx__estimate_shape(c, q->micro_batch);
+        GxStageShape shape = gx_stage_shape(c->mode, q->micro_batch);
         int64_t room = INT64_MAX;
         int tightest = 0;
         shape.ranks = q->n;

@@ -127,6 +127,9 @@ static GxStatus gx__measure_keep(gx__Measure *m, int steps, double step)
 {
     double all = 0;
     const int64_t first = m->n;
+    if (m->is_full)
+        return GX_FAIL(&m->g->error, GX_ERR_UNSUPPORTED, "a step has more than %d operations of different dimensions",
+                       (int)GX__MEASURE_KEYS);
     if (m->n + m->keys > m->capacity) {
         m->capacity = 2 * (m->n + m->keys);
         GxCostSample *grown = (GxCostSample *)realloc(m->kept, (size_t)m->capacity * sizeof *grown);
@@ -169,12 +172,6 @@ static GxStatus gx__measure_steps(gx__Measure *m, GxStageWalk *w, double budget,
     return gx__measure_keep(m, steps, *step);
 }
 
-static int64_t gx__measure_field(const GxSession *s, const char *name)
-{
-    const GxField *f = gx_field_find(s->run->family->fields, s->run->family->n_fields, name);
-    return f ? *(const int64_t *)gx_field_in(f, s->run->model_config) : 0;
-}
-
 // A part of `total` and the rest, if the method splits it.
 static void gx__measure_list(GxIntList *list, int is_split, int64_t total, int part)
 {
@@ -189,13 +186,11 @@ static GxStageShape gx__measure_shape(const GxSession *s, const GxMode *mode, in
 {
     const GxMethods m = mode->methods;
     const int part = share == 2 ? 2 : 8;
-    GxStageShape shape = GX_ZERO;
-    shape.layers = 1, shape.has_embedding = shape.has_head = shape.alive = 1, shape.ranks = 1, shape.mode = mode;
-    shape.micro_batch = share == 1 || share == 4 ? 1 : micro_batch;
+    GxStageShape shape = gx_stage_shape(mode, share == 1 || share == 4 ? 1 : micro_batch);
     if (share < 2) return shape;
     shape.ranks = 2;
-    gx__measure_list(&shape.heads, m.att == GX_METHOD_TP, gx__measure_field(s, "num_attention_heads"), part);
-    gx__measure_list(&shape.columns, m.mlp == GX_METHOD_TP, gx__measure_field(s, "intermediate_size"), part);
+    gx__measure_list(&shape.heads, m.att == GX_METHOD_TP, gx_run_model_int(s->run, "num_attention_heads"), part);
+    gx__measure_list(&shape.columns, m.mlp == GX_METHOD_TP, gx_run_model_int(s->run, "intermediate_size"), part);
     gx__measure_list(&shape.vocab, m.ends == GX_METHOD_TP, *s->run->family->vocab_size(s->run->model_config), part);
     gx__measure_list(&shape.rows, gx_methods_have(m, GX_METHOD_SP), s->run->o.seq_len, part);
     return shape;
@@ -210,7 +205,7 @@ static GxStatus gx__measure_share(gx__Measure *m, GxSession *s, GxStageShape sha
     for (int fits = 0; !fits && status == GX_OK;) {
         status = gx_stage_walk_open(w, s, &shape);
         if (status == GX_OK) status = gx_stage_walk_dry(w, NULL);
-        fits = w->bytes <= memory || shape.micro_batch == 1;
+        fits = w->needs.bytes <= memory || shape.micro_batch == 1;
         if (status == GX_OK && !fits) shape.micro_batch /= 2, gx_stage_walk_close(w);
     }
     if (status == GX_OK) status = gx_stage_walk_allocate(w);

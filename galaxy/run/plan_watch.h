@@ -20,7 +20,6 @@ GX_END
 #include "../comm/comm.h"
 #include "../io/files.h"
 #include "../ops/memory.h"
-#include "reporter.h"
 
 enum { GX__PLAN_WATCH_FROM = 2, GX__PLAN_WATCH_STEPS = 5, GX__PLAN_WATCH_KINDS = 96 };
 

@@ -43,23 +43,14 @@ enum {
 
 // ---- what is asked for ---------------------------------------------------------------------------------------------
 
+// clang-format off
 // The options that a plan decides.
-static const char *const gx__planner_decides[] = {"tp",
-                                                  "pp",
-                                                  "stage_num_hidden_layers_list",
-                                                  "tp_num_attention_heads_list",
-                                                  "zero",
-                                                  "dp_shard",
-                                                  "tp_intermediate_size_list",
-                                                  "tp_vocab_size_list",
-                                                  "dp_shard_list",
-                                                  "dp_replicate",
-                                                  "seq_scatter_list",
-                                                  "dp_batch_size_list",
-                                                  "dp_samples_list",
-                                                  "gradient_accumulation_steps",
-                                                  "pipeline_schedule",
-                                                  NULL};
+static const char *const gx__planner_decides[] = {
+    "tp", "pp", "stage_tp_list", "stage_num_hidden_layers_list", "stage_warm_list", "pipeline_schedule",
+    "tp_num_attention_heads_list", "tp_intermediate_size_list", "tp_vocab_size_list", "seq_scatter_list",
+    "zero", "dp_shard", "dp_shard_list", "dp_replicate",
+    "dp_batch_size_list", "dp_samples_list", "gradient_accumulation_steps", NULL};
+// clang-format on
 
 static GxStatus gx__planner_check(const GxSession *s)
 {
@@ -87,12 +78,6 @@ static int64_t gx__planner_samples(const GxSession *s)
     return o->global_batch_size ? o->global_batch_size : gx_max(o->micro_batch_size, 1) * s->g->world;
 }
 
-static int gx__planner_layers(const GxSession *s)
-{
-    const GxField *f = gx_field_find(s->run->family->fields, s->run->family->n_fields, "num_hidden_layers");
-    return f ? (int)*(const int64_t *)gx_field_in(f, s->run->model_config) : 1;
-}
-
 // ---- data for measurements -----------------------------------------------------------------------------------------
 
 typedef struct {
@@ -108,8 +93,6 @@ static GxStatus gx__planner_open_data(GxSession *s, gx__PlannerData *d)
     d->vocab = *r->family->vocab_size(r->model_config);
     if (!d->self) return GX_FAIL(&s->g->error, GX_ERR_MEMORY, "no memory for the options of a task");
     memcpy(d->self, r->self, r->task->options.size);
-    s->batch_split = gx_split_even(s->g->world, s->g->world);
-    s->window = gx_window_of_equal(&s->batch_split, 1);
     return gx_session_open_samples(s, r->o.machines[0] != 0);
 }
 
@@ -155,7 +138,8 @@ static void gx__planner_problem(GxPlanProblem *problem, gx__Planner *p)
     const GxMeasured *m = p->m;
     const int64_t samples = gx__planner_samples(p->s), one = r->o.micro_batch_size;
     memset(problem, 0, sizeof *problem);
-    problem->ranks = m->ranks, problem->layers = gx__planner_layers(p->s), problem->samples = samples;
+    problem->ranks = m->ranks, problem->layers = (int)gx_run_model_int(r, "num_hidden_layers"),
+    problem->samples = samples;
     problem->micro_most = gx_config_is_set(&r->config, "micro_batch_size") && one ? one : (int64_t)GX__PLANNER_MOST;
     problem->micro_most = gx_min(problem->micro_most, samples);
     problem->latency = m->latency, problem->seconds_per_byte = p->per_byte, problem->klass = p->klass;
@@ -179,33 +163,27 @@ static GxStatus gx__planner_alone(gx__Planner *p, int16_t rank, int64_t micro_ba
 
 // What is expected of each rank: how much of the time it computes, and its memory; and of all: how long a step would
 // take if nothing were lost.
-static GxStatus gx__planner_expect(gx__Planner *p, GxError *err)
+static GxStatus gx__planner_expect(gx__Planner *p, const GxPlanProblem *problem, GxError *err)
 {
     const GxAssignment *a = &p->plan->a;
     double speed = 0;
     int64_t needs[GX_ASSIGNED_RANKS];
-    int16_t rank[GX_ASSIGNED_RANKS];
+    GxMembers members;
+    gx_assignment_members(&members, a);
     for (int stage = 0; stage < a->stages; stage++) {
-        const int copy = a->stage[stage].copy, first = gx_assignment_first(a, copy),
-                  stages = gx_assignment_stages(a, copy), micro = gx_assignment_micro_batches(a, copy);
-        GxStageRequest q = GX_ZERO;
+        const GxStageRequest q = gx_stage_request(problem, a, &members, stage);
+        const double samples = (double)a->copy[a->stage[stage].copy].samples;
         GxStageCost cost = GX_ZERO;
-        q.n = gx_assignment_group(a, stage, rank), q.rank = rank, q.layers = a->stage[stage].layers;
-        q.has_embed = stage == first, q.has_head = stage == first + stages - 1;
-        q.micro_batch = a->copy[copy].micro_batch;
-        q.alive = (int)gx_min(first + stages - stage + a->stage[stage].warm, micro);
         GX_TRY(gx_estimate_memory(&p->estimate, needs, &q, err));
         GX_TRY(gx_estimate_stage(&p->estimate, &cost, &q, err));
         for (int i = 0; i < q.n; i++) {
-            GxSplitPlanRank *of = &p->plan->rank[rank[i]];
+            GxSplitPlanRank *of = &p->plan->rank[q.rank[i]];
             double alone;
-            GX_TRY(gx__planner_alone(p, rank[i], q.micro_batch, &alone, err));
+            GX_TRY(gx__planner_alone(p, q.rank[i], q.micro_batch, &alone, err));
             speed += alone;
-            of->needs = needs[i], of->has = p->m->rank[rank[i]].memory;
-            of->busy = fmin((cost.forward + cost.backward) * (double)a->copy[copy].samples /
-                                (double)a->copy[copy].micro_batch / p->plan->seconds,
-                            1);
-            of->is_tight = of->has - of->needs < of->needs / 10;
+            of->needs = needs[i], of->has = p->m->rank[q.rank[i]].memory;
+            of->busy = (cost.forward + cost.backward) * samples / (double)q.micro_batch / p->plan->seconds;
+            of->busy = fmin(of->busy, 1), of->is_tight = of->has - of->needs < of->needs / 10;
         }
     }
     p->plan->ideal = (double)p->plan->samples / speed;
@@ -240,7 +218,7 @@ static GxStatus gx__planner_search_with(gx__Planner *p, GxError *err)
         gx__planner_take(p->plan, found, &problem);
         snprintf(p->plan->mode, sizeof p->plan->mode, "%s", p->mode->name);
         for (int r = 0; r < p->m->ranks; r++) memcpy(p->plan->rank[r].machine, p->m->rank[r].name, GX_PLAN_NAME);
-        status = gx__planner_expect(p, err);
+        status = gx__planner_expect(p, &problem, err);
     }
     free(found);
     gx_estimate_close(&p->estimate);
@@ -348,11 +326,12 @@ static GxStatus gx__planner_read(GxSession *s, GxSplitPlan *p, int16_t *found)
     if (!gx_failed(g)) gx_split_plan_find(p, (const char(*)[GX_PLAN_NAME])machine, g->world, found, &g->error);
     free(machine);
     GX_TRY(gx_status(g));
-    if (p->layers != gx__planner_layers(s))
+    const int layers = (int)gx_run_model_int(s->run, "num_hidden_layers");
+    if (p->layers != layers)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "the plan %s is for %d layers, but the model has %d; make another "
                        "plan (--plan auto)",
-                       s->run->o.plan, p->layers, gx__planner_layers(s));
+                       s->run->o.plan, p->layers, layers);
     if (s->run->o.global_batch_size && p->samples != s->run->o.global_batch_size)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "the plan %s is for steps of %ld samples, but --global_batch_size is %ld; make another plan "
@@ -363,19 +342,33 @@ static GxStatus gx__planner_read(GxSession *s, GxSplitPlan *p, int16_t *found)
 
 // ---- the options that follow ---------------------------------------------------------------------------------------
 
-// The ranks in the order of a mesh: stage by stage, in it copy by copy. *regular: all copies have the same stages.
-static int gx__planner_order(const GxAssignment *a, int16_t *order, int *regular)
+// 1: both stages have the same layers, and as many ranks with the same shares.
+static int gx__planner_is_alike(const GxAssignment *a, int stage, int other)
+{
+    const GxAssignmentStage *x = &a->stage[stage], *y = &a->stage[other];
+    int16_t rank[GX_ASSIGNED_RANKS], of_other[GX_ASSIGNED_RANKS];
+    const int n = gx_assignment_group(a, stage, rank);
+    int is_alike = gx_assignment_group(a, other, of_other) == n && x->layers == y->layers && x->warm == y->warm;
+    for (int i = 0; i < n && is_alike; i++) {
+        const GxAssignmentPlace *p = &a->place[rank[i]], *q = &a->place[of_other[i]];
+        is_alike = p->heads == q->heads && p->columns == q->columns && p->vocab == q->vocab && p->rows == q->rows;
+    }
+    return is_alike;
+}
+
+// The ranks in the order of a mesh: stage by stage, in it copy by copy. Returns how many; 0: copies differ.
+static int gx__planner_order(const GxAssignment *a, int16_t *order)
 {
     const int stages = gx_assignment_stages(a, 0), width = gx_assignment_group(a, 0, NULL);
     int n = 0;
-    *regular = 1;
-    for (int c = 0; c < a->copies; c++) *regular &= gx_assignment_stages(a, c) == stages;
+    for (int c = 1; c < a->copies; c++)
+        if (gx_assignment_stages(a, c) != stages) return 0;
     for (int k = 0; k < stages; k++)
-        for (int c = 0; c < a->copies && *regular; c++) {
+        for (int c = 0; c < a->copies; c++) {
             const int stage = gx_assignment_first(a, c) + k;
-            const int ranks = gx_assignment_group(a, stage, order + n);
-            *regular &= (ranks == width || a->copies == 1) && a->stage[stage].layers == a->stage[k].layers;
-            n += ranks;
+            if (!gx__planner_is_alike(a, stage, k) || (a->copies > 1 && gx_assignment_group(a, k, NULL) != width))
+                return 0;
+            n += gx_assignment_group(a, stage, order + n);
         }
     return n;
 }
@@ -489,9 +482,11 @@ static GxStatus gx__planner_apply(GxSession *s, const GxSplitPlan *p, const int1
     GxTrainRun *r = s->run;
     GxContext *g = s->g;
     int16_t order[GX_ASSIGNED_RANKS];
-    int regular;
-    const int n = gx__planner_order(&p->a, order, &regular);
-    if (!regular) return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a plan whose copies have different stages");
+    const int n = gx__planner_order(&p->a, order);
+    if (!n)
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                       "the plan's copies of the model differ; with several copies, all have the same stages, layers, "
+                       "warm and shares, and all stages as many ranks");
     gx__planner_set(&r->o, &p->a);
     GX_TRY(gx__planner_choose_mode(s, p));
     for (int i = 0; i < n; i++) order[i] = found[order[i]];

@@ -58,44 +58,22 @@ GX_END
 #include <stdio.h>
 #include <string.h>
 #include "../comm/comm.h"
+#include "../plan/splits.h"
 #include "reporter.h"
 #include "session_memory.h"
 
 // ---- the rule ------------------------------------------------------------------------------------------------------
 
-static int64_t gx__rebalance_at(double bound, double seconds, int64_t most) // samples that take no longer than `bound`
-{
-    const double n = floor(bound / seconds);
-    return n < 1 ? 1 : n < (double)most ? (int64_t)n : most;
-}
-
 int gx_rebalance_divide(int64_t *samples, const double *seconds, const int64_t *most, int copies, int64_t total)
 {
-    enum { HALVINGS = 100 };
-    double low = 0, high = 0;
-    int64_t all = 0, rest = -total;
+    double rate[GX_MAX_PARTS];
+    int64_t least[GX_MAX_PARTS];
+    GxError none = GX_ZERO; // there is no such division
     for (int c = 0; c < copies; c++) {
         if (!(seconds[c] > 0) || !isfinite(seconds[c]) || most[c] < 1) return 0;
-        high = fmax(high, seconds[c] * (double)total), all += gx_min(most[c], total);
+        rate[c] = 1 / seconds[c], least[c] = 1;
     }
-    if (copies < 1 || total < copies || all < total) return 0;
-    high *= 1 + 1e-9; // all copies then take their most, or all
-    for (int i = 0; i < HALVINGS; i++) {
-        const double middle = (low + high) / 2;
-        int64_t n = 0;
-        for (int c = 0; c < copies; c++) n += gx__rebalance_at(middle, seconds[c], most[c]);
-        if (n >= total) high = middle;
-        else low = middle;
-    }
-    for (int c = 0; c < copies; c++) rest += samples[c] = gx__rebalance_at(high, seconds[c], most[c]);
-    for (; rest > 0; rest--) { // back from where it takes longest
-        int from = -1;
-        for (int c = 0; c < copies; c++)
-            if (samples[c] > 1 && (from < 0 || (double)samples[c] * seconds[c] > (double)samples[from] * seconds[from]))
-                from = c;
-        samples[from]--;
-    }
-    return 1;
+    return copies > 0 && gx_split_bound(samples, rate, least, most, copies, total, &none) == GX_OK;
 }
 
 static double gx__rebalance_longest(const int64_t *samples, const double *seconds, int copies)

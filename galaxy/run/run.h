@@ -122,6 +122,9 @@ GxStatus gx_run_set_command(GxTrainRun *r, GxContext *g, int argc, char **argv);
 // other options, and continues from `folder`, the run's last checkpoint.
 GxStatus gx_run_rejoin(GxTrainRun *r, const char *folder, GxError *err);
 
+// An integer of the model's configuration, such as num_hidden_layers; 0: the family has none of this name.
+int64_t gx_run_model_int(const GxTrainRun *r, const char *name);
+
 // 1: the run ends early, at this step, by --early_stopping_patience.
 static inline int gx_run_stops_early(const GxTrainRun *r)
 {
@@ -247,6 +250,12 @@ GxStatus gx_run_rejoin(GxTrainRun *r, const char *folder, GxError *err)
     snprintf(r->o.resume, sizeof r->o.resume, "%s", folder);
     r->vocab_of_model = r->vocab_of_adapter = r->tokens_added = 0;
     return GX_OK;
+}
+
+int64_t gx_run_model_int(const GxTrainRun *r, const char *name)
+{
+    const GxField *f = gx_field_find(r->family->fields, r->family->n_fields, name);
+    return f ? *(const int64_t *)gx_field_in(f, r->model_config) : 0;
 }
 
 void gx_run_close(GxTrainRun *r)

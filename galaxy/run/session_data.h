@@ -7,8 +7,8 @@ GX_BEGIN
 
 // After gx_session_arrange, and before the model, whose head may depend on the data.
 GxStatus gx_session_open_data(GxSession *s);
-// Before gx_session_arrange: opens the task's data with the samples of s->batch_split, for measurements (planner.h).
-// is_dry: 1: as for a dry run, without samples.
+// Before gx_session_arrange: opens the task's data with one sample per rank at a time, for measurements and predictions
+// (planner.h, simulation.h). is_dry: 1: as for a dry run, without samples.
 GxStatus gx_session_open_samples(GxSession *s, int is_dry);
 
 GX_END
@@ -117,6 +117,8 @@ static GxTaskSetup gx__session_data_setup(const GxSession *s)
 GxStatus gx_session_open_samples(GxSession *s, int is_dry)
 {
     GxTrainRun *r = s->run;
+    s->batch_split = gx_split_even(s->g->world, s->g->world);
+    s->window = gx_window_of_equal(&s->batch_split, 1);
     GxTaskSetup task = gx__session_data_setup(s);
     task.is_dry = is_dry;
     GX_TRY(r->task->data.open(s->g, r->self, &task));

@@ -40,9 +40,8 @@ static GxStatus gx__session_open_parts(GxSession *s)
 {
     GX_TRY(gx_session_agree(s));
     GX_TRY(gx_simulation_run(s));
-    if (s->run->done) return GX_OK; // it was a prediction
-    GX_TRY(gx_planner_run(s));
-    if (s->run->done) return GX_OK; // this rank is left out
+    if (!s->run->done) GX_TRY(gx_planner_run(s));
+    if (s->run->done) return GX_OK; // it was a prediction, or this rank is left out
     GX_TRY(gx_session_arrange(s));
     GX_TRY(gx_session_open_data(s));
     GX_TRY(gx_best_check(s, &s->g->error));

@@ -61,19 +61,6 @@ static GxStatus gx__simulation_batch(GxSession *s, int64_t copies, int64_t *micr
 
 // ---- units ---------------------------------------------------------------------------------------------------------
 
-// Bytes of a stage of the first rank of a group, by kind.
-static GxStatus gx__simulation_bytes(const GxSession *s, const GxStageShape *shape, int64_t kind[GX_MEM_KINDS],
-                                     GxError *err)
-{
-    GxStageWalk *w = (GxStageWalk *)calloc(1, sizeof *w);
-    if (!w) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to predict a stage");
-    if (gx_stage_walk_open(w, s, shape) != GX_OK || gx_stage_walk_dry(w, NULL) != GX_OK) *err = w->g.error;
-    memcpy(kind, w->kind, sizeof w->kind);
-    gx_stage_walk_close(w);
-    free(w);
-    return gx_error_code(err);
-}
-
 static void gx__simulation_add_bytes(GxSimulatedUnit *u, const int64_t *more, const int64_t *less)
 {
     u->weight_bytes = fmax(0, (double)(more[GX_MEM_WEIGHTS] - less[GX_MEM_WEIGHTS]));
@@ -82,23 +69,23 @@ static void gx__simulation_add_bytes(GxSimulatedUnit *u, const int64_t *more, co
     u->slot = fmax(0, (double)(more[GX_MEM_ACTIVATIONS] - less[GX_MEM_ACTIVATIONS]) - u->x);
 }
 
-// The memory of each kind of unit, from stages that differ by one.
+// The memory of each kind of unit on the first rank of a group, from stages that differ by one.
 static GxStatus gx__simulation_memory(GxSession *s, GxSimulationSpec *p, GxStageShape shape)
 {
-    int64_t both[GX_MEM_KINDS], two[GX_MEM_KINDS], first[GX_MEM_KINDS], last[GX_MEM_KINDS], layer[GX_MEM_KINDS];
+    GxStageNeeds both, two, first, last;
+    int64_t layer[GX_MEM_KINDS];
     GxError *err = &s->g->error;
-    shape.layers = 1, shape.has_embedding = shape.has_head = 1, shape.alive = 1;
-    GX_TRY(gx__simulation_bytes(s, &shape, both, err));
+    GX_TRY(gx_stage_walk_once(s, &shape, NULL, &both, err));
     shape.layers = 2;
-    GX_TRY(gx__simulation_bytes(s, &shape, two, err));
+    GX_TRY(gx_stage_walk_once(s, &shape, NULL, &two, err));
     shape.layers = 1, shape.has_head = 0;
-    GX_TRY(gx__simulation_bytes(s, &shape, first, err));
+    GX_TRY(gx_stage_walk_once(s, &shape, NULL, &first, err));
     shape.has_embedding = 0, shape.has_head = 1;
-    GX_TRY(gx__simulation_bytes(s, &shape, last, err));
-    for (int k = 0; k < GX_MEM_KINDS; k++) layer[k] = two[k] - both[k];
-    gx__simulation_add_bytes(&p->unit[GX_SIMULATED_LAYER], two, both);
-    gx__simulation_add_bytes(&p->unit[GX_SIMULATED_EMBEDDING], first, layer);
-    gx__simulation_add_bytes(&p->unit[GX_SIMULATED_HEAD], last, layer);
+    GX_TRY(gx_stage_walk_once(s, &shape, NULL, &last, err));
+    for (int k = 0; k < GX_MEM_KINDS; k++) layer[k] = two.kind[k] - both.kind[k];
+    gx__simulation_add_bytes(&p->unit[GX_SIMULATED_LAYER], two.kind, both.kind);
+    gx__simulation_add_bytes(&p->unit[GX_SIMULATED_EMBEDDING], first.kind, layer);
+    gx__simulation_add_bytes(&p->unit[GX_SIMULATED_HEAD], last.kind, layer);
     return GX_OK;
 }
 
@@ -164,7 +151,6 @@ static GxStatus gx__simulation_mesh(GxSession *s, GxSimulationSpec *p, int64_t r
     GxTrainRun *r = s->run;
     GxTrainOptions *o = &r->o;
     GxError *err = &s->g->error;
-    const GxField *layers = gx_field_find(r->family->fields, r->family->n_fields, "num_hidden_layers");
     int64_t steps;
     GX_TRY(gx_options_resolve_mesh(o, &r->config, s->mode, (int)ranks, err));
     r->chosen = gx_options_choose(o, r->program_schedule);
@@ -176,7 +162,7 @@ static GxStatus gx__simulation_mesh(GxSession *s, GxSimulationSpec *p, int64_t r
     const int64_t copies = ranks / (o->pp * p->tp);
     p->dp_shard = r->chosen.sharded ? (int)o->dp_shard : 1, p->dp_replicate = (int)(copies / p->dp_shard);
     GX_TRY(gx__simulation_batch(s, copies, micro_batch, &steps));
-    p->steps.units = (int)(layers ? *(const int64_t *)gx_field_in(layers, r->model_config) : 0) + 2;
+    p->steps.units = (int)gx_run_model_int(r, "num_hidden_layers") + 2;
     p->steps.ranks = (int)o->pp, p->steps.order = r->chosen.order, p->steps.micro_batches = (int)steps;
     p->steps.recomputes_layers = r->chosen.recomputes_layers, p->steps.sharded = r->chosen.sharded;
     p->steps.scatters_each = o->shard_grads_in_window && steps > 1,
@@ -226,7 +212,6 @@ static GxStatus gx__simulation_of(GxSession *s, const GxMachines *machines)
     GxMeasured m = GX_ZERO;
     GxEstimate estimate = GX_ZERO;
     GxSimulationSpec p = GX_ZERO;
-    GxStageShape shape = GX_ZERO;
     int64_t micro_batch = 1;
     const int64_t ranks = gx_machines_ranks(machines);
     GX_TRY(gx__simulation_mesh(s, &p, ranks, &micro_batch));
@@ -235,7 +220,8 @@ static GxStatus gx__simulation_of(GxSession *s, const GxMachines *machines)
     gx__simulation_slowness(machines, ranks, p.steps.ranks, slowness);
     gx__simulation_links(machines, &p);
     p.slowness = slowness, p.rank_jitter = machines->machine[0].step_spread;
-    shape.ranks = p.tp, shape.micro_batch = micro_batch, shape.mode = s->mode;
+    GxStageShape shape = gx_stage_shape(s->mode, micro_batch);
+    shape.ranks = p.tp;
     GxStatus status = gx__simulation_group(&m, machines, s, p.tp, err);
     if (status == GX_OK) status = gx_estimate_open(&estimate, s, s->mode, &m, micro_batch, err);
     if (status == GX_OK) status = gx__simulation_seconds(&estimate, &p, micro_batch, err);
@@ -257,7 +243,6 @@ GxStatus gx_simulation_run(GxSession *s)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "--simulate predicts a training, which one process does; it was started with %d ranks",
                        g->world);
-    s->batch_split = gx_split_even(1, 1), s->window = gx_window_of_equal(&s->batch_split, 1);
     GX_TRY(gx_session_open_samples(s, 1));
     GX_TRY(gx_machines_read(&machines, r->o.simulate, &g->error));
     GxStatus status = gx__simulation_count(s, &machines);

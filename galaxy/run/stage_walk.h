@@ -5,11 +5,14 @@
 // It is the run's own code: a model that is split as it would be, its list of actions, its memory. The other ranks do
 // not exist: what they would send never arrives, so only times and sizes mean something.
 //
-//     GxStageShape shape = GX_ZERO;
-//     shape.layers = 1, shape.has_embedding = shape.has_head = 1, shape.alive = 1, shape.micro_batch = 8, shape.ranks = 1;
-//     GxStageWalk w;
-//     if (gx_stage_walk_open(&w, session, &shape) == GX_OK) gx_stage_walk_dry(&w, &recorder);
-//     w.bytes, recorder.event ...
+//     const GxStageShape shape = gx_stage_shape(mode, 8);
+//     GX_TRY(gx_stage_walk_once(session, &shape, &recorder, &needs, err));   // on the device `none`
+//     needs.bytes, recorder.event ...
+//
+// To compute it here:
+//
+//     GX_TRY(gx_stage_walk_open(&w, session, &shape));
+//     gx_stage_walk_dry(&w, NULL), gx_stage_walk_allocate(&w), gx_stage_walk_step(&w, &recorder);
 //     gx_stage_walk_close(&w);                        // also after an error
 //
 // The session's data must be open (session_data.h); its model need not be.
@@ -30,14 +33,31 @@ typedef struct {
 } GxStageShape;
 
 typedef struct {
+    int64_t bytes, host_bytes; // of the memory that has the arena; of the host's, if that is another
+    int64_t kind[GX_MEM_KINDS];
+    int units; // of the model that was walked through
+} GxStageNeeds;
+
+// One layer with both ends, on a stage of one rank.
+static inline GxStageShape gx_stage_shape(const GxMode *mode, int64_t micro_batch)
+{
+    GxStageShape shape = GX_ZERO;
+    shape.layers = shape.alive = shape.ranks = 1, shape.has_embedding = shape.has_head = 1;
+    shape.micro_batch = micro_batch, shape.mode = mode;
+    return shape;
+}
+
+typedef struct {
     GxContext g;    // a copy of the session's, in a world of the stage's ranks and its neighbours
     GxTrainRun run; // a copy of the run, with the shape's options
     GxSession s;
     GxArena arena, host_arena;
-    int64_t bytes,
-        host_bytes; // by gx_stage_walk_dry: of the memory that has the arena; of the host's, if that is another
-    int64_t kind[GX_MEM_KINDS];
+    GxStageNeeds needs; // by gx_stage_walk_dry
 } GxStageWalk;
+
+// Walks through a window on the device `none`, which rec (or NULL) records.
+GxStatus gx_stage_walk_once(const GxSession *s, const GxStageShape *shape, GxRecorder *rec, GxStageNeeds *needs,
+                            GxError *err);
 
 GxStatus gx_stage_walk_open(GxStageWalk *w, const GxSession *s, const GxStageShape *shape);
 // A window and a batch of a validation on the device `none`. rec (or NULL) records the window.
@@ -136,17 +156,31 @@ GxStatus gx_stage_walk_dry(GxStageWalk *w, GxRecorder *rec)
     dry.recorder = NULL;
     gx_runner_forward(&dry, &w->s.runner, w->s.eval, w->s.eval_loss);
     gx_model_init(&dry, &w->s.model, 0);
-    w->bytes = arena.peak, w->host_bytes = none.shares_host_memory ? 0 : host.peak;
-    memcpy(w->kind, arena.kind_peak, sizeof w->kind);
+    w->needs.bytes = arena.peak, w->needs.host_bytes = none.shares_host_memory ? 0 : host.peak;
+    memcpy(w->needs.kind, arena.kind_peak, sizeof w->needs.kind);
+    w->needs.units = w->s.model.units;
     w->g.error = dry.error;
     return gx_status(&w->g);
+}
+
+GxStatus gx_stage_walk_once(const GxSession *s, const GxStageShape *shape, GxRecorder *rec, GxStageNeeds *needs,
+                            GxError *err)
+{
+    GxStageWalk *w = (GxStageWalk *)calloc(1, sizeof *w);
+    if (!w) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to walk through a stage");
+    if (gx_stage_walk_open(w, s, shape) != GX_OK || gx_stage_walk_dry(w, rec) != GX_OK) *err = w->g.error;
+    else if (rec && rec->lost) GX_FAIL(err, GX_ERR_MEMORY, "no memory to record a step");
+    *needs = w->needs;
+    gx_stage_walk_close(w);
+    free(w);
+    return gx_error_code(err);
 }
 
 GxStatus gx_stage_walk_allocate(GxStageWalk *w)
 {
     GxContext *g = &w->g;
     GxTrainRun *r = &w->run;
-    GX_TRY(gx_arenas_open(g, &w->arena, &w->host_arena, w->bytes, w->host_bytes));
+    GX_TRY(gx_arenas_open(g, &w->arena, &w->host_arena, w->needs.bytes, w->needs.host_bytes));
     gx_session_allocate(&w->s, g);
     gx_model_init(g, &w->s.model, (uint64_t)r->o.seed);
     for (int64_t i = 0; i < r->o.gradient_accumulation_steps && !gx_failed(g); i++) {

@@ -60,9 +60,8 @@ GxStatus gx_stages_plan(GxSession *s)
 {
     GxTrainRun *r = s->run;
     const GxTrainOptions *o = &r->o;
-    const GxField *f = gx_field_find(r->family->fields, r->family->n_fields, "num_hidden_layers");
     const int lead = gx__stages_lead(r);
-    const int64_t layers = f ? *(const int64_t *)gx_field_in(f, r->model_config) : 0;
+    const int64_t layers = gx_run_model_int(r, "num_hidden_layers");
     GxSplit split;
     if (o->pp == 1 && !o->stage_num_hidden_layers_list.n) return GX_OK;
     if (o->pp > 1 && r->chosen.tuning == GX_TUNING_SIDE_ONLY)
