@@ -422,6 +422,28 @@ TEST(bubbles_are_those_of_the_formulas)
             }
 }
 
+// Stages of several copies, whose gradients are summed when all is computed: they do so side by side, since each sends
+// what the stage before waits for first. (Of a rank's two stages, one may scatter its gradients before the other's work.)
+TEST(the_stages_of_a_pipeline_sum_side_by_side)
+{
+    for (int order = 0; order < GX_ORDERS; order++)
+        for (int sharded = 0; sharded <= 2; sharded++)
+            for (int ranks = 2; ranks <= 6; ranks++) {
+                GxSimulationSpec p = simple(order, ranks, 3 * ranks);
+                const int layers = gx_order_info(order)->chunks;
+                if (layers > 1 && sharded == GX_SHARDS_GRADS) continue;
+                const double alone = window_of(&p);
+                p.steps.sharded = sharded;
+                if (sharded) p.dp_shard = 4;
+                else p.dp_replicate = 4;
+                p.unit[GX_SIMULATED_LAYER].grad_bytes = 4, p.within.per_byte = 50 / 6.0;
+                // a sum is a ring there and back; of shards there, and weights come back
+                const double sum = layers * (sharded ? 25 : 50), window = window_of(&p);
+                CHECK(window <= alone + sum * (1 + rounding), "%s, ZeRO %d, %d ranks: %g with sums of %g, %g without",
+                      gx_order_info(order)->name, sharded, ranks, window, sum, alone);
+            }
+}
+
 // One rank, n units of gather g and compute c, forwards only: n (g + c); beside computation g + (n-1) max(g, c) + c.
 TEST(gathers_take_the_time_of_the_formulas)
 {

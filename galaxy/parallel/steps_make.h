@@ -12,6 +12,8 @@
 //                ranks would wait for each other in a circle
 //     grads      REDUCE of a bucket of units after the last contribution to them, and WAIT if sums are started. For
 //                units that ranks share, SCATTER, and REDUCE of the shard after the last one
+//     sends      SEND goes before sums that stand between it and the work that makes what it sends, so that stages
+//                sum side by side instead of one after another
 //     weights    if they are sharded: GATHER before a use, FREE after the last one, or earlier if another unit needs
 //                the room: the unit whose next use is latest is freed (Belady 1966)
 //     window     COUNT first; at the end NORM of each unit, AGREE, STEP of each unit, GATHER of what must be whole
@@ -365,6 +367,23 @@ static void gx__steps_sum_shards(GxActions *out, const GxActions *in, const GxSt
     free(last);
 }
 
+// ---- what is sent before sums ----------------------------------------------------------------------------------------
+
+static void gx__steps_sends(GxActions *out, const GxActions *in, const GxStepsSpec *p)
+{
+    (void)p;
+    for (int i = 0, at; i < in->n; i++) {
+        gx__steps_push(out, in->action[i]);
+        if (in->action[i].what != GX_DO_SEND || out->failed) continue;
+        for (at = out->n - 1; at > 0; at--) {
+            const int what = out->action[at - 1].what;
+            if (what != GX_DO_REDUCE && what != GX_DO_SCATTER && what != GX_DO_WAIT) break;
+            out->action[at] = out->action[at - 1];
+        }
+        out->action[at] = in->action[i];
+    }
+}
+
 // ---- whole weights -------------------------------------------------------------------------------------------------
 
 enum { GX__STEPS_READS = 2 }; // the most units whose weights an action reads
@@ -537,6 +556,7 @@ static GxStatus gx__steps_finish(GxSteps *s, GxActions *list, const GxStepsSpec 
     gx__steps_pass(list, gx__steps_ties, spec);
     if (!has_shards) gx__steps_pass(list, gx__steps_grads, spec);
     gx__steps_pass(list, gx__steps_sum_shards, spec);
+    gx__steps_pass(list, gx__steps_sends, spec);
     if (!has_shards) gx__steps_pass(list, gx__steps_weights, spec);
     gx__steps_pass(list, gx__steps_window, spec);
     const GxStatus status =

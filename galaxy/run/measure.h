@@ -2,15 +2,15 @@
 // this model with one layer, and how fast the links between them are.
 //
 //     GxMeasured m;
-//     if (gx_measure(&m, session, mode, 8) == GX_OK) ...      // called by all ranks; all get all figures
+//     if (gx_measure(&m, session, mode, 8, 32) == GX_OK) ...      // called by all ranks; all get all figures
 //     gx_measured_free(&m);                                   // also after an error
 //
 // A step is timed at the shares of a layer that matter, since a product of half as many columns need not take half as
-// long: all of it with all samples of a micro-batch, all of it with one sample, half of it, an eighth, and an eighth with
-// one sample. All ranks compute at the same time, as in training, since those that share a machine share its memory and
-// cores. The first step of each share is not counted; of up to three others the medians are. Slow machines do less,
-// within GX_MEASURE_SECONDS. If the times of a step scatter by more than a tenth it is measured once more, and the
-// spread that remains is kept.
+// long: all of it with the samples of a micro-batch, all of it with one sample, half of it, an eighth, an eighth with one
+// sample, and on fast machines all of it with a large micro-batch. All ranks compute at the same time, as in training,
+// since those that share a machine share its memory and cores. The first step of each share is not counted; steps of a
+// second are, as a whole, and of half a second operation by operation. Slow machines do less, within GX_MEASURE_SECONDS.
+// If the times of a step scatter by more than a tenth it is measured once more, and the spread that remains is kept.
 //
 // Links are timed between each ordered pair of ranks, one pair at a time: an empty message (latency) and a large one
 // (bandwidth). Then all ranks send at once, which shows a switch that they share.
@@ -39,9 +39,9 @@ typedef struct {
     double together;                    // how much longer a message takes if all ranks send at once; at least 1
 } GxMeasured;
 
-// The session's data must be open, its memory must not. mode: of the groups, which decides what is split. micro_batch:
-// samples.
-GxStatus gx_measure(GxMeasured *m, GxSession *s, const GxMode *mode, int64_t micro_batch);
+// The session's data must be open, its memory must not. mode: of the groups, which decides what is split. few: samples of
+// a micro-batch; most: of one that is measured, too, where that is quick, as on cards.
+GxStatus gx_measure(GxMeasured *m, GxSession *s, const GxMode *mode, int64_t few, int64_t most);
 void gx_measured_free(GxMeasured *m);
 void gx_measure_host(char *name, size_t size); // this machine's name
 
@@ -61,12 +61,14 @@ GX_END
 
 // ---- operations ----------------------------------------------------------------------------------------------------
 
-enum { GX__MEASURE_STEPS = 3, GX__MEASURE_SHARES = 5, GX__MEASURE_KEYS = 512 };
+// Quotas give out time in slices of a tenth of a second: ten of them even out, and three show whether there is one.
+#define GX__MEASURE_ENOUGH 1.0 // seconds of steps
+enum { GX__MEASURE_STEPS = 4096, GX__MEASURE_TIMED = 16, GX__MEASURE_KEYS = 512 };
 
 typedef struct { // the times of one operation with certain dimensions, in one measurement
     GxCostSample sample;
-    double seconds[GX__MEASURE_STEPS]; // in each step: the mean of its calls
-    int calls[GX__MEASURE_STEPS];
+    double seconds[GX__MEASURE_TIMED]; // in each step: of all its calls
+    int calls[GX__MEASURE_TIMED];
 } gx__MeasureKey;
 
 typedef struct {
@@ -120,12 +122,14 @@ static double gx__measure_median(double *x, int n)
     return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
-// Keeps the median of each operation over the steps, scaled so that together they take as long as a step did: a machine
-// whose time is given out in slices (a container with a quota) stands still now and then, in operations that medians
-// leave out. step: seconds.
+// Keeps the median of each operation over the timed steps, so that together they take as long as a step does that is
+// not timed operation by operation. What reading the clock costs, which is much on a card that has to be idle for it, is
+// taken off each operation alike, but at most nine tenths of the shortest; the rest of the difference is in proportion:
+// a machine whose time is given out in slices (a container with a quota) stands still now and then, in operations that
+// medians leave out. step: seconds of that step.
 static GxStatus gx__measure_keep(gx__Measure *m, int steps, double step)
 {
-    double all = 0;
+    double all = 0, calls = 0, least = INFINITY;
     const int64_t first = m->n;
     if (m->is_full)
         return GX_FAIL(&m->g->error, GX_ERR_UNSUPPORTED, "a step has more than %d operations of different dimensions",
@@ -138,38 +142,82 @@ static GxStatus gx__measure_keep(gx__Measure *m, int steps, double step)
     }
     for (int i = 0; i < m->keys; i++) {
         gx__MeasureKey *k = &m->key[i];
-        double each[GX__MEASURE_STEPS];
+        double each[GX__MEASURE_TIMED];
         int n = 0;
         for (int j = 0; j < steps; j++)
             if (k->calls[j]) each[n++] = k->seconds[j] / k->calls[j];
         if (!n) continue;
         k->sample.seconds = gx__measure_median(each, n);
-        all += k->sample.seconds * k->calls[0];
+        all += k->sample.seconds * k->calls[0], calls += k->calls[0], least = fmin(least, k->sample.seconds);
         m->kept[m->n++] = k->sample;
     }
-    for (int64_t i = first; i < m->n && all > 0; i++) m->kept[i].seconds *= step / all;
+    if (!(all > 0)) return GX_OK;
+    const double clock = fmin(fmax((all - step) / calls, 0), 0.9 * least);
+    for (int64_t i = first; i < m->n; i++)
+        m->kept[i].seconds = (m->kept[i].seconds - clock) * step / (all - calls * clock);
     return GX_OK;
 }
 
-// Times up to three steps, as many as fit into `budget` seconds, at least one. *spread: of their times.
-static GxStatus gx__measure_steps(gx__Measure *m, GxStageWalk *w, double budget, double *step, double *spread)
+typedef struct {
+    double seconds, spread; // of a step in the mean; largest over smallest mean of some steps in a row, minus 1
+} gx__MeasureStep;
+
+// The means of up to four groups of steps, in the order in which they were done.
+static double gx__measure_spread(const double *took, int n)
+{
+    const int groups = (int)gx_min(n, 4);
+    double least = INFINITY, most = 0;
+    for (int k = 0; k < groups; k++) {
+        const int first = k * n / groups, end = (k + 1) * n / groups;
+        double sum = 0;
+        for (int i = first; i < end; i++) sum += took[i];
+        least = fmin(least, sum / (end - first)), most = fmax(most, sum / (end - first));
+    }
+    return most / least - 1;
+}
+
+// Computes at least three steps, until they have taken `enough` seconds, or a third of that if they are all as long. rec:
+// NULL, or m's, for at most GX__MEASURE_TIMED.
+static GxStatus gx__measure_some(gx__Measure *m, GxStageWalk *w, GxRecorder *rec, double enough, int *steps,
+                                 gx__MeasureStep *step)
+{
+    double took[GX__MEASURE_STEPS], all = 0;
+    const double steady = 0.03;
+    const int most = rec ? GX__MEASURE_TIMED : GX__MEASURE_STEPS;
+    int n = 0;
+    step->spread = INFINITY;
+    for (; n < 3 || (n < most && all < (step->spread < steady ? enough / 3 : enough)); n++) {
+        const double since = gx_seconds();
+        m->step = n;
+        GX_TRY(gx_stage_walk_step(w, rec));
+        took[n] = gx_seconds() - since;
+        all += took[n];
+        step->spread = gx__measure_spread(took, n + 1);
+    }
+    *steps = n, step->seconds = all / n;
+    return GX_OK;
+}
+
+// Times steps as a whole, long enough that slices of time even out, then some operation by operation. What takes so long
+// that `budget` seconds are not enough for three of each is timed once.
+static GxStatus gx__measure_steps(gx__Measure *m, GxStageWalk *w, double budget, gx__MeasureStep *step)
 {
     GxRecorder rec = GX_ZERO;
-    double took[GX__MEASURE_STEPS];
-    int steps = 1;
+    int steps;
     rec.totals_only = 1, rec.clock = gx__measure_clock, rec.timed = gx__measure_timed, rec.user = m;
-    m->keys = 0, m->g = &w->g;
+    m->keys = 0, m->step = 0, m->g = &w->g;
     double since = gx_seconds();
     GX_TRY(gx_stage_walk_step(w, NULL)); // the first one is slower: first touches, kernels being compiled
-    const double first = gx_seconds() - since;
-    while (steps < GX__MEASURE_STEPS && first * (steps + 2) < budget) steps++;
-    for (m->step = 0; m->step < steps; m->step++) {
+    if ((gx_seconds() - since) * 7 > budget) {
         since = gx_seconds();
         GX_TRY(gx_stage_walk_step(w, &rec));
-        took[m->step] = gx_seconds() - since;
+        step->seconds = gx_seconds() - since, step->spread = 0;
+        return gx__measure_keep(m, 1, step->seconds);
     }
-    *step = gx__measure_median(took, steps), *spread = took[steps - 1] / took[0] - 1;
-    return gx__measure_keep(m, steps, *step);
+    gx__MeasureStep timed;
+    GX_TRY(gx__measure_some(m, w, NULL, GX__MEASURE_ENOUGH, &steps, step));
+    GX_TRY(gx__measure_some(m, w, &rec, GX__MEASURE_ENOUGH / 2, &steps, &timed));
+    return gx__measure_keep(m, steps, step->seconds);
 }
 
 // A part of `total` and the rest, if the method splits it.
@@ -180,14 +228,20 @@ static void gx__measure_list(GxIntList *list, int is_split, int64_t total, int p
     list->v[0] = gx_max(total / part, 1), list->v[1] = total - list->v[0], list->n = 2;
 }
 
-// The shape of a measurement: one layer and both ends; share 0: all of it; 1: with one sample; 2: half of it; 3: an
-// eighth; 4: an eighth with one sample.
-static GxStageShape gx__measure_shape(const GxSession *s, const GxMode *mode, int64_t micro_batch, int share)
+// What is measured: one layer and both ends, a part of it, with so many samples.
+enum { GX__MEASURE_FEW = -1, GX__MEASURE_MOST = -2 };
+static const struct {
+    int part;    // 1: all of it; 2: half
+    int samples; // 1, or which of gx_measure's
+} gx__measure_shares[] = {{1, GX__MEASURE_FEW}, {1, 1}, {2, GX__MEASURE_FEW},
+                          {8, GX__MEASURE_FEW}, {8, 1}, {1, GX__MEASURE_MOST}};
+enum { GX__MEASURE_SHARES = sizeof gx__measure_shares / sizeof *gx__measure_shares };
+
+static GxStageShape gx__measure_shape(const GxSession *s, const GxMode *mode, int64_t micro_batch, int part)
 {
     const GxMethods m = mode->methods;
-    const int part = share == 2 ? 2 : 8;
-    GxStageShape shape = gx_stage_shape(mode, share == 1 || share == 4 ? 1 : micro_batch);
-    if (share < 2) return shape;
+    GxStageShape shape = gx_stage_shape(mode, micro_batch);
+    if (part == 1) return shape;
     shape.ranks = 2;
     gx__measure_list(&shape.heads, m.att == GX_METHOD_TP, gx_run_model_int(s->run, "num_attention_heads"), part);
     gx__measure_list(&shape.columns, m.mlp == GX_METHOD_TP, gx_run_model_int(s->run, "intermediate_size"), part);
@@ -198,7 +252,7 @@ static GxStageShape gx__measure_shape(const GxSession *s, const GxMode *mode, in
 
 // Measures one share. A sample less and less, until it fits into this machine's memory.
 static GxStatus gx__measure_share(gx__Measure *m, GxSession *s, GxStageShape shape, int64_t memory, double budget,
-                                  double *step, double *spread)
+                                  gx__MeasureStep *step)
 {
     GxStageWalk *w = (GxStageWalk *)calloc(1, sizeof *w);
     GxStatus status = w ? GX_OK : GX_FAIL(&s->g->error, GX_ERR_MEMORY, "no memory to measure a step");
@@ -209,11 +263,11 @@ static GxStatus gx__measure_share(gx__Measure *m, GxSession *s, GxStageShape sha
         if (status == GX_OK && !fits) shape.micro_batch /= 2, gx_stage_walk_close(w);
     }
     if (status == GX_OK) status = gx_stage_walk_allocate(w);
-    if (status == GX_OK) status = gx__measure_steps(m, w, budget, step, spread);
-    if (status == GX_OK && *spread > 0.1 && budget > 0) {
+    if (status == GX_OK) status = gx__measure_steps(m, w, budget, step);
+    if (status == GX_OK && step->spread > 0.1) {
         const int64_t kept = m->n - m->keys; // the second time counts
         m->n = kept;
-        status = gx__measure_steps(m, w, budget, step, spread);
+        status = gx__measure_steps(m, w, budget, step);
     }
     if (status != GX_OK && w) s->g->error = w->g.error;
     if (w) gx_stage_walk_close(w);
@@ -221,22 +275,24 @@ static GxStatus gx__measure_share(gx__Measure *m, GxSession *s, GxStageShape sha
     return status;
 }
 
-// Measures all shares. budget: seconds of all of them together.
-static GxStatus gx__measure_operations(gx__Measure *m, GxSession *s, const GxMode *mode, int64_t micro_batch,
+// Measures all shares. samples: GX__MEASURE_FEW's and GX__MEASURE_MOST's, the latter only where that is quick.
+static GxStatus gx__measure_operations(gx__Measure *m, GxSession *s, const GxMode *mode, int64_t few, int64_t most,
                                        GxMeasuredRank *me)
 {
-    const double begun = gx_seconds();
+    const double begun = gx_seconds(), quick = 0.1; // seconds of a step
+    gx__MeasureStep step = GX_ZERO;
     m->key = (gx__MeasureKey *)calloc(GX__MEASURE_KEYS, sizeof *m->key);
     if (!m->key) return GX_FAIL(&s->g->error, GX_ERR_MEMORY, "no memory to measure a step");
     for (int share = 0; share < GX__MEASURE_SHARES && !gx_failed(s->g); share++) {
-        const double left = GX_MEASURE_SECONDS - (gx_seconds() - begun);
-        double step = 0, spread = 0;
+        const double budget = (GX_MEASURE_SECONDS - (gx_seconds() - begun)) / (GX__MEASURE_SHARES - share);
+        const int part = gx__measure_shares[share].part, which = gx__measure_shares[share].samples;
+        const int64_t samples = which == GX__MEASURE_FEW ? few : which == GX__MEASURE_MOST ? most : which;
         if (s->g->world > 1) gx_barrier(s->g, GX_AXIS_ALL);
-        if ((share == 1 || share == 4) && micro_batch == 1) continue;
-        if (share > 1 && !gx_methods_split(mode->methods)) continue;
-        gx__measure_share(m, s, gx__measure_shape(s, mode, micro_batch, share), me->memory,
-                          left / (GX__MEASURE_SHARES - share), &step, &spread);
-        if (share == 0) me->step = step, me->spread = spread;
+        if (part > 1 && !gx_methods_split(mode->methods)) continue;
+        if (which != GX__MEASURE_FEW && samples == few) continue;
+        if (which == GX__MEASURE_MOST && me->step * (double)most / (double)few > quick) continue;
+        gx__measure_share(m, s, gx__measure_shape(s, mode, samples, part), me->memory, budget, &step);
+        if (share == 0) me->step = step.seconds, me->spread = step.spread;
     }
     return gx_status(s->g);
 }
@@ -364,7 +420,8 @@ static void gx__measure_name(const GxMeasured *m, int rank, char name[GX_PLAN_NA
     gx_plan_machine_name((const char(*)[GX_PLAN_NAME])host, rank, name);
 }
 
-static GxStatus gx__measure_all(GxMeasured *m, gx__Measure *mine, GxSession *s, const GxMode *mode, int64_t micro_batch)
+static GxStatus gx__measure_all(GxMeasured *m, gx__Measure *mine, GxSession *s, const GxMode *mode, int64_t few,
+                                int64_t most)
 {
     GxContext *g = s->g;
     GxMeasuredRank me = GX_ZERO;
@@ -376,14 +433,14 @@ static GxStatus gx__measure_all(GxMeasured *m, gx__Measure *mine, GxSession *s, 
     gx__measure_name(m, g->rank, me.name);
     for (int r = 0; r < m->ranks; r++) sharing += !strcmp(m->rank[r].host, me.host) && m->rank[r].memory == me.memory;
     me.memory = gx__measure_memory(g, sharing);
-    GX_TRY(gx__measure_operations(mine, s, mode, micro_batch, &me));
+    GX_TRY(gx__measure_operations(mine, s, mode, few, most, &me));
     me.samples = mine->n;
     gx__measure_tell(m, g, &me);
     GX_TRY(gx__measure_gather(m, g, mine));
     return m->ranks > 1 ? gx__measure_links(m, g) : GX_OK;
 }
 
-GxStatus gx_measure(GxMeasured *m, GxSession *s, const GxMode *mode, int64_t micro_batch)
+GxStatus gx_measure(GxMeasured *m, GxSession *s, const GxMode *mode, int64_t few, int64_t most)
 {
     GxContext *g = s->g;
     gx__Measure mine = GX_ZERO;
@@ -398,7 +455,7 @@ GxStatus gx_measure(GxMeasured *m, GxSession *s, const GxMode *mode, int64_t mic
     if (gx_arena_open(&sums, 2 * gx_comm_chunk(g->comm), &g->error) == GX_OK) g->host = &sums;
     if (!m->rank || !m->latency)
         GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the measurements of %d ranks", m->ranks);
-    else gx__measure_all(m, &mine, s, mode, micro_batch);
+    else gx__measure_all(m, &mine, s, mode, few, most);
     if (gx_failed(g) && g->world > 1) gx_barrier(g, GX_AXIS_ALL); // tells the other ranks
     g->host = host;
     gx_arena_close(&sums);

@@ -78,6 +78,13 @@ static int64_t gx__planner_samples(const GxSession *s)
     return o->global_batch_size ? o->global_batch_size : gx_max(o->micro_batch_size, 1) * s->g->world;
 }
 
+// Samples of the largest micro-batch that a plan may have.
+static int64_t gx__planner_micro_most(const GxSession *s)
+{
+    const int64_t given = gx_config_is_set(&s->run->config, "micro_batch_size") ? s->run->o.micro_batch_size : 0;
+    return gx_min(given ? given : (int64_t)GX__PLANNER_MOST, gx__planner_samples(s));
+}
+
 // ---- data for measurements -----------------------------------------------------------------------------------------
 
 typedef struct {
@@ -136,12 +143,10 @@ static void gx__planner_problem(GxPlanProblem *problem, gx__Planner *p)
 {
     const GxTrainRun *r = p->s->run;
     const GxMeasured *m = p->m;
-    const int64_t samples = gx__planner_samples(p->s), one = r->o.micro_batch_size;
     memset(problem, 0, sizeof *problem);
     problem->ranks = m->ranks, problem->layers = (int)gx_run_model_int(r, "num_hidden_layers"),
-    problem->samples = samples;
-    problem->micro_most = gx_config_is_set(&r->config, "micro_batch_size") && one ? one : (int64_t)GX__PLANNER_MOST;
-    problem->micro_most = gx_min(problem->micro_most, samples);
+    problem->samples = gx__planner_samples(p->s);
+    problem->micro_most = gx__planner_micro_most(p->s);
     problem->latency = m->latency, problem->seconds_per_byte = p->per_byte, problem->klass = p->klass;
     problem->x_bytes = gx_estimate_message(&p->estimate);
     problem->first_rank_stays = 1, problem->same_lists = 1;
@@ -272,9 +277,10 @@ static GxStatus gx__planner_measure(GxSession *s, GxMeasured *m, const GxMode *m
 {
     GxContext *g = s->g;
     GxTrainRun *r = s->run;
+    const int64_t most = gx__planner_micro_most(s);
     gx_report(g, "measuring %d rank%s, for up to %d seconds\n", g->world, g->world == 1 ? "" : "s",
               GX_MEASURE_SECONDS + GX_MEASURE_LINK_SECONDS);
-    GX_TRY(gx_measure(m, s, mode, GX__PLANNER_MICRO_BATCH));
+    GX_TRY(gx_measure(m, s, mode, gx_min(GX__PLANNER_MICRO_BATCH, most), most));
     const GxMeasuredRank *me = &m->rank[g->rank];
     r->plan_sample = (GxCostSample *)malloc((size_t)me->samples * sizeof *r->plan_sample);
     if (!r->plan_sample) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the measurements of a rank");
