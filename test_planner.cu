@@ -322,7 +322,7 @@ TEST(between_two_collectives_the_slowest_rank_of_a_stage_counts)
     check_seconds("the embedding's forward", s.forward[GX_STAGE_EMBEDDING], 4);
     check_seconds("a layer's forward", s.forward[GX_STAGE_LAYER], 4.5 + sum + 6 + message);
     check_seconds("the head's backward", s.backward[GX_STAGE_HEAD], 4);
-    check_seconds("the rest of the step", s.step, 5);
+    check_seconds("the norm of a layer", s.step[GX_STAGE_LAYER], 5);
     check_seconds("communication", s.communication, sum);
     check_seconds("rank 2 computes", s.busy[2], 6);
     list[1][n[1] - 1] = event("all_gather", GX_DO_NORM, 1, 0);

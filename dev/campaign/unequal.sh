@@ -2,21 +2,23 @@
 # Unequal machines on one: each rank is a process in a network namespace of its own, with a host name, a share of a core (a quota of the control group `cpu`)
 # and a link of a given rate to the others. Runs a training program on them.
 #
-# dev/campaign/unequal.sh [--quotas 60,20] [--rate 100mbit] [--slow RANK:STEP:FACTOR] [--out FOLDER] PROGRAM [FLAGS ...]
+# dev/campaign/unequal.sh [--quotas 60,20] [--rate 100mbit] [--slow RANK:STEP:FACTOR] [--alone true] [--out FOLDER] PROGRAM [FLAGS ...]
 #   --quotas  percent of a core for each rank, as many as there are ranks
 #   --rate    of each rank's link in either direction, as tc has it; none: no limit
 #   --slow    when the log has step STEP, the quota of rank RANK is multiplied by FACTOR
+#   --alone   each is a run of its own, all at the same time: what each could do. --output_dir FOLDER is FOLDER0, FOLDER1, ...
 #   --out     what each rank prints: FOLDER/rank0.txt, ...; a folder in /tmp if it is left out, whose name is printed
 # It needs root, ip and tc (iproute2), unshare (util-linux), and a control group `cpu`; without one of them it ends with status 77 and says which it misses.
 # Other programs should not run meanwhile: a quota is only a bound. The time of a quota is given out every 10 ms.
 set -euo pipefail
-quotas=60,20 rate="" slow="" out=""
+quotas=60,20 rate="" slow="" out="" alone=false
 while [ $# -gt 0 ]; do
     case $1 in
     --quotas) quotas=$2; shift 2 ;;
     --rate) rate=$2; shift 2 ;;
     --slow) slow=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
+    --alone) alone=$2; shift 2 ;;
     --*) echo "unequal.sh: there is no $1" >&2; exit 2 ;;
     *) break ;;
     esac
@@ -79,10 +81,17 @@ done
 mkdir -p "$out"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 for ((r = 0; r < ranks; r++)); do
+    world=(--world "$ranks" --rank $r --init tcp://10.77.0.1:29500)
+    if [ "$alone" = true ]; then # the last --output_dir counts
+        for ((i = 1; i < $#; i++)); do
+            j=$((i + 1))
+            [ "${!i}" != --output_dir ] || world=(--output_dir "${!j}$r" --overwrite_output_dir true)
+        done
+    fi
     (
         enter $r
         exec ip netns exec "$tag-$r" unshare --uts sh -c 'hostname "$0" && exec "$@"' "${names[r]}" \
-            "$@" --threads 1 --world "$ranks" --rank $r --init tcp://10.77.0.1:29500 >"$out/rank$r.txt" 2>&1
+            "$@" --threads 1 "${world[@]}" >"$out/rank$r.txt" 2>&1
     ) &
     pids+=($!)
 done

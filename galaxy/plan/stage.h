@@ -35,7 +35,8 @@ enum { GX_STAGE_EMBEDDING = 0, GX_STAGE_LAYER, GX_STAGE_HEAD, GX_STAGE_KINDS };
 
 typedef struct { // seconds, by kind of unit; those of layers are of all layers that were recorded
     double forward[GX_STAGE_KINDS], backward[GX_STAGE_KINDS]; // of all micro-batches; recomputation is backward's
-    double step;               // the rest of a window: sums inside the group, the norm, the optimizer
+    // The rest of a window: sums inside the group, the norm, the optimizer; and what belongs to no unit.
+    double step[GX_STAGE_KINDS], rest;
     double communication;      // the part of all of this that is collectives
     double idle;               // waiting inside the group: of the rank that waits the most
     double busy[GX_MAX_PARTS]; // [ranks]: computing
@@ -87,7 +88,7 @@ static double *gx__stage_place(GxStageSeconds *s, const GxEvent *e, int units)
     case GX_DO_RECOMPUTE:
     case GX_DO_BACKWARD:
     case GX_DO_WEIGHT: return &s->backward[kind];
-    default: return &s->step;
+    default: return e->unit < 0 ? &s->rest : &s->step[kind];
     }
 }
 

@@ -437,8 +437,15 @@ static void gx__estimate_link(const GxEstimate *c, const GxStageRequest *q, doub
 }
 
 typedef struct { // GxStageSeconds, without its ranks
-    double forward[GX_STAGE_KINDS], backward[GX_STAGE_KINDS], step;
+    double forward[GX_STAGE_KINDS], backward[GX_STAGE_KINDS], step[GX_STAGE_KINDS], rest;
 } gx__EstimateSeconds;
+
+// Of a stage with these layers and ends.
+static double gx__estimate_units(const GxStageRequest *q, const double seconds[GX_STAGE_KINDS])
+{
+    return q->layers * seconds[GX_STAGE_LAYER] + q->has_embed * seconds[GX_STAGE_EMBEDDING] +
+           q->has_head * seconds[GX_STAGE_HEAD];
+}
 
 static GxStatus gx__estimate_compute(const GxEstimate *c, const GxStageRequest *q, GxStageShape shape,
                                      gx__EstimateSeconds *seconds, GxError *err)
@@ -458,7 +465,8 @@ static GxStatus gx__estimate_compute(const GxEstimate *c, const GxStageRequest *
     if (!gx_error_code(err)) gx_stage_seconds(s, member, q->n, latency, per_byte, units, err);
     memcpy(seconds->forward, s->forward, sizeof s->forward);
     memcpy(seconds->backward, s->backward, sizeof s->backward);
-    seconds->step = s->step;
+    memcpy(seconds->step, s->step, sizeof s->step);
+    seconds->rest = s->rest;
     free(s);
     return gx_error_code(err);
 }
@@ -493,11 +501,8 @@ GxStatus gx_estimate_stage(void *user, GxStageCost *cost, const GxStageRequest *
     const gx__EstimateSeconds *s = gx__estimate_seconds(c, q, shape, err);
     if (!s) return gx_error_code(err);
     cost->forward_layer = s->forward[GX_STAGE_LAYER], cost->backward_layer = s->backward[GX_STAGE_LAYER];
-    cost->forward = q->layers * cost->forward_layer + q->has_embed * s->forward[GX_STAGE_EMBEDDING] +
-                    q->has_head * s->forward[GX_STAGE_HEAD];
-    cost->backward = q->layers * cost->backward_layer + q->has_embed * s->backward[GX_STAGE_EMBEDDING] +
-                     q->has_head * s->backward[GX_STAGE_HEAD];
-    cost->step = s->step * q->layers;
+    cost->forward = gx__estimate_units(q, s->forward), cost->backward = gx__estimate_units(q, s->backward);
+    cost->step = gx__estimate_units(q, s->step) + s->rest;
     return GX_OK;
 }
 

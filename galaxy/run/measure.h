@@ -8,9 +8,10 @@
 // A step is timed at the shares of a layer that matter, since a product of half as many columns need not take half as
 // long: all of it with the samples of a micro-batch, all of it with one sample, half of it, an eighth, an eighth with one
 // sample, and on fast machines all of it with a large micro-batch. All ranks compute at the same time, as in training,
-// since those that share a machine share its memory and cores. The first step of each share is not counted; steps of a
-// second are, as a whole, and of half a second operation by operation. Slow machines do less, within GX_MEASURE_SECONDS.
-// If the times of a step scatter by more than a tenth it is measured once more, and the spread that remains is kept.
+// since those that share a machine share its memory and cores. The first step of each share is not counted. Then shares
+// take turns for 0.6 seconds each: some steps as a whole, one operation by operation. Slow machines do less, within
+// GX_MEASURE_SECONDS. If the steps of even and odd turns differ on a rank by more than a tenth, it takes twice as long,
+// and the spread that remains is kept.
 //
 // Links are timed between each ordered pair of ranks, one pair at a time: an empty message (latency) and a large one
 // (bandwidth). Then all ranks send at once, which shows a switch that they share.
@@ -53,6 +54,7 @@ GX_END
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include "../comm/comm.h"
 #include "../ops/memory.h"
@@ -61,33 +63,44 @@ GX_END
 
 // ---- operations ----------------------------------------------------------------------------------------------------
 
-// Quotas give out time in slices of a tenth of a second: ten of them even out, and three show whether there is one.
-#define GX__MEASURE_ENOUGH 1.0 // seconds of steps
-enum { GX__MEASURE_STEPS = 4096, GX__MEASURE_TIMED = 16, GX__MEASURE_KEYS = 512 };
+#define GX__MEASURE_SLICE  0.08 // seconds of steps of a share, a round
+#define GX__MEASURE_ENOUGH 0.6  // and of all rounds, with those that are timed operation by operation
+enum { GX__MEASURE_TIMED = 16, GX__MEASURE_KEYS = 512, GX__MEASURE_SHARES = 6 };
 
-typedef struct { // the times of one operation with certain dimensions, in one measurement
+typedef struct { // the times of one operation with certain dimensions, in one share
     GxCostSample sample;
     double seconds[GX__MEASURE_TIMED]; // in each step: of all its calls
     int calls[GX__MEASURE_TIMED];
 } gx__MeasureKey;
 
 typedef struct {
-    GxContext *g;
-    gx__MeasureKey *key; // [GX__MEASURE_KEYS]
-    int keys, step, is_full;
+    GxStageWalk w;
+    int is_open;
+    int64_t samples;
+    gx__MeasureKey key[GX__MEASURE_KEYS];
+    int keys, timed, is_full; // timed: steps, operation by operation
+    double first, slice;      // seconds: of the first step, the slowest rank's; of the steps of a round
+    double sum[2];            // seconds of the steps that were timed as a whole, in even and odd rounds
+    int64_t steps[2];
+} gx__MeasureShare;
+
+typedef struct {
+    GxSession *s;
+    gx__MeasureShare *share; // [shares]
+    int shares;
     GxCostSample *kept; // of all shares
-    int64_t n, capacity;
+    int64_t n;
 } gx__Measure;
 
 static double gx__measure_clock(void *user)
 {
-    gx_device_wait(((gx__Measure *)user)->g);
+    gx_device_wait(&((gx__MeasureShare *)user)->w.g);
     return gx_seconds();
 }
 
 static void gx__measure_timed(void *user, const GxEvent *e, double seconds)
 {
-    gx__Measure *m = (gx__Measure *)user;
+    gx__MeasureShare *m = (gx__MeasureShare *)user;
     int i = 0;
     if (e->kind != GX_EVENT_OP) return;
     for (; i < m->keys; i++) {
@@ -107,7 +120,7 @@ static void gx__measure_timed(void *user, const GxEvent *e, double seconds)
         k->sample.dims = e->dims, k->sample.flops = e->flops, k->sample.bytes = (double)e->bytes;
         m->keys++;
     }
-    k->seconds[m->step] += seconds, k->calls[m->step]++;
+    k->seconds[m->timed] += seconds, k->calls[m->timed]++;
 }
 
 static int gx__measure_by_size(const void *a, const void *b)
@@ -122,102 +135,75 @@ static double gx__measure_median(double *x, int n)
     return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
+static double gx__measure_step(const gx__MeasureShare *h)
+{
+    return (h->sum[0] + h->sum[1]) / (double)(h->steps[0] + h->steps[1]);
+}
+
+// How far the means of even and odd rounds are apart.
+static double gx__measure_spread(const gx__MeasureShare *h)
+{
+    if (!h->steps[0] || !h->steps[1]) return 0;
+    const double even = h->sum[0] / (double)h->steps[0], odd = h->sum[1] / (double)h->steps[1];
+    return fmax(even, odd) / fmin(even, odd) - 1;
+}
+
 // Keeps the median of each operation over the timed steps, so that together they take as long as a step does that is
 // not timed operation by operation. What reading the clock costs, which is much on a card that has to be idle for it, is
 // taken off each operation alike, but at most nine tenths of the shortest; the rest of the difference is in proportion:
 // a machine whose time is given out in slices (a container with a quota) stands still now and then, in operations that
-// medians leave out. step: seconds of that step.
-static GxStatus gx__measure_keep(gx__Measure *m, int steps, double step)
+// medians leave out.
+static void gx__measure_keep(gx__Measure *m, gx__MeasureShare *h)
 {
     double all = 0, calls = 0, least = INFINITY;
+    const double step = gx__measure_step(h);
     const int64_t first = m->n;
-    if (m->is_full)
-        return GX_FAIL(&m->g->error, GX_ERR_UNSUPPORTED, "a step has more than %d operations of different dimensions",
-                       (int)GX__MEASURE_KEYS);
-    if (m->n + m->keys > m->capacity) {
-        m->capacity = 2 * (m->n + m->keys);
-        GxCostSample *grown = (GxCostSample *)realloc(m->kept, (size_t)m->capacity * sizeof *grown);
-        if (!grown) return GX_FAIL(&m->g->error, GX_ERR_MEMORY, "no memory for %ld measurements", (long)m->capacity);
-        m->kept = grown;
-    }
-    for (int i = 0; i < m->keys; i++) {
-        gx__MeasureKey *k = &m->key[i];
+    for (int i = 0; i < h->keys; i++) {
+        gx__MeasureKey *k = &h->key[i];
         double each[GX__MEASURE_TIMED];
         int n = 0;
-        for (int j = 0; j < steps; j++)
+        for (int j = 0; j < h->timed; j++)
             if (k->calls[j]) each[n++] = k->seconds[j] / k->calls[j];
-        if (!n) continue;
         k->sample.seconds = gx__measure_median(each, n);
         all += k->sample.seconds * k->calls[0], calls += k->calls[0], least = fmin(least, k->sample.seconds);
         m->kept[m->n++] = k->sample;
     }
-    if (!(all > 0)) return GX_OK;
-    const double clock = fmin(fmax((all - step) / calls, 0), 0.9 * least);
-    for (int64_t i = first; i < m->n; i++)
+    const double clock = calls > 0 ? fmin(fmax((all - step) / calls, 0), 0.9 * least) : 0;
+    for (int64_t i = first; i < m->n && all > 0; i++)
         m->kept[i].seconds = (m->kept[i].seconds - clock) * step / (all - calls * clock);
-    return GX_OK;
 }
 
-typedef struct {
-    double seconds, spread; // of a step in the mean; largest over smallest mean of some steps in a row, minus 1
-} gx__MeasureStep;
-
-// The means of up to four groups of steps, in the order in which they were done.
-static double gx__measure_spread(const double *took, int n)
-{
-    const int groups = (int)gx_min(n, 4);
-    double least = INFINITY, most = 0;
-    for (int k = 0; k < groups; k++) {
-        const int first = k * n / groups, end = (k + 1) * n / groups;
-        double sum = 0;
-        for (int i = first; i < end; i++) sum += took[i];
-        least = fmin(least, sum / (end - first)), most = fmax(most, sum / (end - first));
-    }
-    return most / least - 1;
-}
-
-// Computes at least three steps, until they have taken `enough` seconds, or a third of that if they are all as long. rec:
-// NULL, or m's, for at most GX__MEASURE_TIMED.
-static GxStatus gx__measure_some(gx__Measure *m, GxStageWalk *w, GxRecorder *rec, double enough, int *steps,
-                                 gx__MeasureStep *step)
-{
-    double took[GX__MEASURE_STEPS], all = 0;
-    const double steady = 0.03;
-    const int most = rec ? GX__MEASURE_TIMED : GX__MEASURE_STEPS;
-    int n = 0;
-    step->spread = INFINITY;
-    for (; n < 3 || (n < most && all < (step->spread < steady ? enough / 3 : enough)); n++) {
-        const double since = gx_seconds();
-        m->step = n;
-        GX_TRY(gx_stage_walk_step(w, rec));
-        took[n] = gx_seconds() - since;
-        all += took[n];
-        step->spread = gx__measure_spread(took, n + 1);
-    }
-    *steps = n, step->seconds = all / n;
-    return GX_OK;
-}
-
-// Times steps as a whole, long enough that slices of time even out, then some operation by operation. What takes so long
-// that `budget` seconds are not enough for three of each is timed once.
-static GxStatus gx__measure_steps(gx__Measure *m, GxStageWalk *w, double budget, gx__MeasureStep *step)
+static GxStatus gx__measure_timed_step(gx__MeasureShare *h)
 {
     GxRecorder rec = GX_ZERO;
-    int steps;
-    rec.totals_only = 1, rec.clock = gx__measure_clock, rec.timed = gx__measure_timed, rec.user = m;
-    m->keys = 0, m->step = 0, m->g = &w->g;
-    double since = gx_seconds();
-    GX_TRY(gx_stage_walk_step(w, NULL)); // the first one is slower: first touches, kernels being compiled
-    if ((gx_seconds() - since) * 7 > budget) {
-        since = gx_seconds();
-        GX_TRY(gx_stage_walk_step(w, &rec));
-        step->seconds = gx_seconds() - since, step->spread = 0;
-        return gx__measure_keep(m, 1, step->seconds);
+    rec.totals_only = 1, rec.clock = gx__measure_clock, rec.timed = gx__measure_timed, rec.user = h;
+    GX_TRY(gx_stage_walk_step(&h->w, &rec));
+    h->timed++;
+    if (!h->is_full) return GX_OK;
+    return GX_FAIL(&h->w.g.error, GX_ERR_UNSUPPORTED, "a step has more than %d operations of different dimensions",
+                   (int)GX__MEASURE_KEYS);
+}
+
+// Steps for a slice of time, and one that is timed operation by operation.
+static GxStatus gx__measure_round(gx__MeasureShare *h, int round)
+{
+    const double begun = gx_seconds();
+    for (double now = begun, since; now - begun < h->slice;) {
+        since = now;
+        GX_TRY(gx_stage_walk_step(&h->w, NULL));
+        now = gx_seconds();
+        h->sum[round % 2] += now - since, h->steps[round % 2]++;
     }
-    gx__MeasureStep timed;
-    GX_TRY(gx__measure_some(m, w, NULL, GX__MEASURE_ENOUGH, &steps, step));
-    GX_TRY(gx__measure_some(m, w, &rec, GX__MEASURE_ENOUGH / 2, &steps, &timed));
-    return gx__measure_keep(m, steps, step->seconds);
+    return h->timed < GX__MEASURE_TIMED ? gx__measure_timed_step(h) : GX_OK;
+}
+
+// What takes too long for rounds: one step is all there is.
+static GxStatus gx__measure_once(gx__MeasureShare *h)
+{
+    const double since = gx_seconds();
+    GX_TRY(gx__measure_timed_step(h));
+    h->sum[0] = gx_seconds() - since, h->steps[0] = 1;
+    return GX_OK;
 }
 
 // A part of `total` and the rest, if the method splits it.
@@ -228,19 +214,11 @@ static void gx__measure_list(GxIntList *list, int is_split, int64_t total, int p
     list->v[0] = gx_max(total / part, 1), list->v[1] = total - list->v[0], list->n = 2;
 }
 
-// What is measured: one layer and both ends, a part of it, with so many samples.
-enum { GX__MEASURE_FEW = -1, GX__MEASURE_MOST = -2 };
-static const struct {
-    int part;    // 1: all of it; 2: half
-    int samples; // 1, or which of gx_measure's
-} gx__measure_shares[] = {{1, GX__MEASURE_FEW}, {1, 1}, {2, GX__MEASURE_FEW},
-                          {8, GX__MEASURE_FEW}, {8, 1}, {1, GX__MEASURE_MOST}};
-enum { GX__MEASURE_SHARES = sizeof gx__measure_shares / sizeof *gx__measure_shares };
-
-static GxStageShape gx__measure_shape(const GxSession *s, const GxMode *mode, int64_t micro_batch, int part)
+// A layer and both ends, or a part of them: 1, all of it; 2, half.
+static GxStageShape gx__measure_shape(const GxSession *s, const GxMode *mode, int64_t samples, int part)
 {
     const GxMethods m = mode->methods;
-    GxStageShape shape = gx_stage_shape(mode, micro_batch);
+    GxStageShape shape = gx_stage_shape(mode, samples);
     if (part == 1) return shape;
     shape.ranks = 2;
     gx__measure_list(&shape.heads, m.att == GX_METHOD_TP, gx_run_model_int(s->run, "num_attention_heads"), part);
@@ -250,51 +228,118 @@ static GxStageShape gx__measure_shape(const GxSession *s, const GxMode *mode, in
     return shape;
 }
 
-// Measures one share. A sample less and less, until it fits into this machine's memory.
-static GxStatus gx__measure_share(gx__Measure *m, GxSession *s, GxStageShape shape, int64_t memory, double budget,
-                                  gx__MeasureStep *step)
+// Opens the next share: a sample less and less, until it fits into this machine's memory. Nothing is allocated yet.
+static GxStatus gx__measure_open(gx__Measure *m, const GxMode *mode, int64_t samples, int part, int64_t memory)
 {
-    GxStageWalk *w = (GxStageWalk *)calloc(1, sizeof *w);
-    GxStatus status = w ? GX_OK : GX_FAIL(&s->g->error, GX_ERR_MEMORY, "no memory to measure a step");
-    for (int fits = 0; !fits && status == GX_OK;) {
-        status = gx_stage_walk_open(w, s, &shape);
-        if (status == GX_OK) status = gx_stage_walk_dry(w, NULL);
-        fits = w->needs.bytes <= memory || shape.micro_batch == 1;
-        if (status == GX_OK && !fits) shape.micro_batch /= 2, gx_stage_walk_close(w);
+    gx__MeasureShare *h = &m->share[m->shares];
+    for (h->samples = samples;; h->samples /= 2) {
+        const GxStageShape shape = gx__measure_shape(m->s, mode, h->samples, part);
+        GxStatus status = gx_stage_walk_open(&h->w, m->s, &shape);
+        h->is_open = 1;
+        if (status == GX_OK) status = gx_stage_walk_dry(&h->w, NULL);
+        if (status == GX_OK && h->w.needs.bytes > memory && h->samples > 1) {
+            gx_stage_walk_close(&h->w);
+            continue;
+        }
+        m->shares++;
+        return status;
     }
-    if (status == GX_OK) status = gx_stage_walk_allocate(w);
-    if (status == GX_OK) status = gx__measure_steps(m, w, budget, step);
-    if (status == GX_OK && step->spread > 0.1) {
-        const int64_t kept = m->n - m->keys; // the second time counts
-        m->n = kept;
-        status = gx__measure_steps(m, w, budget, step);
-    }
-    if (status != GX_OK && w) s->g->error = w->g.error;
-    if (w) gx_stage_walk_close(w);
-    free(w);
-    return status;
 }
 
-// Measures all shares. samples: GX__MEASURE_FEW's and GX__MEASURE_MOST's, the latter only where that is quick.
-static GxStatus gx__measure_operations(gx__Measure *m, GxSession *s, const GxMode *mode, int64_t few, int64_t most,
+// The most of all ranks.
+static GxStatus gx__measure_agree(gx__Measure *m, double *x, int n)
+{
+    GxContext *g = m->s->g;
+    if (g->world > 1) gx_all_reduce(g, GX_AXIS_ALL, GX_MAX, x, n, GX_F64);
+    return gx_status(g);
+}
+
+// Allocates these shares and computes the first step of each, which is slower: first touches, kernels being compiled.
+static GxStatus gx__measure_begin(gx__Measure *m, gx__MeasureShare *share, int n)
+{
+    double first[GX__MEASURE_SHARES];
+    for (int k = 0; k < n; k++) {
+        GX_TRY(gx_stage_walk_allocate(&share[k].w));
+        const double since = gx_seconds();
+        GX_TRY(gx_stage_walk_step(&share[k].w, NULL));
+        first[k] = gx_seconds() - since;
+    }
+    GX_TRY(gx__measure_agree(m, first, n));
+    for (int k = 0; k < n; k++) share[k].first = first[k], share[k].slice = fmax(GX__MEASURE_SLICE, first[k]);
+    return GX_OK;
+}
+
+// Measures these shares in turns, round after round: a machine is faster in one second than in the next, and a plan
+// compares shares. All ranks go on for as long as the slowest.
+static GxStatus gx__measure_group(gx__Measure *m, gx__MeasureShare *share, int n, double budget)
+{
+    const double begun = gx_seconds();
+    double round_seconds = 0;
+    GX_TRY(gx__measure_begin(m, share, n));
+    for (int k = 0; k < n; k++) round_seconds += share[k].slice + share[k].first;
+    double state[2] = {gx_seconds() - begun + 2 * round_seconds - budget, 0}; // two rounds are too long; spread
+    GX_TRY(gx__measure_agree(m, state, 1));
+    for (int k = 0; k < n && state[0] > 0; k++) GX_TRY(gx__measure_once(&share[k]));
+    for (int round = 0; state[0] <= 0; round++) {
+        for (int k = 0; k < n; k++) GX_TRY(gx__measure_round(&share[k], round));
+        const double seconds = gx_seconds() - begun, enough = n * GX__MEASURE_ENOUGH;
+        state[1] = gx__measure_spread(&share[0]);
+        GX_TRY(gx__measure_agree(m, &state[1], 1));
+        state[0] = fmax(seconds + round_seconds - budget, seconds - (state[1] > 0.1 ? 2 * enough : enough));
+        if (round % 2 == 0) state[0] = fmin(state[0], 0); // as many even ones as odd ones
+        GX_TRY(gx__measure_agree(m, state, 1));
+    }
+    return GX_OK;
+}
+
+static void gx__measure_close(gx__MeasureShare *h)
+{
+    if (h->is_open) gx_stage_walk_close(&h->w);
+    h->is_open = 0;
+}
+
+// The shares that matter: all of a layer with a few samples and with one; half of it; an eighth with a few and with one;
+// all of it with many samples, on cards. Then as many of them at once as fit into the memory: all, or one.
+static GxStatus gx__measure_shares(gx__Measure *m, const GxMode *mode, int64_t few, int64_t most, int64_t memory)
+{
+    static const int parts[] = {1, 1, 2, 8, 8, 1};
+    const int64_t samples[] = {few, 1, few, few, 1, m->s->g->device->shares_host_memory ? few : most};
+    const double begun = gx_seconds();
+    double needs = 0, cards = !m->s->g->device->shares_host_memory;
+    GX_TRY(gx__measure_agree(m, &cards, 1));
+    for (int k = 0; k < GX__MEASURE_SHARES; k++) {
+        if (parts[k] > 1 && !gx_methods_split(mode->methods)) continue;
+        if ((k == 1 && few == 1) || (k == 5 && (most == few || cards == 0))) continue;
+        GX_TRY(gx__measure_open(m, mode, samples[k], parts[k], memory));
+        needs += (double)m->share[m->shares - 1].w.needs.bytes;
+    }
+    double lacks = needs - 0.9 * (double)memory;
+    GX_TRY(gx__measure_agree(m, &lacks, 1));
+    for (int k = 0, n = lacks > 0 ? 1 : m->shares; k < m->shares; k += n) {
+        const double left = GX_MEASURE_SECONDS - (gx_seconds() - begun);
+        GX_TRY(gx__measure_group(m, &m->share[k], n, left * n / (m->shares - k)));
+        for (int i = k; i < k + n; i++) gx__measure_close(&m->share[i]);
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__measure_operations(gx__Measure *m, const GxMode *mode, int64_t few, int64_t most,
                                        GxMeasuredRank *me)
 {
-    const double begun = gx_seconds(), quick = 0.1; // seconds of a step
-    gx__MeasureStep step = GX_ZERO;
-    m->key = (gx__MeasureKey *)calloc(GX__MEASURE_KEYS, sizeof *m->key);
-    if (!m->key) return GX_FAIL(&s->g->error, GX_ERR_MEMORY, "no memory to measure a step");
-    for (int share = 0; share < GX__MEASURE_SHARES && !gx_failed(s->g); share++) {
-        const double budget = (GX_MEASURE_SECONDS - (gx_seconds() - begun)) / (GX__MEASURE_SHARES - share);
-        const int part = gx__measure_shares[share].part, which = gx__measure_shares[share].samples;
-        const int64_t samples = which == GX__MEASURE_FEW ? few : which == GX__MEASURE_MOST ? most : which;
-        if (s->g->world > 1) gx_barrier(s->g, GX_AXIS_ALL);
-        if (part > 1 && !gx_methods_split(mode->methods)) continue;
-        if (which != GX__MEASURE_FEW && samples == few) continue;
-        if (which == GX__MEASURE_MOST && me->step * (double)most / (double)few > quick) continue;
-        gx__measure_share(m, s, gx__measure_shape(s, mode, samples, part), me->memory, budget, &step);
-        if (share == 0) me->step = step.seconds, me->spread = step.spread;
+    GxContext *g = m->s->g;
+    m->share = (gx__MeasureShare *)calloc(GX__MEASURE_SHARES, sizeof *m->share);
+    m->kept = (GxCostSample *)calloc(GX__MEASURE_SHARES * GX__MEASURE_KEYS, sizeof *m->kept);
+    if (!m->share || !m->kept) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory to measure a step");
+    GxStatus status = gx__measure_shares(m, mode, few, most, me->memory);
+    for (int k = 0; k < m->shares; k++) {
+        gx__MeasureShare *h = &m->share[k];
+        if (h->is_open && gx_failed(&h->w.g) && !gx_failed(g)) g->error = h->w.g.error;
+        if (status == GX_OK) gx__measure_keep(m, h);
+        gx__measure_close(h);
     }
-    return gx_status(s->g);
+    if (status == GX_OK) me->step = gx__measure_step(m->share), me->spread = gx__measure_spread(m->share);
+    free(m->share);
+    return gx_status(g);
 }
 
 // ---- links ---------------------------------------------------------------------------------------------------------
@@ -433,7 +478,7 @@ static GxStatus gx__measure_all(GxMeasured *m, gx__Measure *mine, GxSession *s, 
     gx__measure_name(m, g->rank, me.name);
     for (int r = 0; r < m->ranks; r++) sharing += !strcmp(m->rank[r].host, me.host) && m->rank[r].memory == me.memory;
     me.memory = gx__measure_memory(g, sharing);
-    GX_TRY(gx__measure_operations(mine, s, mode, few, most, &me));
+    GX_TRY(gx__measure_operations(mine, mode, few, most, &me));
     me.samples = mine->n;
     gx__measure_tell(m, g, &me);
     GX_TRY(gx__measure_gather(m, g, mine));
@@ -447,7 +492,7 @@ GxStatus gx_measure(GxMeasured *m, GxSession *s, const GxMode *mode, int64_t few
     GxArena sums = GX_ZERO, *host = g->host; // the communicator's arena has no room for sums
     const size_t n = (size_t)g->world;
     memset(m, 0, sizeof *m);
-    m->ranks = g->world, m->together = 1;
+    m->ranks = g->world, m->together = 1, mine.s = s;
     m->rank = (GxMeasuredRank *)calloc(n, sizeof *m->rank);
     m->latency = (double *)calloc(2 * n * n, sizeof *m->latency);
     m->seconds_per_byte = m->latency ? m->latency + n * n : NULL;
@@ -459,7 +504,6 @@ GxStatus gx_measure(GxMeasured *m, GxSession *s, const GxMode *mode, int64_t few
     if (gx_failed(g) && g->world > 1) gx_barrier(g, GX_AXIS_ALL); // tells the other ranks
     g->host = host;
     gx_arena_close(&sums);
-    free(mine.key);
     free(mine.kept);
     return gx_status(g);
 }

@@ -292,7 +292,7 @@ static GxStatus gx__planner_measure(GxSession *s, GxMeasured *m, const GxMode *m
                 &g->log, GX_LOG_WARNING,
                 "the times of rank %d (%s) scatter by %.0f%%, measured twice: other programs may use the machine, and "
                 "the plan is as uncertain",
-                k, m->rank[k].host, 100 * m->rank[k].spread);
+                k, m->rank[k].name, 100 * m->rank[k].spread);
     return gx_session_is_first(s) ? gx_machines_from_measured(&r->machines, m, s, &g->error) : GX_OK;
 }
 

@@ -89,29 +89,37 @@ static GxStatus gx__simulation_memory(GxSession *s, GxSimulationSpec *p, GxStage
     return GX_OK;
 }
 
+// Of a unit: what a stage with it takes longer than one without.
+static void gx__simulation_unit(GxSimulatedUnit *u, const GxStageCost *with, const GxStageCost *without)
+{
+    u->forward = fmax(with->forward - without->forward, 0), u->backward = fmax(with->backward - without->backward, 0);
+    u->step = fmax(with->step - without->step, 0);
+}
+
 static GxStatus gx__simulation_seconds(GxEstimate *e, GxSimulationSpec *p, int64_t micro_batch, GxError *err)
 {
     int16_t rank[GX_ASSIGNED_RANKS];
     GxStageRequest q = GX_ZERO;
-    GxStageCost cost = GX_ZERO;
+    GxStageCost one = GX_ZERO, two = GX_ZERO, both = GX_ZERO; // layers; one with both ends
     for (int i = 0; i < p->tp; i++) rank[i] = (int16_t)i;
     q.rank = rank, q.n = p->tp, q.layers = 1, q.alive = 1, q.micro_batch = micro_batch;
-    for (int kind = GX_SIMULATED_EMBEDDING; kind < GX_SIMULATED_KINDS; kind++) {
-        GxSimulatedUnit *u = &p->unit[kind];
-        q.has_embed = 1, q.has_head = kind == GX_SIMULATED_HEAD; // rank 0 is only in first stages
-        GX_TRY(gx_estimate_stage(e, &cost, &q, err));
-        if (!isfinite(cost.forward))
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "--tp %d: a layer cannot be shared by so many ranks", p->tp);
-        u->x = gx_estimate_message(e) * (double)micro_batch, u->step = cost.step;
-        u->forward = cost.forward - cost.forward_layer, u->backward = cost.backward - cost.backward_layer;
-        if (kind == GX_SIMULATED_LAYER) u->forward = cost.forward_layer, u->backward = cost.backward_layer;
-    }
-    GxSimulatedUnit *head = &p->unit[GX_SIMULATED_HEAD];
-    const GxSimulatedUnit *embedding = &p->unit[GX_SIMULATED_EMBEDDING];
-    head->forward = fmax(head->forward - embedding->forward, 0);
-    head->backward = fmax(head->backward - embedding->backward, 0);
-    p->unit[GX_SIMULATED_LAYER].weights = 0.5 * p->unit[GX_SIMULATED_LAYER].backward; // of equal products, one of two
-    p->unit[GX_SIMULATED_LAYER].recompute = p->unit[GX_SIMULATED_LAYER].forward;
+    q.has_embed = 1; // rank 0 is only in first stages
+    GX_TRY(gx_estimate_stage(e, &one, &q, err));
+    if (!isfinite(one.forward))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--tp %d: a layer cannot be shared by so many ranks", p->tp);
+    q.layers = 2;
+    GX_TRY(gx_estimate_stage(e, &two, &q, err));
+    q.layers = 1, q.has_head = 1;
+    GX_TRY(gx_estimate_stage(e, &both, &q, err));
+    for (int kind = 0; kind < GX_SIMULATED_KINDS; kind++)
+        p->unit[kind].x = gx_estimate_message(e) * (double)micro_batch;
+    GxSimulatedUnit *layer = &p->unit[GX_SIMULATED_LAYER];
+    gx__simulation_unit(layer, &two, &one);
+    gx__simulation_unit(&p->unit[GX_SIMULATED_HEAD], &both, &one);
+    const GxStageCost of_layer = {.forward = layer->forward, .backward = layer->backward, .step = layer->step};
+    gx__simulation_unit(&p->unit[GX_SIMULATED_EMBEDDING], &one, &of_layer);
+    layer->weights = 0.5 * layer->backward; // of equal products, one of two
+    layer->recompute = layer->forward;
     return GX_OK;
 }
 
