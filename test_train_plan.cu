@@ -47,22 +47,22 @@ static void check_as_serial(const char *what, const char *output_dir)
     check_close_series(what, b.grad_norm, a.grad_norm, 3, 1);
 }
 
+#define COPIES                                                                                                         \
+    "{\"samples\": 5, \"micro_batch\": 2, \"stages\": [{\"layers\": 2, \"ranks\": [{@0}]}]}, {\"samples\": 3, "        \
+    "\"micro_batch\": 3, \"stages\": [{\"layers\": 2, \"ranks\": [{@1}]}]}"
+#define RAGGED                                                                                                         \
+    "{\"samples\": 8, \"micro_batch\": 2, \"stages\": [{\"layers\": 1, \"ranks\": [{@0, \"heads\": 3, \"columns\": "   \
+    "40, "                                                                                                             \
+    "\"vocab\": 100}, {@2, \"heads\": 1, \"columns\": 24, \"vocab\": 156}]}, {\"layers\": 1, \"ranks\": [{@1}]}]}"
+
 TEST(every_planned_run_trains_as_a_serial_one)
 {
     static const struct {
         const char *name, *mode, *copies, *left_out, *says;
         int ranks;
     } plans[] = {
-        {"copies", "tp",
-         "{\"samples\": 5, \"micro_batch\": 2, \"stages\": [{\"layers\": 2, \"ranks\": [{@0}]}]}, {\"samples\": 3, "
-         "\"micro_batch\": 3, \"stages\": [{\"layers\": 2, \"ranks\": [{@1}]}]}",
-         "", "mode dp", 2},
-        {"ragged", "tp",
-         "{\"samples\": 8, \"micro_batch\": 2, \"stages\": [{\"layers\": 1, \"ranks\": [{@0, \"heads\": 3, "
-         "\"columns\": "
-         "40, \"vocab\": 100}, {@2, \"heads\": 1, \"columns\": 24, \"vocab\": 156}]}, {\"layers\": 1, \"ranks\": "
-         "[{@1}]}]}",
-         "", "pp 2 (1f1b, layers 1,1) x tp 2,1", 3},
+        {"copies", "tp", COPIES, "", "mode dp", 2},
+        {"ragged", "tp", RAGGED, "", "pp 2 (1f1b, layers 1,1) x tp 2,1", 3},
         {"warm", "tp",
          "{\"samples\": 8, \"micro_batch\": 2, \"stages\": [{\"layers\": 1, \"warm\": 1, \"ranks\": [{@0}]}, "
          "{\"layers\": 1, \"ranks\": [{@1}]}]}",
@@ -89,6 +89,26 @@ TEST(every_planned_run_trains_as_a_serial_one)
         CHECK(strstr(out(), plans[i].says) != NULL, "%s: no \"%s\" in: %s", plans[i].name, plans[i].says, out());
         CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", plans[i].name, err());
         check_as_serial(plans[i].name, plans[i].name);
+    }
+}
+
+TEST(a_planned_run_goes_on_on_other_machines_under_their_plan_or_none)
+{
+#define CONSTANT "--lr_scheduler_type constant --warmup_steps 0 --eval_steps 0 --overwrite_output_dir true"
+    static const char *const ways[] = {"--ranks 3 --plan others.json", "--ranks 1", "--ranks 2 --tp 2"};
+    if (!use_program("train_llama")) return;
+    write_plan("first.json", 8, "tp", COPIES, "");
+    write_plan("others.json", 8, "tp", RAGGED, "");
+    CHECK_RAN(run("--output_dir whole --max_steps 4 --micro_batch_size 2 --gradient_accumulation_steps 4 " CONSTANT));
+    const Log whole = read_log("whole");
+    CHECK_RAN(run("--output_dir begun --ranks 2 --plan first.json --max_steps 2 " CONSTANT));
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        CHECK_RAN(run("--output_dir moved --resume begun/checkpoint-2 --global_batch_size 8 --max_steps 4 %s " CONSTANT,
+                      ways[i]));
+        const Log moved = read_log("moved");
+        if (!CHECK(moved.steps == 2 && moved.step[0] == 3, "%s: %d steps", ways[i], moved.steps)) continue;
+        check_close_series(ways[i], moved.loss, whole.loss + 2, 2, 1);
+        check_close_series(ways[i], moved.grad_norm, whole.grad_norm + 2, 2, 1);
     }
 }
 
@@ -169,6 +189,8 @@ TEST(what_a_plan_foresees_is_what_the_run_computes_at_the_rates_of_a_clock_of_ou
     CHECK_RAN(run("--dry_run --plan auto --machines alone.json --global_batch_size 8 --output_dir alone"));
     CHECK(strstr(out(), "a step of 8 samples takes about") != NULL, "%s", out());
     check_near("one rank", number_behind(out(), "a step of 8 samples takes about "), flops * rate[0]);
+    CHECK_RAN(run("--simulate alone.json --micro_batch_size 2 --gradient_accumulation_steps 4 --output_dir alone"));
+    check_near("the simulator", number_behind(out(), "window "), flops * rate[0]);
     write_synthetic("pair.json", "auto/machines.json", rate); // rank 1 has 2 of 8 samples, and all of the rest
     CHECK_RAN(run("--dry_run --plan auto --machines pair.json --global_batch_size 8 --ranks 2 --output_dir pair"));
     CHECK(strstr(out(), "6 by") && strstr(out(), "2 by"), "%s", out());

@@ -97,7 +97,7 @@ for ((r = 0; r < ranks; r++)); do
 done
 if [ -n "$slow" ]; then
     IFS=: read -r who step factor <<<"$slow"
-    while kill -0 "${pids[0]}" 2>/dev/null && ! grep -qE "^step +$step/" "$out/rank0.txt"; do sleep 0.1; done
+    while kill -0 "${pids[0]}" 2>/dev/null && ! grep -qE "^step +$step/" "$out/rank0.txt" 2>/dev/null; do sleep 0.1; done
     give "$who" "$(awk -v q="${quota[who]}" -v f="$factor" 'BEGIN {print int(q * f)}')"
 fi
 status=0

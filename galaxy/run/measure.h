@@ -2,16 +2,16 @@
 // this model with one layer, and how fast the links between them are.
 //
 //     GxMeasured m;
-//     if (gx_measure(&m, session, mode, 8, 32) == GX_OK) ...      // called by all ranks; all get all figures
+//     if (gx_measure(&m, session, mode, 8, 32) == GX_OK) ...  // called by all ranks; all get all figures
 //     gx_measured_free(&m);                                   // also after an error
 //
 // A step is timed at the shares of a layer that matter, since a product of half as many columns need not take half as
-// long: all of it with the samples of a micro-batch, all of it with one sample, half of it, an eighth, an eighth with one
-// sample, and on fast machines all of it with a large micro-batch. All ranks compute at the same time, as in training,
-// since those that share a machine share its memory and cores. The first step of each share is not counted. Then shares
-// take turns for 0.6 seconds each: some steps as a whole, one operation by operation. Slow machines do less, within
-// GX_MEASURE_SECONDS. If the steps of even and odd turns differ on a rank by more than a tenth, it takes twice as long,
-// and the spread that remains is kept.
+// long: all of it with the samples of a micro-batch, all of it with one sample, half of it, an eighth, an eighth with
+// one sample; if there are cards, also all of it with a large micro-batch. All ranks compute at the same time, as in
+// training, since those that share a machine share its memory and cores. The first step of each share is not counted.
+// Then shares take turns, 0.6 seconds each: some steps as a whole, one operation by operation. Slow machines do less,
+// within GX_MEASURE_SECONDS. If the steps of even and odd turns differ on a rank by more than a tenth, it takes twice as
+// long, and the spread that remains is kept.
 //
 // Links are timed between each ordered pair of ranks, one pair at a time: an empty message (latency) and a large one
 // (bandwidth). Then all ranks send at once, which shows a switch that they share.
@@ -29,7 +29,7 @@ typedef struct {                                       // a rank
     char device[GX_MEASURE_TEXT];
     int64_t threads, memory; // bytes that it may take: its part of what is free, where ranks share a machine or a card
     int64_t samples, first;  // its samples: GxMeasured.sample[first .. first + samples)
-    double step, spread;     // seconds of the step with all of a layer; largest over smallest of its times, minus 1
+    double step, spread;     // seconds of the step with all of a layer; how far even and odd turns are apart
 } GxMeasuredRank;
 
 typedef struct {
@@ -40,8 +40,8 @@ typedef struct {
     double together;                    // how much longer a message takes if all ranks send at once; at least 1
 } GxMeasured;
 
-// The session's data must be open, its memory must not. mode: of the groups, which decides what is split. few: samples of
-// a micro-batch; most: of one that is measured, too, where that is quick, as on cards.
+// The session's data must be open, its memory must not. mode: of the groups, which decides what is split. few: samples
+// of a micro-batch; most: of one that is measured, too, if there are cards.
 GxStatus gx_measure(GxMeasured *m, GxSession *s, const GxMode *mode, int64_t few, int64_t most);
 void gx_measured_free(GxMeasured *m);
 void gx_measure_host(char *name, size_t size); // this machine's name
@@ -92,10 +92,15 @@ typedef struct {
     int64_t n;
 } gx__Measure;
 
+// For operations beside each other. On a CPU, seconds in which this thread computes, so that it does not matter during
+// which of them it had to wait for its core.
 static double gx__measure_clock(void *user)
 {
-    gx_device_wait(&((gx__MeasureShare *)user)->w.g);
-    return gx_seconds();
+    GxContext *g = &((gx__MeasureShare *)user)->w.g;
+    struct timespec t;
+    gx_device_wait(g);
+    if (!g->device->shares_host_memory || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t)) return gx_seconds();
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static void gx__measure_timed(void *user, const GxEvent *e, double seconds)
@@ -151,8 +156,7 @@ static double gx__measure_spread(const gx__MeasureShare *h)
 // Keeps the median of each operation over the timed steps, so that together they take as long as a step does that is
 // not timed operation by operation. What reading the clock costs, which is much on a card that has to be idle for it, is
 // taken off each operation alike, but at most nine tenths of the shortest; the rest of the difference is in proportion:
-// a machine whose time is given out in slices (a container with a quota) stands still now and then, in operations that
-// medians leave out.
+// a machine whose time is given out in slices (a container with a quota) stands still now and then.
 static void gx__measure_keep(gx__Measure *m, gx__MeasureShare *h)
 {
     double all = 0, calls = 0, least = INFINITY;
@@ -298,8 +302,8 @@ static void gx__measure_close(gx__MeasureShare *h)
     h->is_open = 0;
 }
 
-// The shares that matter: all of a layer with a few samples and with one; half of it; an eighth with a few and with one;
-// all of it with many samples, on cards. Then as many of them at once as fit into the memory: all, or one.
+// The shares that matter: all of a layer with a few samples and with one; half of it; an eighth with a few and with
+// one; all of it with many samples, on cards. Then as many of them at once as fit into the memory: all, or one.
 static GxStatus gx__measure_shares(gx__Measure *m, const GxMode *mode, int64_t few, int64_t most, int64_t memory)
 {
     static const int parts[] = {1, 1, 2, 8, 8, 1};
@@ -470,13 +474,19 @@ static GxStatus gx__measure_all(GxMeasured *m, gx__Measure *mine, GxSession *s, 
 {
     GxContext *g = s->g;
     GxMeasuredRank me = GX_ZERO;
-    int sharing = 0;
+    int sharing = 0, is_first = 1;
     const uint64_t card = gx_plan_card(g);
     gx__measure_describe(g, &me);
     me.memory = (int64_t)(card >> 12); // for a moment: who shares a card or a machine
     gx__measure_tell(m, g, &me);
     gx__measure_name(m, g->rank, me.name);
     for (int r = 0; r < m->ranks; r++) sharing += !strcmp(m->rank[r].host, me.host) && m->rank[r].memory == me.memory;
+    for (int r = 0; r < g->rank; r++) is_first &= strcmp(m->rank[r].host, me.host) || m->rank[r].memory != me.memory;
+    if (is_first && sharing > 1 && !g->device->shares_host_memory)
+        gx_log(&g->log, GX_LOG_WARNING,
+               "%d ranks share this card, and were measured while the others computed: a plan that leaves one of them "
+               "out foresees too long a step. Start one rank for each card",
+               sharing);
     me.memory = gx__measure_memory(g, sharing);
     GX_TRY(gx__measure_operations(mine, mode, few, most, &me));
     me.samples = mine->n;

@@ -288,11 +288,11 @@ static GxStatus gx__planner_measure(GxSession *s, GxMeasured *m, const GxMode *m
     r->plan_samples = (int)me->samples;
     for (int k = 0; k < g->world && gx_session_is_first(s); k++)
         if (m->rank[k].spread > 0.1)
-            gx_log(
-                &g->log, GX_LOG_WARNING,
-                "the times of rank %d (%s) scatter by %.0f%%, measured twice: other programs may use the machine, and "
-                "the plan is as uncertain",
-                k, m->rank[k].name, 100 * m->rank[k].spread);
+            gx_log(&g->log, GX_LOG_WARNING,
+                   "the times of rank %d (%s) scatter by %.0f%%, though they were measured for twice as long: other "
+                   "programs "
+                   "may use the machine, and the plan is as uncertain",
+                   k, m->rank[k].name, 100 * m->rank[k].spread);
     return gx_session_is_first(s) ? gx_machines_from_measured(&r->machines, m, s, &g->error) : GX_OK;
 }
 
