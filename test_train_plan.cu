@@ -94,8 +94,8 @@ TEST(every_planned_run_trains_as_a_serial_one)
 
 TEST(a_planned_run_goes_on_on_other_machines_under_their_plan_or_none)
 {
-#define CONSTANT "--lr_scheduler_type constant --warmup_steps 0 --eval_steps 0 --overwrite_output_dir true"
-    static const char *const ways[] = {"--ranks 3 --plan others.json", "--ranks 1", "--ranks 2 --tp 2"};
+#define CONSTANT "--lr_scheduler_type constant --warmup_steps 0 --eval_steps 0"
+    static const char *const ways[] = {"--ranks 3 --plan others.json", "--ranks 1", "--ranks 2 --mode tp"};
     if (!use_program("train_llama")) return;
     write_plan("first.json", 8, "tp", COPIES, "");
     write_plan("others.json", 8, "tp", RAGGED, "");
@@ -103,9 +103,11 @@ TEST(a_planned_run_goes_on_on_other_machines_under_their_plan_or_none)
     const Log whole = read_log("whole");
     CHECK_RAN(run("--output_dir begun --ranks 2 --plan first.json --max_steps 2 " CONSTANT));
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        CHECK_RAN(run("--output_dir moved --resume begun/checkpoint-2 --global_batch_size 8 --max_steps 4 %s " CONSTANT,
-                      ways[i]));
-        const Log moved = read_log("moved");
+        char name[20];
+        snprintf(name, sizeof name, "moved%d", (int)i);
+        CHECK_RAN(run("--output_dir %s --resume begun/checkpoint-2 --global_batch_size 8 --max_steps 4 %s " CONSTANT,
+                      name, ways[i]));
+        const Log moved = read_log(name);
         if (!CHECK(moved.steps == 2 && moved.step[0] == 3, "%s: %d steps", ways[i], moved.steps)) continue;
         check_close_series(ways[i], moved.loss, whole.loss + 2, 2, 1);
         check_close_series(ways[i], moved.grad_norm, whole.grad_norm + 2, 2, 1);
@@ -189,7 +191,8 @@ TEST(what_a_plan_foresees_is_what_the_run_computes_at_the_rates_of_a_clock_of_ou
     CHECK_RAN(run("--dry_run --plan auto --machines alone.json --global_batch_size 8 --output_dir alone"));
     CHECK(strstr(out(), "a step of 8 samples takes about") != NULL, "%s", out());
     check_near("one rank", number_behind(out(), "a step of 8 samples takes about "), flops * rate[0]);
-    CHECK_RAN(run("--simulate alone.json --micro_batch_size 2 --gradient_accumulation_steps 4 --output_dir alone"));
+    CHECK_RAN(
+        run("--simulate alone.json --micro_batch_size 2 --gradient_accumulation_steps 4 --output_dir simulation"));
     check_near("the simulator", number_behind(out(), "window "), flops * rate[0]);
     write_synthetic("pair.json", "auto/machines.json", rate); // rank 1 has 2 of 8 samples, and all of the rest
     CHECK_RAN(run("--dry_run --plan auto --machines pair.json --global_batch_size 8 --ranks 2 --output_dir pair"));
