@@ -131,6 +131,28 @@ TEST(a_run_that_was_measured_and_planned_trains_as_a_serial_one_and_keeps_its_pl
     CHECK(strstr(out(), "resumed from") != NULL, "%s", out());
 }
 
+// The other one measures for seconds more.
+TEST(a_machine_that_disappears_while_it_is_measured_ends_the_others)
+{
+    static const char script[] =
+        "#!/bin/sh\n\"$@\" --rank 1 >other.txt 2>&1 & other=$!\n\"$@\" --rank 0 >first.txt 2>&1 & first=$!\n"
+        "while ! grep -q measuring first.txt && kill -0 $first; do sleep 0.05; done\nsleep 0.3; kill -9 $other\n"
+        "wait $first; status=$?; cat first.txt >&2; exit $status\n";
+    char line[2000];
+    GxError e = GX_ZERO;
+    if (!use_program("train_llama")) return;
+    CHECK(gx_file_write("pair.sh", script, (int64_t)strlen(script), &e) == GX_OK && chmod("pair.sh", 0700) == 0, "%s",
+          e.message);
+    snprintf(line, sizeof line,
+             "./pair.sh %s --config tiny.json --world 2 --init tcp://127.0.0.1:%d --plan auto --global_batch_size 8 "
+             "--output_dir vanished",
+             program, 20000 + (int)getpid() % 20000);
+    start_line(line, 0);
+    const int status = finish_within(30);
+    CHECK(status == 1 && strstr(err(), "rank 1"), "status %d after %.1f s: %s", status, child.seconds, err());
+    CHECK(!strstr(err(), "takes about") && !exists("vanished/log.jsonl"), "it trained: %s", err());
+}
+
 TEST(plan_split_plans_machines_that_are_not_there_and_trains_nothing)
 {
     if (!use_program("plan_split")) return;
