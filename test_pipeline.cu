@@ -343,7 +343,7 @@ TEST(a_sum_of_gradients_names_units_of_its_rank)
     Pipeline p = simple(GX_ORDER_1F1B, 2, 1);
     p.spec.reduce_axes = 6;
     expect_list(&p, 0, "COUNT F0 F1 SEND:x:2>1 RECV:dx:2<1 B1 B0 REDUCE0-1 NORM0-1 AGREE STEP0-1");
-    expect_list(&p, 1, "COUNT RECV:x:2<0 F2 B3 B2 REDUCE2-3 SEND:dx:2>0 NORM2-3 AGREE STEP2-3");
+    expect_list(&p, 1, "COUNT RECV:x:2<0 F2 B3 B2 SEND:dx:2>0 REDUCE2-3 NORM2-3 AGREE STEP2-3");
 }
 
 // Both stages add up what they have of the matrix behind everything else; its units' sums stand behind that, and what
@@ -358,7 +358,7 @@ TEST(a_tensor_of_two_stages_is_added_up_before_it_is_summed)
         "COUNT F0.0 F1.0 SEND:x:2.0>1 F0.1 F1.1 SEND:x:2.1>1 RECV:dx:2.0<1 B1.0 B0.0 RECV:dx:2.1<1 B1.1 REDUCE1 "
         "B0.1 TIE0<>1 REDUCE0 NORM0-1 AGREE STEP0-1");
     expect_list(&p, 1,
-                "COUNT RECV:x:2.0<0 F2.0 RECV:x:2.1<0 B3.0 B2.0 SEND:dx:2.0>0 F2.1 B3.1 B2.1 REDUCE2 SEND:dx:2.1>0 "
+                "COUNT RECV:x:2.0<0 F2.0 RECV:x:2.1<0 B3.0 B2.0 SEND:dx:2.0>0 F2.1 B3.1 B2.1 SEND:dx:2.1>0 REDUCE2 "
                 "TIE3<>0 REDUCE3 NORM2-3 AGREE STEP2-3");
     p.spec.reduce_axes = 0, p.spec.shard_axes = 4, p.spec.sharded = 2, p.spec.scatters_each = 1;
     expect_list(&p, 0,
