@@ -95,10 +95,19 @@ TEST(every_planned_run_trains_as_a_serial_one)
 TEST(a_planned_run_goes_on_on_other_machines_under_their_plan_or_none)
 {
 #define CONSTANT "--lr_scheduler_type constant --warmup_steps 0 --eval_steps 0"
-    static const char *const ways[] = {"--ranks 3 --plan others.json", "--ranks 1", "--ranks 2 --mode tp"};
+    static const char *const ways[][2] = {
+        {"--ranks 3 --plan others.json", "8 in 4 micro-batches"},
+        {"--ranks 1", ""},
+        {"--ranks 2 --mode tp", ""},
+        {"--ranks 2 --plan less.json --rebalance off", "(2,6 in"}, // not those of the checkpoint
+    };
     if (!use_program("train_llama")) return;
     write_plan("first.json", 8, "tp", COPIES, "");
     write_plan("others.json", 8, "tp", RAGGED, "");
+    write_plan("less.json", 8, "tp",
+               "{\"samples\": 2, \"micro_batch\": 2, \"stages\": [{\"layers\": 2, \"ranks\": [{@0}]}]}, "
+               "{\"samples\": 6, \"micro_batch\": 2, \"stages\": [{\"layers\": 2, \"ranks\": [{@1}]}]}",
+               "");
     CHECK_RAN(run("--output_dir whole --max_steps 4 --micro_batch_size 2 --gradient_accumulation_steps 4 " CONSTANT));
     const Log whole = read_log("whole");
     CHECK_RAN(run("--output_dir begun --ranks 2 --plan first.json --max_steps 2 " CONSTANT));
@@ -106,11 +115,12 @@ TEST(a_planned_run_goes_on_on_other_machines_under_their_plan_or_none)
         char name[20];
         snprintf(name, sizeof name, "moved%d", (int)i);
         CHECK_RAN(run("--output_dir %s --resume begun/checkpoint-2 --global_batch_size 8 --max_steps 4 %s " CONSTANT,
-                      name, ways[i]));
+                      name, ways[i][0]));
         const Log moved = read_log(name);
-        if (!CHECK(moved.steps == 2 && moved.step[0] == 3, "%s: %d steps", ways[i], moved.steps)) continue;
-        check_close_series(ways[i], moved.loss, whole.loss + 2, 2, 1);
-        check_close_series(ways[i], moved.grad_norm, whole.grad_norm + 2, 2, 1);
+        CHECK(strstr(out(), ways[i][1]) != NULL, "%s: no \"%s\" in: %s", ways[i][0], ways[i][1], out());
+        if (!CHECK(moved.steps == 2 && moved.step[0] == 3, "%s: %d steps", ways[i][0], moved.steps)) continue;
+        check_close_series(ways[i][0], moved.loss, whole.loss + 2, 2, 1);
+        check_close_series(ways[i][0], moved.grad_norm, whole.grad_norm + 2, 2, 1);
     }
 }
 
@@ -246,6 +256,9 @@ TEST(a_step_on_thousands_of_machines_is_predicted_from_the_measurements_of_one)
     static const Refusal refusals[] = {
         {"--simulate many.json --ranks 2", {"which one process does; it was started with 2 ranks"}},
         {"--simulate one/machines.json --pp 2", {"--pp 2 does not divide 1 rank"}},
+        {"--simulate many.json --plan auto", {"--plan"}},
+        {"--simulate many.json --trace t.json", {"--trace"}},
+        {"--simulate many.json --profile_flops 1", {"--profile_flops", "--dry_run counts"}},
         {"--simulate many.json --pp 3", {"--pp 3 does not divide 2048 ranks"}},
         {"--simulate many.json --global_batch_size 7", {"--global_batch_size 7 is no multiple of"}},
         {"--simulate many.json --hidden_size 64", {"hidden_size"}},
@@ -260,6 +273,7 @@ TEST(plans_that_do_not_fit_are_refused)
     if (!use_program("train_llama")) return;
     CHECK_RAN(run("--output_dir shown --max_steps 1 --eval_steps 0"));
     write_plan("one.json", 8, "tp", one, "");
+    write_plan("foo.json", 8, "foo", COPIES, "");
     write_plan("other.json", 8, "tp",
                "{\"samples\": 8, \"micro_batch\": 2, \"stages\": [{\"layers\": 1, \"ranks\": [{@1}]}, {\"layers\": 1, "
                "\"ranks\": [{@0}]}]}",
@@ -273,6 +287,8 @@ TEST(plans_that_do_not_fit_are_refused)
         "");
     static const Refusal refusals[] = {
         {"--plan differ.json --ranks 4", {"the plan's copies of the model differ"}},
+        {"--machines auto/machines.json --ranks 2", {"--machines", "--plan auto"}},
+        {"--plan foo.json --ranks 2", {"\"foo\"", "none of"}},
         {"--plan auto --ranks 2 --stage_warm_list 1,0", {"--plan decides --stage_warm_list"}},
         {"--plan auto --ranks 2 --stage_tp_list 1,1", {"--plan decides --stage_tp_list"}},
         {"--plan one.json --ranks 2", {"rank 1 was started on the machine", "which the plan does not have"}},

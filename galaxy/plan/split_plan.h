@@ -359,8 +359,11 @@ static void gx__split_plan_print_rank(FILE *out, const GxSplitPlan *p, int r, in
 
 void gx_split_plan_print(FILE *out, const GxSplitPlan *p)
 {
-    int width = 7, has_figures = p->seconds > 0;
-    for (int r = 0; r < p->a.ranks; r++) width = (int)gx_max(width, (int64_t)strlen(p->rank[r].machine));
+    int width = 7, has_figures = 0; // a plan that was read has only its seconds
+    for (int r = 0; r < p->a.ranks; r++) {
+        width = (int)gx_max(width, (int64_t)strlen(p->rank[r].machine));
+        has_figures |= p->rank[r].busy > 0;
+    }
     fprintf(out, "%4s %-*s", "rank", width, "machine");
     if (p->a.copies > 1) fprintf(out, " %4s", "copy");
     fprintf(out, " %5s %7s %5s %7s %9s%s\n", "stage", "layers", "heads", "columns", "samples",
@@ -369,11 +372,12 @@ void gx_split_plan_print(FILE *out, const GxSplitPlan *p)
         if (p->a.place[r].stage >= 0) gx__split_plan_print_rank(out, p, r, width);
     for (int r = 0; r < p->a.ranks; r++)
         if (p->a.place[r].stage < 0) fprintf(out, "   - %-*s left out\n", width, p->rank[r].machine);
-    if (!has_figures) return;
+    if (p->seconds <= 0) return;
     if (p->with_all > p->seconds)
         fprintf(out, "with all machines a step would take %.2f times as long\n", p->with_all / p->seconds);
-    fprintf(out, "a step of %ld samples takes about %.3g s, %.0f%% of what the machines could do together",
-            (long)p->samples, p->seconds, 100 * p->ideal / p->seconds);
+    fprintf(out, "a step of %ld sample%s takes about %.3g s", (long)p->samples, p->samples == 1 ? "" : "s", p->seconds);
+    if (p->ideal > 0) fprintf(out, ", %.0f%% of what the machines could do together", 100 * p->ideal / p->seconds);
+    else fprintf(out, ", says the plan");
     const struct {
         const char *name;
         double seconds;

@@ -30,6 +30,13 @@ static void gx__measured_add_width(GxMachinesWidth *width, int *n, const char *n
     snprintf(width[(*n)++].text, sizeof width->text, "%s", text);
 }
 
+// The value of a width; that of heads, if the configuration leaves it to be computed.
+static int64_t gx__measured_width(const GxSession *s, const char *name)
+{
+    const int64_t value = gx_run_model_int(s->run, name), heads = gx_run_model_int(s->run, "num_attention_heads");
+    return value || strcmp(name, "head_dim") || !heads ? value : gx_run_model_int(s->run, "hidden_size") / heads;
+}
+
 // What times depend on besides the machine. width: [GX_MACHINES_WIDTHS]. Returns how many.
 static int gx__measured_model(const GxSession *s, GxMachinesWidth *width)
 {
@@ -40,7 +47,7 @@ static int gx__measured_model(const GxSession *s, GxMachinesWidth *width)
     for (size_t i = 0; i < sizeof gx__measured_widths / sizeof *gx__measured_widths; i++) {
         const GxField *f = gx_field_find(r->family->fields, r->family->n_fields, gx__measured_widths[i]);
         if (!f || f->type != GX_FIELD_INT) continue;
-        snprintf(text, sizeof text, "%ld", (long)*(const int64_t *)gx_field_in(f, r->model_config));
+        snprintf(text, sizeof text, "%ld", (long)gx__measured_width(s, f->name));
         gx__measured_add_width(width, &n, f->name, text);
     }
     snprintf(text, sizeof text, "%ld", (long)r->o.seq_len);

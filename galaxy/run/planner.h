@@ -464,15 +464,16 @@ static GxStatus gx__planner_choose_mode(GxSession *s, const GxSplitPlan *p)
     GxMethods methods;
     int most = 1;
     for (int k = 0; k < p->a.stages; k++) most = (int)gx_max(most, gx_assignment_group(&p->a, k, NULL));
-    if (most == 1) return GX_OK;
-    if (gx_methods_split(s->mode->methods)) {
+    const int is_known = gx_mode_methods(p->mode, &methods);
+    if (most == 1 && (is_known || !strcmp(s->mode->name, p->mode))) return GX_OK;
+    if (is_known && gx_methods_split(s->mode->methods)) {
         if (!strcmp(s->mode->name, p->mode)) return GX_OK;
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "the plan splits layers by mode %s, but this run has mode %s; leave out --mode, or make another "
                        "plan (--plan auto)",
                        p->mode, s->mode->name);
     }
-    if (!gx_mode_methods(p->mode, &methods))
+    if (!is_known)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "the plan splits layers by mode \"%s\", which is none of " GX_MODE_NAMES "; if it was made with "
                        "--att, --con, --mlp or --ends, say the same again",
@@ -512,6 +513,10 @@ GxStatus gx_planner_run(GxSession *s)
     GxContext *g = s->g;
     int16_t found[GX_ASSIGNED_RANKS];
     int64_t is_elsewhere = 0;
+    if (r->o.machines[0] && strcmp(r->o.plan, "auto"))
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                       "--machines %s is what --plan auto plans with; give --plan auto, or leave out --machines",
+                       r->o.machines);
     if (!r->o.plan[0]) return GX_OK;
     GX_TRY(gx__planner_check(s));
     free(r->plan);

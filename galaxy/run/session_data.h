@@ -35,13 +35,14 @@ static GxSplit gx__session_data_own_micro(const GxSplit *micro, const int64_t *s
     return least;
 }
 
-// Each copy has a number of samples of its own: those of the list, or those that they had come to in the checkpoint.
+// Each copy has a number of samples of its own: those of the list, or those that they had come to in the checkpoint. A
+// plan has made the list anew.
 static GxStatus gx__session_data_own_window(GxSession *s)
 {
     const GxTrainRun *r = s->run;
     const GxIntList *list = &r->o.dp_samples_list, *then = &r->resume.state.dp_samples;
-    const int goes_on =
-        r->resume.folder[0] && then->n && gx_config_source(&r->config, "dp_samples_list") == GX_FROM_CHECKPOINT;
+    const int goes_on = !r->plan && r->resume.folder[0] && then->n &&
+                        gx_config_source(&r->config, "dp_samples_list") == GX_FROM_CHECKPOINT;
     const int64_t *samples = goes_on && then->n == list->n ? then->v : list->v;
     s->batch_split = gx__session_data_own_micro(&s->batch_split, samples, gx_options_rebalances(&r->o, list->n));
     s->window = gx_window_of_own(&s->batch_split, samples);

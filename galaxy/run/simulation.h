@@ -166,6 +166,15 @@ static GxStatus gx__simulation_mesh(GxSession *s, GxSimulationSpec *p, int64_t r
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--simulate divides layers and samples evenly; leave out --stage_tp_list, "
                        "--stage_num_hidden_layers_list, --stage_warm_list and --dp_samples_list");
+    const char *const ignored[][2] = {
+        {"plan", o->plan}, {"machines", o->machines}, {"trace", o->trace}, {"plot_memory", o->plot_memory}};
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        if (ignored[i][1][0])
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "--simulate computes nothing that --%s could be for; leave it out",
+                           ignored[i][0]);
+    if (o->profile_flops)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--simulate computes nothing that --profile_flops could be for; --dry_run counts FLOPs");
     p->tp = (int)gx_max(o->tp, 1);
     const int64_t copies = ranks / (o->pp * p->tp);
     p->dp_shard = r->chosen.sharded ? (int)o->dp_shard : 1, p->dp_replicate = (int)(copies / p->dp_shard);
