@@ -116,7 +116,8 @@ static GxStatus gx__simulation_seconds(GxEstimate *e, GxSimulationSpec *p, int64
     GxSimulatedUnit *layer = &p->unit[GX_SIMULATED_LAYER];
     gx__simulation_unit(layer, &two, &one);
     gx__simulation_unit(&p->unit[GX_SIMULATED_HEAD], &both, &one);
-    const GxStageCost of_layer = {.forward = layer->forward, .backward = layer->backward, .step = layer->step};
+    GxStageCost of_layer = GX_ZERO;
+    of_layer.forward = layer->forward, of_layer.backward = layer->backward, of_layer.step = layer->step;
     gx__simulation_unit(&p->unit[GX_SIMULATED_EMBEDDING], &one, &of_layer);
     layer->weights = 0.5 * layer->backward; // of equal products, one of two
     layer->recompute = layer->forward;
