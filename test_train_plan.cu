@@ -226,6 +226,10 @@ TEST(what_a_plan_foresees_is_what_the_run_computes_at_the_rates_of_a_clock_of_ou
     CHECK_RAN(
         run("--simulate alone.json --micro_batch_size 2 --gradient_accumulation_steps 4 --output_dir simulation"));
     check_near("the simulator", number_behind(out(), "window "), flops * rate[0]);
+    CHECK(!strstr(err(), "guessed"), "%s", err());
+    shell("grep -v '\"attention_forward\"' alone.json > less.json");
+    CHECK_RAN(run("--dry_run --plan auto --machines less.json --global_batch_size 8 --output_dir less"));
+    CHECK(strstr(err(), "no times of attention_forward for machine") != NULL, "%s", err());
     write_synthetic("pair.json", "auto/machines.json", rate); // rank 1 has 2 of 8 samples, and all of the rest
     CHECK_RAN(run("--dry_run --plan auto --machines pair.json --global_batch_size 8 --ranks 2 --output_dir pair"));
     CHECK(strstr(out(), "6 by") && strstr(out(), "2 by"), "%s", out());

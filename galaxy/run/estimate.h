@@ -37,6 +37,8 @@ typedef struct {
 GxStatus gx_estimate_open(GxEstimate *c, const GxSession *s, const GxMode *mode, const GxMeasured *m,
                           int64_t micro_batch, GxError *err);
 void gx_estimate_close(GxEstimate *c);
+// Warns if a machine has no times of an operation that was asked for.
+void gx_estimate_warn(const GxEstimate *c);
 
 // For GxPlanProblem.stage and .parts; user: a GxEstimate. Rank 0 can only be in a first stage.
 GxStatus gx_estimate_stage(void *user, GxStageCost *cost, const GxStageRequest *request, GxError *err);
@@ -252,6 +254,19 @@ void gx_estimate_close(GxEstimate *c)
     free(c->cost);
     free(c->rates);
     memset(c, 0, sizeof *c);
+}
+
+void gx_estimate_warn(const GxEstimate *c)
+{
+    for (int r = 0; r < c->costs; r++) {
+        const char *unknown = gx_cost_unknown(&c->cost[r]);
+        if (!unknown) continue;
+        gx_log(&c->s->g->log, GX_LOG_WARNING,
+               "there are no times of %s for machine %s, and they are guessed from those of its other operations; "
+               "measure it again",
+               unknown, c->m->rank[r].name);
+        return;
+    }
 }
 
 double gx_estimate_message(const GxEstimate *c)

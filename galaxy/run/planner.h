@@ -226,6 +226,7 @@ static GxStatus gx__planner_search_with(gx__Planner *p, GxError *err)
         status = gx__planner_expect(p, &problem, err);
     }
     free(found);
+    if (status == GX_OK) gx_estimate_warn(&p->estimate);
     gx_estimate_close(&p->estimate);
     return status;
 }

@@ -245,6 +245,7 @@ static GxStatus gx__simulation_of(GxSession *s, const GxMachines *machines)
     if (status == GX_OK) status = gx__simulation_seconds(&estimate, &p, micro_batch, err);
     if (status == GX_OK) status = gx__simulation_memory(s, &p, shape);
     if (status == GX_OK) status = gx__simulation_report(s, &p);
+    if (!gx_failed(s->g)) gx_estimate_warn(&estimate);
     gx_estimate_close(&estimate);
     gx_measured_free(&m);
     free(slowness);
