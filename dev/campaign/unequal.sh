@@ -4,7 +4,7 @@
 #
 # dev/campaign/unequal.sh [--quotas 60,20] [--rate 100mbit] [--slow RANK:STEP:FACTOR] [--alone true] [--out FOLDER] PROGRAM [FLAGS ...]
 #   --quotas  percent of a core for each rank, as many as there are ranks
-#   --rate    of each rank's link in either direction, as tc has it; none: no limit
+#   --rate    of each rank's link in either direction, as tc has it; left out: no limit
 #   --slow    when the log has step STEP, the quota of rank RANK is multiplied by FACTOR
 #   --alone   each is a run of its own, all at the same time: what each could do. --output_dir FOLDER is FOLDER0, FOLDER1, ...
 #   --out     what each rank prints: FOLDER/rank0.txt, ...; a folder in /tmp if it is left out, whose name is printed

@@ -3,13 +3,13 @@
 # and beside an equal division; the step that the plan foresees beside the one that was measured.
 #
 # dev/campaign/unequal_gain.sh [--quotas 60,20] [--rate 100mbit] [--slow RANK:FACTOR] [--rounds 3] [--steps 20] PROGRAM [FLAGS ...]
-#   --slow    the quota of rank RANK is multiplied by FACTOR in the middle of the planned and the equal run; rates are those of the last quarter, the ranks alone
+#   --slow    the quota of rank RANK is multiplied by FACTOR after a third of the planned and the equal run; rates are those of the last quarter, the ranks alone
 #             have the smaller quota from the beginning
 #   --rounds  each in the order alone, planned, equal, alone: the machine may be faster in one round than in the next, so only figures of one round are compared
 # FLAGS: no --output_dir, --max_steps. A line for each round, then the median.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-quotas=60,20 rate=none slow="" rounds=3 steps=20
+quotas=60,20 rate="" slow="" rounds=3 steps=20
 while [ $# -gt 0 ]; do
     case $1 in
     --quotas) quotas=$2; shift 2 ;;
@@ -41,7 +41,7 @@ unequal() { # name, what else unequal.sh is told, --, flags
     while [ "$1" != -- ]; do more+=("$1"); shift; done
     shift
     rm -rf "$tmp/$name"*
-    dev/campaign/unequal.sh $([ "$rate" = none ] || echo --rate "$rate") ${more[@]+"${more[@]}"} --out "$tmp/text-$name" \
+    dev/campaign/unequal.sh ${rate:+--rate "$rate"} ${more[@]+"${more[@]}"} --out "$tmp/text-$name" \
         "$program" "${flags[@]}" --output_dir "$tmp/$name" "$@" || { tail -n 5 "$tmp/text-$name/"rank*.txt >&2; exit 1; }
 }
 alone() { # tokens/s of all ranks together
@@ -52,14 +52,14 @@ alone() { # tokens/s of all ranks together
 }
 from=$((steps / 3)) change=()
 [ -z "$slow" ] || { from=$((steps - steps / 4)); change=(--slow "${slow%:*}:$((steps / 3)):${slow#*:}"); }
-echo "quotas $quotas${slow:+, then $less}, $rate between machines, $samples samples a step"
+echo "quotas $quotas${slow:+, then $less}, ${rate:-no limit} between machines, $samples samples a step"
 for ((k = 1; k <= rounds; k++)); do
     before=$(alone)
     unequal planned --quotas "$quotas" ${change[@]+"${change[@]}"} -- --plan auto --max_steps "$steps"
     unequal equal --quotas "$quotas" ${change[@]+"${change[@]}"} -- --max_steps "$steps" --rebalance off
     after=$(alone)
     planned=$(rate_of "$tmp/planned/log.jsonl" "$from") equal=$(rate_of "$tmp/equal/log.jsonl" "$from")
-    foreseen=$(grep -oP 'takes about \K[0-9.]+ m?s' "$tmp/text-planned/rank0.txt" | awk '{print $2 == "ms" ? $1 / 1000 : $1}')
+    foreseen=$(grep -oP 'takes about \K[0-9.e-]+' "$tmp/text-planned/rank0.txt" | head -n 1)
     tokens=$(sed -n 's/.*steps of [0-9]* samples x \([0-9]*\) tokens.*/\1/p' "$tmp/text-planned/rank0.txt")
     grep -h -A"$ranks" '^rank machine' "$tmp/text-planned/rank0.txt" | sed 's/^/    /'
     awk -v b="$before" -v a="$after" -v p="$planned" -v e="$equal" -v f="$foreseen" -v t="$((samples * tokens))" 'BEGIN {

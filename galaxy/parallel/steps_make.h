@@ -367,7 +367,7 @@ static void gx__steps_sum_shards(GxActions *out, const GxActions *in, const GxSt
     free(last);
 }
 
-// ---- what is sent before sums ----------------------------------------------------------------------------------------
+// ---- what is sent before sums --------------------------------------------------------------------------------------
 
 static void gx__steps_sends(GxActions *out, const GxActions *in, const GxStepsSpec *p)
 {

@@ -76,7 +76,6 @@ typedef struct { // the times of one operation with certain dimensions, in one s
 typedef struct {
     GxStageWalk w;
     int is_open;
-    int64_t samples;
     gx__MeasureKey key[GX__MEASURE_KEYS];
     int keys, timed, is_full; // timed: steps, operation by operation
     double first, slice;      // seconds: of the first step, the slowest rank's; of the steps of a round
@@ -236,12 +235,12 @@ static GxStageShape gx__measure_shape(const GxSession *s, const GxMode *mode, in
 static GxStatus gx__measure_open(gx__Measure *m, const GxMode *mode, int64_t samples, int part, int64_t memory)
 {
     gx__MeasureShare *h = &m->share[m->shares];
-    for (h->samples = samples;; h->samples /= 2) {
-        const GxStageShape shape = gx__measure_shape(m->s, mode, h->samples, part);
+    for (;; samples /= 2) {
+        const GxStageShape shape = gx__measure_shape(m->s, mode, samples, part);
         GxStatus status = gx_stage_walk_open(&h->w, m->s, &shape);
         h->is_open = 1;
         if (status == GX_OK) status = gx_stage_walk_dry(&h->w, NULL);
-        if (status == GX_OK && h->w.needs.bytes > memory && h->samples > 1) {
+        if (status == GX_OK && h->w.needs.bytes > memory && samples > 1) {
             gx_stage_walk_close(&h->w);
             continue;
         }

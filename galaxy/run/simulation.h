@@ -167,15 +167,6 @@ static GxStatus gx__simulation_mesh(GxSession *s, GxSimulationSpec *p, int64_t r
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--simulate divides layers and samples evenly; leave out --stage_tp_list, "
                        "--stage_num_hidden_layers_list, --stage_warm_list and --dp_samples_list");
-    const char *const ignored[][2] = {
-        {"plan", o->plan}, {"machines", o->machines}, {"trace", o->trace}, {"plot_memory", o->plot_memory}};
-    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
-        if (ignored[i][1][0])
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "--simulate computes nothing that --%s could be for; leave it out",
-                           ignored[i][0]);
-    if (o->profile_flops)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--simulate computes nothing that --profile_flops could be for; --dry_run counts FLOPs");
     p->tp = (int)gx_max(o->tp, 1);
     const int64_t copies = ranks / (o->pp * p->tp);
     p->dp_shard = r->chosen.sharded ? (int)o->dp_shard : 1, p->dp_replicate = (int)(copies / p->dp_shard);
@@ -245,11 +236,32 @@ static GxStatus gx__simulation_of(GxSession *s, const GxMachines *machines)
     if (status == GX_OK) status = gx__simulation_seconds(&estimate, &p, micro_batch, err);
     if (status == GX_OK) status = gx__simulation_memory(s, &p, shape);
     if (status == GX_OK) status = gx__simulation_report(s, &p);
-    if (!gx_failed(s->g)) gx_estimate_warn(&estimate);
+    if (status == GX_OK) gx_estimate_warn(&estimate);
     gx_estimate_close(&estimate);
     gx_measured_free(&m);
     free(slowness);
     return status;
+}
+
+// Refuses what a prediction could not honour.
+static GxStatus gx__simulation_check(const GxSession *s)
+{
+    const GxTrainOptions *o = &s->run->o;
+    GxError *err = &s->g->error;
+    if (s->g->world > 1)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--simulate predicts a training, which one process does; it was started with %d ranks",
+                       s->g->world);
+    const char *const ignored[][2] = {
+        {"plan", o->plan}, {"machines", o->machines}, {"trace", o->trace}, {"plot_memory", o->plot_memory}};
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        if (ignored[i][1][0])
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "--simulate computes nothing that --%s could be for; leave it out",
+                           ignored[i][0]);
+    if (o->profile_flops)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--simulate computes nothing that --profile_flops could be for; --dry_run counts FLOPs");
+    return GX_OK;
 }
 
 GxStatus gx_simulation_run(GxSession *s)
@@ -258,10 +270,7 @@ GxStatus gx_simulation_run(GxSession *s)
     GxContext *g = s->g;
     GxMachines machines = GX_ZERO;
     if (!r->o.simulate[0]) return GX_OK;
-    if (g->world > 1)
-        return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "--simulate predicts a training, which one process does; it was started with %d ranks",
-                       g->world);
+    GX_TRY(gx__simulation_check(s));
     GX_TRY(gx_session_open_samples(s, 1));
     GX_TRY(gx_machines_read(&machines, r->o.simulate, &g->error));
     GxStatus status = gx__simulation_count(s, &machines);
