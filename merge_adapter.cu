@@ -20,7 +20,7 @@ typedef struct {
 #define AT(field) offsetof(Options, field)
 static const GxField options[] = {
     {"adapter", GX_FIELD_PATH, AT(adapter), "",
-     "folder of the adapter, saved by peft, or by train_llama or train_bert --tuning lora", NULL},
+     "folder of the adapter, saved by peft, or by train_llama, train_bert or train_bart --tuning lora", NULL},
     {"model", GX_FIELD_PATH, AT(model), "",
      "model that the adapter is for; empty: the one that adapter_config.json names", NULL},
     {"output_dir", GX_FIELD_PATH, AT(output_dir), "", "folder to write; it must be empty, or not exist", NULL},

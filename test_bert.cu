@@ -1,15 +1,16 @@
-// test_bert.cu: BERT against transformers (dumps of dev/ref/make_bert_refs.py): activations at block boundaries,
-// losses, every gradient, ten steps of SGD, with dropout and without; labels of whole texts; and LLaMAs that label
-// texts and that have several texts in a column. The dumps are [B,T,C], Galaxy's rows are [T,B,C].
+// test_bert.cu: BERT and BART against transformers (dumps of dev/ref/make_bert_refs.py, make_bart_refs.py): activations
+// at block boundaries, losses, every gradient, ten steps of SGD, with dropout and without; labels of whole texts; and
+// LLaMAs that label texts and that have several texts in a column. The dumps are [B,T,C], Galaxy's rows are [T,B,C].
 #include "test/bert.h"
 
 // ---- a mode that keeps what passes through a layer -----------------------------------------------------------------
 
-enum { MAX_LAYERS = 4 };
+enum { MAX_LAYERS = 8 };
 typedef struct {
-    GxMode mode;                                // first: the model points at it
-    float *x[MAX_LAYERS][2], *y[MAX_LAYERS][2]; // [rows, C] of each pair: the stream before it and behind it
-    float *out[MAX_LAYERS][2];                  // what comes out of its core
+    GxMode mode; // first: the model points at it
+    // [rows, C] of each pair: the stream before it and behind it; by unit - 1
+    float *x[MAX_LAYERS][GX_MAX_PAIRS], *y[MAX_LAYERS][GX_MAX_PAIRS];
+    float *out[MAX_LAYERS][GX_MAX_PAIRS]; // what comes out of its core
     int keeps;
 } Keeper;
 
@@ -24,7 +25,7 @@ static void keep_rows(GxContext *g, float **kept, GxRows rows)
 static void keeper_forward(GxPass *p, int k, GxRows y, GxRows x)
 {
     Keeper *keeper = (Keeper *)(uintptr_t)p->m->mode;
-    const int l = p->unit - 1, is_layer = l >= 0 && l < p->m->units - 2;
+    const int l = p->unit - 1, is_layer = gx_unit_spec(p->m, p->unit)->pair[k].con.kind == GX_CON_ADD;
     test_serial.pair_forward(p, k, y, x);
     if (!is_layer || !y.data) return;
     const GxRows in = gx_core_in(p, k, x), out = gx_core_out(p, k);
@@ -67,7 +68,8 @@ static int case_open(Case *k, const char *name, GxDtype dtype)
 static void case_close(Case *k)
 {
     for (int l = 0; l < MAX_LAYERS; l++)
-        for (int i = 0; i < 2; i++) free(k->keeper.x[l][i]), free(k->keeper.y[l][i]), free(k->keeper.out[l][i]);
+        for (int i = 0; i < GX_MAX_PAIRS; i++)
+            free(k->keeper.x[l][i]), free(k->keeper.y[l][i]), free(k->keeper.out[l][i]);
     test_reference_close(&k->ref);
     test_model_close(&k->t);
 }
@@ -76,12 +78,29 @@ static void case_close(Case *k)
 static void compare_core(Case *k, const char *format, int l, int pair, double depth)
 {
     const int64_t C = k->ref.C, rows = k->ref.T * k->ref.B;
-    const GxTensorId id = k->t.m.unit[l + 1].pair[pair].con_bias;
+    const int at = k->ref.is_bart ? k->ref.layers + 2 + l : l; // by unit - 1
+    const GxTensorId id = k->t.m.unit[at + 1].pair[pair].con_bias;
     float *x = (float *)malloc((size_t)(rows * C) * 4),
           *bias = test_kept(&k->t, gx_store_master_at(&k->t.m.store, id.index, 0), C);
-    for (int64_t i = 0; i < rows * C; i++) x[i] = k->keeper.out[l][pair][i] + bias[i % C];
+    for (int64_t i = 0; i < rows * C; i++) x[i] = k->keeper.out[at][pair][i] + bias[i % C];
     test_reference_rows(&k->ref, format, l, x, C, depth);
     free(x), free(bias);
+}
+
+// What enters the layers of a BART's stacks and leaves their last ones, and what leaves cross attention.
+static void compare_stacks(Case *k, double depth)
+{
+    const TestReference *r = &k->ref;
+    TestReference encoder = *r;
+    encoder.T = r->source.T, encoder.documents = r->source.documents;
+    const int L = r->layers, D = (int)r->bart.decoder_layers, first = L + 2; // the decoder's first layer, by unit - 1
+    for (int l = 0; l < L; l++) test_reference_rows(&encoder, "encoder.x.%d", l, k->keeper.x[l][0], r->C, depth);
+    test_reference_rows(&encoder, "encoder.x.%d", L, k->keeper.y[L - 1][1], r->C, depth);
+    for (int l = 0; l < D; l++) {
+        test_reference_rows(r, "decoder.x.%d", l, k->keeper.x[first + l][0], r->C, depth);
+        compare_core(k, "cross.%d", l, 1, depth);
+    }
+    test_reference_rows(r, "decoder.x.%d", D, k->keeper.y[first + D - 1][2], r->C, depth);
 }
 
 // Results of target i as they come out of a forward: [n, outputs] on the host.
@@ -117,12 +136,13 @@ static void check_activations(Case *k, double loss[2])
     step = test_step(&k->t);
     for (int i = 0; i < 2; i++) loss[i] = step.loss_sum[i];
     if (r->has_dropout) return; // the activations of the dumps are of training
-    for (int l = 0; l < L; l++) {
+    if (r->is_bart) compare_stacks(k, depth);
+    for (int l = 0; l < L && !r->is_bart; l++) {
         test_reference_rows(r, "x.%d", l, k->keeper.x[l][0], r->C, depth);
         if (has_cores) compare_core(k, "att.%d", l, 0, depth), compare_core(k, "mlp.%d", l, 1, depth);
         if (has_cores) test_reference_rows(r, "mid.%d", l, k->keeper.y[l][0], r->C, depth);
     }
-    test_reference_rows(r, "x.%d", L, k->keeper.y[L - 1][1], r->C, depth);
+    if (!r->is_bart) test_reference_rows(r, "x.%d", L, k->keeper.y[L - 1][1], r->C, depth);
     for (int i = 0; i < r->targets; i++) {
         float *x = outputs_of(k, i, r->target_outputs[i]);
         test_reference_outputs(r, i, x, depth);
@@ -172,10 +192,16 @@ TEST(bert_regression_as_transformers) { forward_backward("bert_cls1"); }
 TEST(bert_one_label_of_several_as_transformers) { forward_backward("bert_cls3"); }
 TEST(bert_one_label_with_dropout_as_transformers) { forward_backward("bert_cls3_dropout"); }
 TEST(bert_several_labels_at_once_as_transformers) { forward_backward("bert_cls5"); }
+TEST(roberta_masked_tokens_as_transformers) { forward_backward("roberta_mlm"); }
+TEST(roberta_masked_tokens_with_dropout_as_transformers) { forward_backward("roberta_mlm_dropout"); }
+TEST(xlmr_labels_as_transformers) { forward_backward("xlmr_cls3"); }
+TEST(xlmr_labels_with_dropout_as_transformers) { forward_backward("xlmr_cls3_dropout"); }
 TEST(bert_vectors_of_means_as_transformers) { forward_backward("bert_embed:mean"); }
 TEST(bert_vectors_of_means_with_negatives_as_transformers) { forward_backward("bert_embed:mean_negatives"); }
 TEST(bert_vectors_of_first_tokens_as_transformers) { forward_backward("bert_embed:cls"); }
 TEST(bert_vectors_of_first_tokens_with_negatives_as_transformers) { forward_backward("bert_embed:cls_negatives"); }
+TEST(bart_as_transformers) { forward_backward("bart_odd"); }
+TEST(bart_with_dropout_as_transformers) { forward_backward("bart_dropout"); }
 TEST(llama_labels_of_the_last_token_as_transformers) { forward_backward("llama_score"); }
 TEST(llama_texts_that_share_a_column_as_transformers) { forward_backward("llama_packed"); }
 
@@ -220,10 +246,16 @@ TEST(bert_regression_ten_steps_of_sgd_as_transformers) { ten_steps("bert_cls1");
 TEST(bert_one_label_ten_steps_of_sgd_as_transformers) { ten_steps("bert_cls3"); }
 TEST(bert_one_label_ten_steps_with_dropout_as_transformers) { ten_steps("bert_cls3_dropout"); }
 TEST(bert_several_labels_ten_steps_of_sgd_as_transformers) { ten_steps("bert_cls5"); }
+TEST(roberta_masked_tokens_ten_steps_of_sgd_as_transformers) { ten_steps("roberta_mlm"); }
+TEST(roberta_masked_tokens_ten_steps_with_dropout_as_transformers) { ten_steps("roberta_mlm_dropout"); }
+TEST(xlmr_labels_ten_steps_of_sgd_as_transformers) { ten_steps("xlmr_cls3"); }
+TEST(xlmr_labels_ten_steps_with_dropout_as_transformers) { ten_steps("xlmr_cls3_dropout"); }
 TEST(bert_vectors_of_means_ten_steps_of_sgd_as_transformers) { ten_steps("bert_embed:mean"); }
 TEST(bert_vectors_with_negatives_ten_steps_of_sgd_as_transformers) { ten_steps("bert_embed:mean_negatives"); }
 TEST(bert_vectors_of_first_tokens_ten_steps_of_sgd_as_transformers) { ten_steps("bert_embed:cls"); }
 TEST(bert_vectors_of_first_tokens_with_negatives_ten_steps_as_transformers) { ten_steps("bert_embed:cls_negatives"); }
+TEST(bart_ten_steps_of_sgd_as_transformers) { ten_steps("bart_odd"); }
+TEST(bart_ten_steps_with_dropout_as_transformers) { ten_steps("bart_dropout"); }
 TEST(llama_labels_ten_steps_of_sgd_as_transformers) { ten_steps("llama_score"); }
 TEST(llama_texts_in_a_column_ten_steps_of_sgd_as_transformers) { ten_steps("llama_packed"); }
 
@@ -280,6 +312,8 @@ static void bf16_distance(const char *name)
 }
 TEST(bert_masked_tokens_in_bf16_are_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("bert_mlm"); }
 TEST(bert_pairs_in_bf16_are_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("bert_pretrain"); }
+TEST(roberta_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("roberta_mlm"); }
+TEST(xlmr_labels_in_bf16_are_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("xlmr_cls3"); }
 TEST(bert_labels_in_bf16_are_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("bert_cls3"); }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

@@ -1,5 +1,6 @@
 // test_bert_modes.cu: models with picked rows in every mode against serial, dropout on: BERT's masked tokens with pairs
-// of texts, labels of whole texts (BERT, LLaMA), and LLaMA with texts that share a column and labels that do not count.
+// of texts, labels of whole texts (BERT, RoBERTa, LLaMA), LLaMA with texts that share a column and labels that do not
+// count, and BART, whose decoder attends to its encoder's output.
 // As test_modes.cu: loss, every gradient by name, norms, weights, moments, results of a validation.
 #include "test/subjects.h"
 
@@ -57,21 +58,22 @@ static const Layout copies[] = {
 enum { COPIES = sizeof copies / sizeof *copies };
 
 // Of copies one, of shapes two, each in a mode.
-static void check_subject(int i)
+static void check_subject_of(int i, const TestSubject *subject, const char *name)
 {
-    test_subject = subjects[i];
+    test_subject = subject;
     for (int s = 0; s < COPIES; s++) {
         Layout l = copies[s];
-        snprintf(l.what, sizeof l.what, "%s, %.100s", subject_names[i], copies[s].what);
+        snprintf(l.what, sizeof l.what, "%s, %.100s", name, copies[s].what);
         if (test_diagonal(0, i, SUBJECTS, s, COPIES)) check_shape(&l, test_modes, 1);
     }
     for (int s = 0; s < SHAPES; s++) {
         Layout l = shapes[s];
-        snprintf(l.what, sizeof l.what, "%s, %.100s", subject_names[i], shapes[s].what);
+        snprintf(l.what, sizeof l.what, "%s, %.100s", name, shapes[s].what);
         if (test_diagonal(0, i, SUBJECTS, s % 3, 3)) check_diagonal(i, &l, s, SHAPES, test_modes + 1, MODES - 1);
     }
     test_subject = NULL;
 }
+static void check_subject(int i) { check_subject_of(i, subjects[i], subject_names[i]); }
 TEST(masked_tokens_and_pairs_of_texts_in_every_mode_are_serial) { check_subject(0); }
 TEST(masked_tokens_in_every_mode_are_serial) { check_subject(1); }
 TEST(labels_in_every_mode_are_serial) { check_subject(2); }
@@ -82,10 +84,21 @@ TEST(llama_labels_in_every_mode_are_serial) { check_subject(6); }
 TEST(vectors_in_every_mode_are_serial) { check_subject(7); }
 TEST(vectors_of_first_tokens_in_every_mode_are_serial) { check_subject(8); }
 
+// Its head has a second dropout, of the rows that it picks.
+TEST(labels_of_a_roberta_in_every_mode_are_serial)
+{
+    for (int i = 0; i < 3; i++) check_subject_of(i, &roberta_labels, "labels of a RoBERTa");
+}
+
+TEST(targets_of_sources_in_every_mode_are_serial)
+{
+    for (int i = 0; i < 3; i++) check_subject_of(i, &targets, "targets");
+}
+
 // ---- every valid triple of methods, and of the ends ----------------------------------------------------------------
 
 // Number `which` of `of` alike cases.
-static void check_triples(int i, const Layout *shape, int which, int of)
+static void check_triples(const TestSubject *subject, const char *title, const Layout *shape, int which, int of)
 {
     static const GxMethod ends[] = {GX_METHOD_NONE, GX_METHOD_TP, GX_METHOD_SP};
     static GxMode mode[3 * TRIPLES];
@@ -102,8 +115,8 @@ static void check_triples(int i, const Layout *shape, int which, int of)
         mode[n] = gx_composed(name[n], methods);
         each[n] = &mode[n], n++;
     }
-    test_subject = subjects[i];
-    snprintf(l.what, sizeof l.what, "%s, %.60s", subject_names[i], shape->what);
+    test_subject = subject;
+    snprintf(l.what, sizeof l.what, "%s, %.60s", title, shape->what);
     check_diagonal(0, &l, which, of, each, n);
     test_subject = NULL;
 }
@@ -113,7 +126,9 @@ TEST(all_triples_of_methods_with_all_of_the_ends_are_serial)
         int subject, shape;
     } cases[] = {{0, 3}, {7, 3}, {0, 1}, {2, 3}, {6, 1}};
     for (int i = 0; i < (TEST_IS_SANITIZED ? 2 : 5); i++)
-        check_triples(cases[i].subject, &shapes[cases[i].shape], i, 5);
+        check_triples(subjects[cases[i].subject], subject_names[cases[i].subject], &shapes[cases[i].shape], i, 5);
+    check_triples(&targets, "targets", &shapes[3], 2, 5);
+    check_triples(&targets, "targets", &shapes[1], 0, 5);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

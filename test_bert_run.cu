@@ -1,5 +1,5 @@
-// test_bert_run.cu: BERT as a program: its config.json, the names of its tensors in files, heads that a folder has and
-// has not, and which task is run (--task).
+// test_bert_run.cu: BERT and RoBERTa as a program: their config.json, the names of their tensors in files, heads that a
+// folder has and has not, and which task is run (--task); what the tasks of a RoBERTa put into its batches.
 #define GX_NO_MAIN
 #include "train_bert.cu"
 #include "test/said.h"
@@ -164,20 +164,27 @@ static const char *path_of(const char *name) // good for the next 8 calls
 
 #define TINY "--hidden_size 12 --intermediate_size 21 --num_hidden_layers 2 --num_attention_heads 3 --vocab_size 61 "
 
-// Exit status of one step that changes nothing, in folder/<name>. A word that begins with @ lies in the folder.
-static int run(const char *name, const char *more)
+// Exit status of a run in folder/<name>. A word that begins with @ lies in the folder.
+static int run_line(const char *name, const char *flags)
 {
     char line[4000], *argv[80] = {(char *)"train_bert"}, *own[80];
     int argc = 1, owned = 0;
     memset(&said, 0, sizeof said);
-    snprintf(line, sizeof line,
-             "--seq_len 8 --micro_batch_size 2 --max_steps 1 --threads 1 --learning_rate 0 --output_dir @%s %s", name,
-             more);
+    snprintf(line, sizeof line, "--output_dir @%s %s", name, flags);
     for (char *word = strtok(line, " "); word; word = strtok(NULL, " "))
         argv[argc++] = word[0] == '@' ? (own[owned++] = strdup(path_of(word + 1))) : word;
     const int status = gx_launch(train_rank, argc, argv);
     while (owned) free(own[--owned]);
     return status;
+}
+
+// One step that changes nothing.
+static int run(const char *name, const char *more)
+{
+    char line[4000];
+    snprintf(line, sizeof line, "--seq_len 8 --micro_batch_size 2 --max_steps 1 --threads 1 --learning_rate 0 %s",
+             more);
+    return run_line(name, line);
 }
 
 static char *read_text(const char *path)
@@ -331,9 +338,11 @@ static GxStatus read_config_json(GxBertConfig *c, const char *text, char path[GX
 TEST(a_config_json_says_every_field_and_reads_back_the_same)
 {
     const GxBertConfig all[] = {
-        {97, 48, 80, 3, 6, 77, 4, 5, "gelu_new", 0.25, 0.5, 0.75, 1, 0.5, 0}, // none of them the default
-        {97, 48, 80, 3, 6, 77, 4, -1, "gelu", 0, 0, -1, 1e-12, 0.02, 1}};
-    for (int i = 0; i < 2; i++) {
+        {97, 48, 80, 3, 6, 77, 4, 5, "gelu_new", 0.25, 0.5, 0.75, 1, 0.5, 0, "bert"}, // none of them the default
+        {97, 48, 80, 3, 6, 77, 4, -1, "gelu", 0, 0, -1, 1e-12, 0.02, 1, "bert"},
+        {97, 48, 80, 3, 6, 77, 1, 5, "gelu", 0, 0, 0.5, 1e-5, 0.02, 1, "roberta"},
+        {97, 48, 80, 3, 6, 77, 1, 1, "gelu", 0, 0, -1, 1e-5, 0.02, 1, "xlm-roberta"}};
+    for (int i = 0; i < 4; i++) {
         GxBertConfig back = GX_ZERO;
         GxError err = GX_ZERO;
         const char *path = path_of("config.json");
@@ -343,11 +352,13 @@ TEST(a_config_json_says_every_field_and_reads_back_the_same)
         for (int f = 0; f < gx_bert.n_fields; f++)
             CHECK(gx_field_same(&gx_bert.fields[f], &all[i], &back), "%s is not what it was", gx_bert.fields[f].name);
         char *text = read_text(path);
-        static const char *const lines[2][8] = {
+        static const char *const lines[4][8] = {
             {"\"architectures\": [\"BertForMaskedLM\"]", "\"model_type\": \"bert\"", "\"torch_dtype\": \"float32\"",
              "\"layer_norm_eps\": 1.0", "\"classifier_dropout\": 0.75", "\"tie_word_embeddings\": false", NULL},
             {"\"classifier_dropout\": null", "\"pad_token_id\": null", "\"hidden_dropout_prob\": 0.0",
-             "\"layer_norm_eps\": 1e-12", NULL}};
+             "\"layer_norm_eps\": 1e-12", NULL},
+            {"\"architectures\": [\"RobertaForMaskedLM\"]", "\"model_type\": \"roberta\"", "\"pad_token_id\": 5", NULL},
+            {"\"architectures\": [\"XLMRobertaForMaskedLM\"]", "\"model_type\": \"xlm-roberta\"", NULL}};
         check_says("config.json", text, lines[i]);
         CHECK(!strstr(text, "id2label") && !strstr(text, "problem_type"), "labels of a model without: %s", text);
         free(text);
@@ -356,14 +367,19 @@ TEST(a_config_json_says_every_field_and_reads_back_the_same)
 
 TEST(what_a_config_json_leaves_out_is_what_transformers_takes_for_it)
 {
-    // as BertConfig of transformers 4.57 and 5.23 does
-    const GxBertConfig expected = {30522, 768, 3072, 12, 12, 512, 2, 0, "gelu", 0.1, 0.1, -1, 1e-12, 0.02, 1};
+    // as BertConfig, RobertaConfig and XLMRobertaConfig of transformers 4.57 and 5.23 does
+    const GxBertConfig of[] = {
+        {30522, 768, 3072, 12, 12, 512, 2, 0, "gelu", 0.1, 0.1, -1, 1e-12, 0.02, 1, "bert"},
+        {50265, 768, 3072, 12, 12, 512, 2, 1, "gelu", 0.1, 0.1, -1, 1e-12, 0.02, 1, "roberta"},
+        {30522, 768, 3072, 12, 12, 512, 2, 1, "gelu", 0.1, 0.1, -1, 1e-12, 0.02, 1, "xlm-roberta"}};
     static const char *const texts[] = {
         "{\"model_type\": \"bert\"}",
         "{\"model_type\": \"bert\", \"architectures\": null, \"classifier_dropout\": null, \"pruned_heads\": {}, "
         "\"is_decoder\": false, \"position_embedding_type\": \"absolute\", \"chunk_size_feed_forward\": 7, "
-        "\"use_cache\": true, \"gradient_checkpointing\": false, \"transformers_version\": \"4.6.0.dev0\"}"};
-    for (int t = 0; t < 2; t++) {
+        "\"use_cache\": true, \"gradient_checkpointing\": false, \"transformers_version\": \"4.6.0.dev0\"}",
+        "{\"model_type\": \"roberta\"}", "{\"model_type\": \"xlm-roberta\", \"bos_token_id\": 0, \"eos_token_id\": 2}"};
+    for (int t = 0; t < 4; t++) {
+        const GxBertConfig expected = of[t / 2 + t / 3];
         GxBertConfig c = GX_ZERO;
         GxError err = GX_ZERO;
         char path[GX_PATH];
@@ -378,10 +394,16 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
     static const struct {
         const char *more, *says; // says: behind the file's name
     } bad[] = {
-        {"\"model_type\": 7", "model_type is 7; expected \"bert\""},
-        {"\"model_type\": \"roberta\"", "model_type is \"roberta\"; expected \"bert\""},
-        {"\"model_type\": \"llama\"",
-         "model_type is \"llama\"; here a model of type \"bert\" is expected (train_llama trains this one)"},
+        {"\"model_type\": 7", "model_type is 7; expected one of \"bert\", \"roberta\", \"xlm-roberta\""},
+        {"\"model_type\": \"deberta\"", "model_type is \"deberta\"; expected one of \"bert\""},
+        {"\"model_type\": \"roberta\", \"pad_token_id\": null",
+         "a roberta needs a pad_token_id, with whose number its positions begin, but it is -1 (none)"},
+        {"\"model_type\": \"xlm-roberta\", \"pad_token_id\": 5, \"max_position_embeddings\": 6",
+         "max_position_embeddings is 6, but the positions of a xlm-roberta begin with pad_token_id + 1, which is 6"},
+        {"\"model_type\": \"roberta\", \"architectures\": [\"BertForMaskedLM\"]",
+         "architectures is [\"BertForMaskedLM\"]; expected RobertaForMaskedLM, RobertaForSequenceClassification, "},
+        {"\"model_type\": \"llama\"", "model_type is \"llama\"; here a model of type \"bert\", \"roberta\", "
+                                      "\"xlm-roberta\" is expected (train_llama"},
         {"\"hidden_size\": 13", "hidden_size (13) is not a multiple of num_attention_heads"},
         {"\"is_decoder\": true", "is_decoder is true; only false is supported"},
         {"\"add_cross_attention\": true", "add_cross_attention is true; only false is supported"},
@@ -405,7 +427,8 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"layer_norm_eps\": 0", "layer_norm_eps is 0; expected a number"},
         {"\"tie_word_embeddings\": 1", "tie_word_embeddings is 1; expected true or false"},
         {"\"architectures\": [\"BertForTokenClassification\"]",
-         "architectures is [\"BertForTokenClassification\"]; expected BertForMaskedLM, BertForPreTraining, "},
+         "architectures is [\"BertForTokenClassification\"]; expected BertForMaskedLM, "
+         "BertForSequenceClassification, "},
         {"\"architectures\": [\"BertLMHeadModel\"]", "architectures is [\"BertLMHeadModel\"]; expected"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -928,8 +951,9 @@ TEST(a_checkpoint_that_is_resumed_has_all_of_its_model)
 TEST(a_folder_of_another_family_is_refused_with_both_names)
 {
     CHECK(run("x", "--model data/ref/llama_odd") == 1 &&
-              strstr(said.log, "data/ref/llama_odd/config.json: model_type is \"llama\"; here a model of type \"bert\" "
-                               "is expected (train_llama trains this one)"),
+              strstr(said.log,
+                     "data/ref/llama_odd/config.json: model_type is \"llama\"; here a model of type \"bert\", ") &&
+              strstr(said.log, "is expected (train_llama trains this one)"),
           "%s", said.log);
     program_family = &gx_llama;
     const int status = run("x", "--model " PRETRAIN);
@@ -1062,6 +1086,242 @@ TEST(a_task_that_is_not_in_the_list_is_the_programs_own)
     const int none = run("x", "");
     program_task = &stub;
     CHECK(none == 1 && strstr(said.log, "train_bert has no task"), "%s", said.log);
+}
+
+// ---- RoBERTa -------------------------------------------------------------------------------------------------------
+
+// What its tasks put into batches, of which every number is looked at. Tokens of data/ref/bpe/roberta.json: <s> 0,
+// <pad> 1, </s> 2, <unk> 3, <mask> 460.
+static struct {
+    int64_t texts, pads, masks, seconds, labels; // pads: within a text; seconds: texts with </s></s> in them
+} found;
+
+static void look_at_text(const GxTextArrays *a, const GxBatch *b, int64_t column, int64_t begin, int64_t end,
+                         int is_plain)
+{
+    int32_t position = 2;
+    for (int64_t t = begin; t < end; t++) {
+        const int64_t row = t * b->B + column;
+        const int32_t id = a->tokens[row], expected = id == 1 ? 1 : position++;
+        CHECK(a->positions[row] == expected, "token %d of a text has position %d, not %d", (int)(t - begin),
+              a->positions[row], expected);
+        CHECK(a->types[row] == 0, "type %d", a->types[row]);
+        found.pads += id == 1, found.masks += id == 460;
+        found.seconds += is_plain && t + 1 < end && id == 2 && a->tokens[row + b->B] == 2;
+    }
+    CHECK(a->tokens[begin * b->B + column] == 0 && a->tokens[(end - 1) * b->B + column] == 2, "a text from %d to %d",
+          a->tokens[begin * b->B + column], a->tokens[(end - 1) * b->B + column]);
+    found.texts++;
+}
+
+// is_plain: no token was replaced, and the rows of labels are the texts' first ones.
+static void look_at(const GxTextLayout *l, const GxBatch *b, void *host_copy, int is_plain)
+{
+    GxTextArrays a;
+    gx_text_arrays(l, b->T, b->B, host_copy, &a);
+    for (int64_t column = 0; column < b->B; column++)
+        for (int64_t t = 0, end; t < b->T; t = end) {
+            const int64_t row = t * b->B + column;
+            end = gx_max(t + 1, a.documents[2 * row + 1]);
+            if (a.documents[2 * row + 1]) look_at_text(&a, b, column, t, end, is_plain);
+            else CHECK(a.tokens[row] == 1, "padding is %d", a.tokens[row]);
+        }
+    for (int64_t i = 0; i < b->target[0].n; i++, found.labels++) {
+        const int64_t row = a.rows[0][i], t = row / b->B, begin = a.documents[2 * row], end = a.documents[2 * row + 1];
+        const int32_t label = a.labels[0][i];
+        if (is_plain) CHECK(t == begin, "a label at %d of a text", (int)(t - begin));
+        else
+            CHECK(t > begin && t < end - 1 && label > 3 && label != 460, "label %d at %d of %d", label,
+                  (int)(t - begin), (int)(end - begin));
+    }
+}
+
+static GxStatus fill_masks(GxContext *g, void *self, GxBatch *b, void *host_copy, uint64_t seed, GxError *err)
+{
+    GX_TRY(gx_masked_lm.batch.fill(g, self, b, host_copy, seed, err));
+    look_at(&((GxMaskedLm *)self)->layout, b, host_copy, 0);
+    return GX_OK;
+}
+static GxStatus fill_texts(GxContext *g, void *self, GxBatch *b, void *host_copy, uint64_t seed, GxError *err)
+{
+    GX_TRY(gx_classification.batch.fill(g, self, b, host_copy, seed, err));
+    look_at(&((GxClassification *)self)->layout, b, host_copy, 1);
+    return GX_OK;
+}
+
+static int run_roberta(const char *name, const char *more)
+{
+    static GxFamily watched;
+    static GxTask masks, texts;
+    static const GxTask *const tasks[] = {&masks, &texts, &gx_embedding_task, NULL};
+    char line[3000];
+    masks = gx_masked_lm, texts = gx_classification, watched = gx_bert;
+    masks.batch.fill = fill_masks, texts.batch.fill = fill_texts, watched.tasks = tasks;
+    memset(&found, 0, sizeof found);
+    program_family = &watched, program_task = &masks;
+    snprintf(line, sizeof line, "--micro_batch_size 4 --threads 1 --learning_rate 3e-3 %s", more);
+    const int status = run_line(name, line);
+    program_family = &family, program_task = &stub;
+    return status;
+}
+
+#define NEW_ROBERTA                                                                                                    \
+    "--model_type roberta --pad_token_id 1 --type_vocab_size 1 --max_position_embeddings 34 --hidden_size 24 "         \
+    "--intermediate_size 40 --num_hidden_layers 2 --num_attention_heads 2 --tokenizer @roberta --seq_len 32 "
+#define NO_SHOW "--sample_lines 0 "
+
+// The tokenizer, a text, pairs that follow each other or do not, and anchors with positives.
+static void write_roberta_data(void)
+{
+    static const char *const of[] = {"the house", "a river", "my friend", "your hat", "an old song", "the rain"},
+                             *const does[] = {"sings", "is red", "goes away", "was here", "will not stay"};
+    char text[8000] = "", pairs[8000] = "text\ttext2\tlabel\n", anchors[8000] = "anchor\tpositive\n";
+    for (int i = 0; i < 60; i++) {
+        const char *a = of[i % 6], *b = does[i % 5], *c = does[i * 7 / 3 % 5];
+        char *const to[] = {text + strlen(text), pairs + strlen(pairs), anchors + strlen(anchors)};
+        sprintf(to[0], "%s %s.\n%s", a, b, i % 4 == 3 ? "\n" : "");
+        sprintf(to[1], "%s %d\t%s\t%s\n", a, i, b, i % 5 < 2 ? "yes" : "no");
+        sprintf(to[2], "%s %s %d\t%s %s\n", a, b, i, a, c);
+    }
+    GxError err = GX_ZERO;
+    mkdir(path_of("roberta"), 0755);
+    copy_file("data/ref/bpe/roberta.json", path_of("roberta/tokenizer.json"));
+    CHECK(gx_file_write(path_of("text.txt"), text, (int64_t)strlen(text), &err) == GX_OK &&
+              gx_file_write(path_of("pairs.tsv"), pairs, (int64_t)strlen(pairs), &err) == GX_OK &&
+              gx_file_write(path_of("anchors.tsv"), anchors, (int64_t)strlen(anchors), &err) == GX_OK,
+          "%s", err.message);
+}
+
+static int file_has(const char *path, const char *words)
+{
+    char *bytes = NULL;
+    int64_t n = 0;
+    GxError err = GX_ZERO;
+    CHECK(gx_file_read(path, 1 << 24, &bytes, &n, &err) == GX_OK, "%s", err.message);
+    const int64_t many = (int64_t)strlen(words);
+    int has = 0;
+    for (int64_t i = 0; i + many <= n && !has; i++) has = !memcmp(bytes + i, words, (size_t)many);
+    free(bytes);
+    return has;
+}
+
+TEST(a_roberta_learns_masked_tokens_and_labels_of_pairs_and_is_loaded_again)
+{
+    write_roberta_data();
+    CHECK(run_roberta("masks", NEW_ROBERTA "--train_data @text.txt --max_steps 30 --mlm_probability 0.3") == 0, "%s",
+          said.log);
+    CHECK(found.texts > 100 && found.pads > 0 && found.masks > 100 && found.labels > 100, "%ld texts, %ld pads, %ld",
+          (long)found.texts, (long)found.pads, (long)found.labels);
+    CHECK(strstr(said.out, "masked   ") && strstr(said.out, "<mask>") && !strstr(said.out, "<s>") &&
+              !strstr(said.out, "</s>\n"),
+          "%s", said.out);
+    const char *config = path_of("masks/checkpoint-30/config.json"),
+               *weights = path_of("masks/checkpoint-30/model.safetensors");
+    CHECK(file_has(config, "RobertaForMaskedLM") &&
+              file_has(weights, "roberta.embeddings.position_embeddings.weight") &&
+              file_has(weights, "\"lm_head.layer_norm.bias\"") && file_has(weights, "\"lm_head.bias\"") &&
+              !file_has(weights, "lm_head.decoder") && !file_has(weights, "\"bert."),
+          "names in the checkpoint");
+    CHECK(run_roberta("masks", "--resume auto --max_steps 31 --train_data @text.txt --seq_len 32 --mlm_probability 0.3 "
+                               "--tokenizer @roberta " NO_SHOW) == 0,
+          "%s", said.log);
+    CHECK(file_has(path_of("masks/checkpoint-30/tokenizer_config.json"), "\"mask_token\": \"<mask>\""), "no mask");
+    const char *pairs = "--task classification --train_data @pairs.tsv --seq_len 32 --model @%s --max_steps %d";
+    char line[300];
+    snprintf(line, sizeof line, pairs, "masks/checkpoint-30", 30);
+    CHECK(run_roberta("roberta_pairs", line) == 0, "%s", said.log);
+    CHECK(found.texts > 100 && found.seconds == found.texts && found.labels == found.texts && !found.pads,
+          "%ld texts, %ld of them pairs", (long)found.texts, (long)found.seconds);
+    CHECK(strstr(said.log, "classifier.out_proj") || strstr(said.out, "classifier.out_proj"), "%s%s", said.log,
+          said.out);
+    CHECK(file_has(path_of("roberta_pairs/checkpoint-30/config.json"), "RobertaForSequenceClassification") &&
+              file_has(path_of("roberta_pairs/checkpoint-30/model.safetensors"), "\"classifier.out_proj.weight\"") &&
+              !file_has(path_of("roberta_pairs/checkpoint-30/model.safetensors"), "lm_head"),
+          "names in the checkpoint");
+    CHECK(run_roberta("roberta_lora", "--tuning lora --train_data @text.txt --seq_len 32 --model @masks/checkpoint-30 "
+                                      "--max_steps 2 " NO_SHOW) == 0,
+          "%s", said.log);
+    snprintf(line, sizeof line, "--tuning lora --task classification --train_data @pairs.tsv --seq_len 32 --model @%s",
+             "masks/checkpoint-30");
+    CHECK(run_roberta("x", line) == 1 &&
+              strstr(said.log, "an adapter (--tuning) of a model of type roberta with a head for labels"),
+          "%s", said.log);
+    CHECK(run_roberta("x",
+                      "--task classification --model @roberta_pairs/checkpoint-30 --seq_len 32 --predict @pairs.tsv "
+                      "--predictions @predicted.jsonl") == 0 &&
+              strstr(said.out, "accuracy"),
+          "%s%s", said.out, said.log);
+}
+
+// Names lose their first word, as in files of a model without a head; the header keeps its length.
+static void cut_names(const char *path)
+{
+    char *bytes = NULL;
+    int64_t n = 0;
+    GxError err = GX_ZERO;
+    CHECK(gx_file_read(path, 1 << 24, &bytes, &n, &err) == GX_OK, "%s", err.message);
+    for (int64_t i = 0; i + 9 <= n; i++)
+        if (!memcmp(bytes + i, "\"roberta.", 9)) memcpy(bytes + i, "        \"", 9);
+    CHECK(gx_file_write(path, bytes, n, &err) == GX_OK, "%s", err.message);
+    free(bytes);
+}
+
+TEST(vectors_of_a_roberta_are_saved_and_loaded_under_both_names)
+{
+    write_roberta_data();
+    CHECK(run_roberta("vectors", NEW_ROBERTA "--task embedding --train_data @anchors.tsv --max_steps 2") == 0, "%s",
+          said.log);
+    CHECK(file_has(path_of("vectors/checkpoint-2/config.json"), "\"RobertaModel\""), "another model");
+    for (int is_cut = 0; is_cut < 2; is_cut++) {
+        if (is_cut)
+            cut_names(path_of("vectors/checkpoint-2/model.safetensors")),
+                unlink(path_of("vectors/checkpoint-2/manifest.json"));
+        CHECK(file_has(path_of("vectors/checkpoint-2/model.safetensors"), "\"embeddings.word") == is_cut, "names");
+        CHECK(run_roberta(is_cut ? "cut" : "whole", "--task classification --train_data @pairs.tsv --seq_len 32 "
+                                                    "--model @vectors/checkpoint-2 --max_steps 1") == 0,
+              "%s", said.log);
+    }
+}
+
+TEST(a_roberta_of_sentence_transformers_cuts_texts_where_its_positions_end)
+{
+    static const struct {
+        const char *config;
+        int64_t most;
+    } cases[] = {{"{\"model_type\": \"roberta\", \"max_position_embeddings\": 514}", 512},
+                 {"{\"model_type\": \"xlm-roberta\", \"pad_token_id\": 3, \"max_position_embeddings\": 20}", 16},
+                 {"{\"model_type\": \"bert\", \"pad_token_id\": 3, \"max_position_embeddings\": 20}", 20}};
+    mkdir(path_of("sentences"), 0755);
+    write_config("sentences/modules.json", "[]");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxError err = GX_ZERO;
+        int64_t most = 0;
+        write_config("sentences/config.json", cases[i].config);
+        CHECK(gx_sentence_most(path_of("sentences"), &most, &err) == GX_OK && most == cases[i].most, "%ld: %s",
+              (long)most, err.message);
+    }
+}
+
+TEST(what_a_roberta_cannot_do_is_refused_by_name)
+{
+    static const struct {
+        const char *flags, *says;
+    } bad[] = {
+        {NEW_ROBERTA "--train_data @text.txt --nsp true", "a model of type roberta has no head for pairs of texts"},
+        {NEW_ROBERTA "--train_data @text.txt --pad_token_id -1", "a roberta needs a pad_token_id"},
+        {NEW_ROBERTA "--train_data @text.txt --seq_len 33", "a sequence of 33 tokens is longer than the 32 positions"},
+        {NEW_ROBERTA "--train_data @text.txt --seq_len 3",
+         "--seq_len is 3; the tokenizer's frame and two tokens of text need at least 4"},
+        {NEW_ROBERTA "--task classification --train_data @pairs.tsv --seq_len 5",
+         "with the tokenizer's frame around it a pair of texts needs at least 6"},
+        {NEW_ROBERTA "--task classification --train_data @pairs.tsv --tokenizer data/ref/wordpiece",
+         "gives tokens of a second text the type 1, but the model has only 1 (type_vocab_size)"},
+        {NEW_ROBERTA "--task embedding --train_data @anchors.tsv --seq_len 5",
+         "a sample holds 2 texts in the tokenizer's frame, so it must be at least 6"},
+    };
+    write_roberta_data();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK(run_roberta("x", bad[i].flags) == 1 && strstr(said.log, bad[i].says), "%s: %s", bad[i].flags, said.log);
 }
 
 int main(int argc, char **argv)

@@ -88,7 +88,7 @@ TEST(reductions_that_are_no_divisors_of_the_width_and_modules_that_are_not_there
                               good = {32, NULL};
     static const GxLora lora = {.r = 2, .alpha = 2};
     expect_refusal(&odd, NULL,
-                   "adapter_reduction_dim is 5; it must divide the model's width (hidden_size), which is 32");
+                   "adapter_reduction_dim is 5; it must divide the model's width, which is 32");
     expect_refusal(&wide, NULL, "adapter_reduction_dim is 64");
     expect_refusal(&negative, NULL, "adapter_reduction_dim is -1");
     expect_refusal(&none, NULL, "\"norms\" matches no module of the model");

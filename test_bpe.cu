@@ -1,6 +1,7 @@
 // test_bpe.cu: BPE has the ids of Hugging Face's `tokenizers`, and gives its text back: 10,000 strings and every code
 // point in the pipelines of GPT-2, LLaMA-2 and 3, Mistral (with Tekken, too), Qwen, SmolLM2, DeepSeek, and in some that
-// nobody has, against data/ref/bpe, which dev/ref/make_bpe.py made with that library; its files, and what is refused.
+// nobody has, against data/ref/bpe, which dev/ref/make_bpe.py made with that library; texts and pairs in RoBERTa's frame;
+// its files, and what is refused.
 #include "galaxy.h"
 #include "test/pipelines.h"
 
@@ -204,6 +205,214 @@ TEST(a_long_word_takes_no_longer_than_its_heap)
     gx_bpe_room_close(&room);
     gx_bpe_close(&b);
     free(ids), free(word);
+}
+
+// ---- RoBERTa's frame -----------------------------------------------------------------------------------------------
+
+#define ROBERTA "data/ref/bpe/roberta.json"
+enum { ROBERTA_LONG = 500 }; // more than the tokens of any text here
+
+// roberta.json in the temporary folder, with `from` replaced by `to` (NULL: nothing is), opened.
+static GxStatus open_roberta(GxTokenizer *t, const char *from, const char *to, GxError *err)
+{
+    char *text = get(ROBERTA), *changed = from ? replaced(text, from, to) : NULL;
+    put(at("tokenizer.json"), changed ? changed : text, (int64_t)strlen(changed ? changed : text));
+    free(text), free(changed);
+    return gx_tokenizer_open(t, at("tokenizer.json"), err);
+}
+
+static GxJson *read_roberta(void) // NULL: it cannot be read
+{
+    GxJson *all = NULL;
+    GxError err = GX_ZERO;
+    CHECK(gx_json_read(&all, "data/ref/bpe/roberta_expected.json", 1 << 20, &err) == GX_OK &&
+              gx_json_size(gx_json_get(all, "texts")) == 240 && gx_json_size(gx_json_get(all, "pairs")) == 120,
+          "%s", err.message);
+    return all;
+}
+
+static void same_ids(const char *what, int64_t i, const int32_t *ids, const int32_t *types, int64_t n,
+                     const GxJson *wanted_ids)
+{
+    CHECK(n == gx_json_size(wanted_ids), "%s %ld: %ld tokens, expected %ld", what, (long)i, (long)n,
+          (long)gx_json_size(wanted_ids));
+    for (int64_t k = 0; k < n && k < gx_json_size(wanted_ids); k++)
+        CHECK(ids[k] == gx_json_int(gx_json_at(wanted_ids, k)) && types[k] == 0,
+              "%s %ld: token %ld is %ld of type %ld, expected %ld of type 0", what, (long)i, (long)k, (long)ids[k],
+              (long)types[k], (long)gx_json_int(gx_json_at(wanted_ids, k)));
+}
+
+// Column 1: as the file says; 2: with special tokens as characters; 3: with a space put before each text.
+static void check_roberta_texts(const GxJson *texts, GxTokenizer *t, int column)
+{
+    static const char *const what[] = {"", "text", "text of characters", "text behind a space"};
+    t->splits_special = column == 2;
+    for (int64_t i = 0; i < gx_json_size(texts); i++) {
+        const GxJson *row = gx_json_at(texts, i);
+        const char *text = gx_json_string(gx_json_at(row, 0));
+        int32_t ids[ROBERTA_LONG], types[ROBERTA_LONG];
+        int64_t n, all;
+        GxError err = GX_ZERO;
+        CHECK(gx_tokenizer_encode_framed(t, text, (int64_t)strlen(text), ROBERTA_LONG, ids, types, &n, &all, &err) ==
+                      GX_OK &&
+                  n == all,
+              "%s", err.message);
+        same_ids(what[column], i, ids, types, n, gx_json_at(row, column));
+    }
+}
+
+TEST(texts_in_robertas_frame_have_the_ids_of_tokenizers)
+{
+    GxTokenizer t, spaced;
+    GxError err = GX_ZERO;
+    NEEDS_LIBRARIES;
+    GxJson *all = read_roberta();
+    const GxJson *texts = gx_json_get(all, "texts");
+    static const char *const prefix[] = {"\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false",
+                                         "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true"};
+    if (CHECK(open_roberta(&t, NULL, NULL, &err) == GX_OK, "%s", err.message)) {
+        CHECK(gx_tokenizer_frame_tokens(&t, 1) == 2 && gx_tokenizer_frame_tokens(&t, 2) == 4, "%d and %d tokens",
+              gx_tokenizer_frame_tokens(&t, 1), gx_tokenizer_frame_tokens(&t, 2));
+        check_roberta_texts(texts, &t, 1), check_roberta_texts(texts, &t, 2);
+        gx_tokenizer_close(&t);
+    }
+    if (CHECK(open_roberta(&spaced, prefix[0], prefix[1], &err) == GX_OK, "%s", err.message)) {
+        check_roberta_texts(texts, &spaced, 3);
+        gx_tokenizer_close(&spaced);
+    }
+    gx_json_free(all);
+}
+
+static void check_roberta_pair(const GxTokenizer *t, const GxJson *texts, const GxJson *row, int64_t i)
+{
+    int32_t plain[2][ROBERTA_LONG], ids[ROBERTA_LONG], types[ROBERTA_LONG];
+    int64_t n[2] = {0, 0}, number[2], framed = 0;
+    const int64_t most = gx_json_int(gx_json_at(row, 2));
+    GxError err = GX_ZERO;
+    for (int k = 0; k < 2; k++) {
+        number[k] = gx_json_int(gx_json_at(row, k));
+        const char *text = number[k] < 0 ? "" : gx_json_string(gx_json_at(gx_json_at(texts, number[k]), 0));
+        CHECK(gx_tokenizer_encode(t, text, (int64_t)strlen(text), GX_SPECIAL_AS_TOKENS, plain[k], &n[k], &err) == GX_OK,
+              "%s", err.message);
+    }
+    const GxTokenTexts both = {plain[0], number[1] < 0 ? NULL : plain[1], n[0], n[1]};
+    int is_cut = -1;
+    CHECK(gx_tokenizer_join(t, &both, most ? most : (int64_t)ROBERTA_LONG, ids, types, &framed, &is_cut, &err) == GX_OK,
+          "%s", err.message);
+    CHECK(is_cut == (framed < n[0] + n[1] + gx_tokenizer_frame_tokens(t, both.b ? 2 : 1)), "pair %ld: cut %d", (long)i,
+          is_cut);
+    same_ids("pair", i, ids, types, framed, gx_json_at(row, 3));
+}
+
+TEST(pairs_in_robertas_frame_have_the_ids_of_tokenizers_also_cut_and_all_of_type_0)
+{
+    GxTokenizer t;
+    GxError err = GX_ZERO;
+    NEEDS_LIBRARIES;
+    GxJson *all = read_roberta();
+    if (CHECK(gx_tokenizer_open(&t, ROBERTA, &err) == GX_OK, "%s", err.message)) {
+        for (int64_t i = 0; i < gx_json_size(gx_json_get(all, "pairs")); i++)
+            check_roberta_pair(&t, gx_json_get(all, "texts"), gx_json_at(gx_json_get(all, "pairs"), i), i);
+        gx_tokenizer_close(&t);
+    }
+    gx_json_free(all);
+}
+
+// A text with <mask> behind a space, which belongs to it.
+static void check_roberta_frame(const GxTokenizer *t)
+{
+    static const char text[] = "a <mask>";
+    const int32_t expected_ids[] = {0, gx_tokenizer_find(t, "a"), gx_tokenizer_find(t, "<mask>"), 2};
+    int32_t ids[20], types[20];
+    int64_t n = 0;
+    GxError err = GX_ZERO;
+    CHECK(gx_tokenizer_encode_framed(t, text, 8, 20, ids, types, &n, NULL, &err) == GX_OK && n == 4 &&
+              !memcmp(ids, expected_ids, sizeof expected_ids),
+          "%ld tokens: %s", (long)n, err.message);
+}
+
+// As in a checkpoint: as it was read, and with a token more.
+TEST(robertas_post_processor_stays_in_the_file_that_is_written_also_with_tokens_added)
+{
+    static const char list_of_one[] = "[{\"content\": \"<new>\", \"special\": true, \"lstrip\": true}]";
+    GxError err = GX_ZERO;
+    NEEDS_LIBRARIES;
+    for (int adds = 0; adds < 2; adds++) {
+        GxTokenizer t, again;
+        GxNewTokens list = GX_ZERO;
+        GxTokensAdded said;
+        GxJson *json[2] = {NULL, NULL};
+        if (!CHECK(open_roberta(&t, NULL, NULL, &err) == GX_OK, "%s", err.message)) return;
+        const int before = t.vocab_size;
+        if (adds)
+            CHECK(gx_new_tokens_read(&list, list_of_one, (int64_t)strlen(list_of_one), "list.json", &err) == GX_OK &&
+                      gx_tokenizer_add(&t, &list, &said, &err) == GX_OK && said.first == before &&
+                      t.vocab_size == before + 1,
+                  "%s", err.message);
+        mkdir(at("folder"), 0777);
+        CHECK(gx_tokenizer_write(&t, at("folder"), &err) == GX_OK &&
+                  gx_tokenizer_check(&t, at("folder"), &err) == GX_OK &&
+                  gx_json_read(&json[0], ROBERTA, 1 << 20, &err) == GX_OK &&
+                  gx_json_read(&json[1], at("folder/tokenizer.json"), 1 << 20, &err) == GX_OK,
+              "%s", err.message);
+        CHECK(
+            gx_json_size(gx_json_get(json[1], "post_processor")) == 5 &&
+                gx_tokenizer_json_equal(gx_json_get(json[0], "post_processor"), gx_json_get(json[1], "post_processor")),
+            "another post_processor");
+        check_roberta_frame(&t);
+        if (CHECK(gx_tokenizer_open(&again, at("folder"), &err) == GX_OK, "%s", err.message)) {
+            check_roberta_frame(&again);
+            CHECK(gx_tokenizer_find(&again, "<new>") == (adds ? before : -1), "its id");
+            gx_tokenizer_close(&again);
+        }
+        gx_json_free(json[0]), gx_json_free(json[1]);
+        gx_new_tokens_close(&list), gx_tokenizer_close(&t), gx_folder_remove(at("folder"), &err);
+    }
+}
+
+TEST(a_post_processor_that_the_vocabulary_or_tokenizers_contradicts_is_refused_by_name)
+{
+    static const struct {
+        const char *from, *to;
+        GxStatus code;
+        const char *message;
+    } changes[] = {
+        {"\"sep\":[\"</s>\",2]", "\"sep\":[\"</s>\",7]", GX_ERR_FORMAT,
+         "RobertaProcessing's \"sep\" is \"</s>\" with the id 7; expected 2, its id in the vocabulary"},
+        {"\"cls\":[\"<s>\",0]", "\"cls\":[\"<s>\",2]", GX_ERR_FORMAT,
+         "RobertaProcessing's \"cls\" is \"<s>\" with the id 2; expected 0"},
+        {"\"cls\":[\"<s>\",0]", "\"cls\":[\"[CLS]\",0]", GX_ERR_FORMAT,
+         "RobertaProcessing's \"cls\" is \"[CLS]\" with the id 0, but the vocabulary has no such token; expected"},
+        {"\"sep\":[\"</s>\",2]", "\"sep\":[\"</s>\"]", GX_ERR_FORMAT,
+         "\"sep\" is an array of 1, the first a string and the second nothing; expected a token and its id"},
+        {"\"sep\":[\"</s>\",2]", "\"sep\":[2,\"</s>\"]", GX_ERR_FORMAT,
+         "\"sep\" is an array of 2, the first an integer and the second a string; expected a token and its id"},
+        {"\"sep\":[\"</s>\",2]", "\"sep\":\"</s>\"", GX_ERR_FORMAT, "\"sep\" is a string; expected an array"},
+        {"\"sep\":[\"</s>\",2],", "", GX_ERR_FORMAT, "\"sep\" is missing; expected an array"},
+        {"\"sep\":[\"</s>\",2]", "\"sep\":[\"</s>\",2],\"mask\":[\"<mask>\",4]", GX_ERR_UNSUPPORTED,
+         "RobertaProcessing has \"mask\", which is not known; supported: type,sep,cls,trim_offsets,add_prefix_space"},
+        {"\"sep\":[\"</s>\",2]", "\"sep\":[\"</s>\",2,2]", GX_ERR_FORMAT,
+         "\"sep\" is an array of 3, the first a string"},
+        // `tokenizers` would read these two as BertProcessing
+        {"\"trim_offsets\":true,\"add_prefix_space\":false", "\"add_prefix_space\":false", GX_ERR_FORMAT,
+         "\"trim_offsets\" is missing; expected true or false"},
+        {"\"trim_offsets\":true,\"add_prefix_space\":false", "\"trim_offsets\":true", GX_ERR_FORMAT,
+         "\"add_prefix_space\" is missing; expected true or false"},
+        {"\"type\":\"RobertaProcessing\"", "\"type\":\"BertProcessing\"", GX_ERR_UNSUPPORTED,
+         "the post_processor is of the type \"BertProcessing\"; supported: ByteLevel, TemplateProcessing, "
+         "RobertaProcessing, Sequence, null"},
+        {"\"type\":\"RobertaProcessing\"",
+         "\"type\":\"Sequence\",\"processors\":[{\"type\":\"RobertaProcessing\",\"sep\":[\"</s>\",2],"
+         "\"cls\":[\"<s>\",0],\"trim_offsets\":true,\"add_prefix_space\":true},{\"type\":\"TemplateProcessing\"}]",
+         GX_ERR_UNSUPPORTED, "the post_processor has TemplateProcessing behind another component that frames texts"}};
+    GxTokenizer t;
+    GxError err = GX_ZERO;
+    NEEDS_LIBRARIES;
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        refused(&err, open_roberta(&t, changes[i].from, changes[i].to, &err), changes[i].code, "tokenizer.json",
+                changes[i].message);
+        CHECK(!t.kind && !t.vocabulary, "something is open");
+    }
 }
 
 // ---- regular expressions -------------------------------------------------------------------------------------------
@@ -410,8 +619,8 @@ TEST(files_that_are_wrong_are_refused_by_name)
          GX_ERR_UNSUPPORTED, "the pre_tokenizer is of the type \"Whitespace\"; supported: ByteLevel, Split"},
         {"gpt2", "\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"CTC\"", GX_ERR_UNSUPPORTED,
          "the decoder is of the type \"CTC\""},
-        {"gpt2", "\"post_processor\":{\"type\":\"ByteLevel\"", "\"post_processor\":{\"type\":\"RobertaProcessing\"",
-         GX_ERR_UNSUPPORTED, "the post_processor is of the type \"RobertaProcessing\""},
+        {"gpt2", "\"post_processor\":{\"type\":\"ByteLevel\"", "\"post_processor\":{\"type\":\"BertProcessing\"",
+         GX_ERR_UNSUPPORTED, "the post_processor is of the type \"BertProcessing\""},
         {"removed", "\"Removed\"", "\"Contiguous\"", GX_ERR_UNSUPPORTED, "Split has the behavior \"Contiguous\""},
         {"llama2", "{\"String\":\"▁\"}", "{\"Regex\":\"▁\"}", GX_ERR_UNSUPPORTED, "Replace has the Regex \"▁\""},
         {"llama2", "{\"String\":\" \"}", "{\"String\":\"\"}", GX_ERR_FORMAT, "the \"String\" of Replace is empty"},

@@ -65,6 +65,7 @@ typedef struct {
     float factor;                    // of its inputs; 0: 1
     float sure;                      // added to a label's logit
     int documents[ORACLE_DOCUMENTS]; // of attention; none: no array
+    int sources[ORACLE_DOCUMENTS];   // of the keys, if they are other texts; none: they are not
     float dropout, scale;            // of attention
     int identity;                    // attention's v is the identity, and in the backward do: o, dv are probabilities
     int large;                       // left out where WITHOUT_LARGE; on the emulator with fewer odd addresses
@@ -1031,6 +1032,15 @@ static const Shape attention_shapes[] = {
      .layout = PACKED,
      .documents = {65, 73, -4, 52},
      .dropout = 0.2f}, // one document lies in both runs
+    // keys of other texts, more or fewer; texts that end within tiles, and some that fill several
+    {.d = {3, 2, 2, 4}, .q = RUN1(9, 0), .k = RUN1(14, 0), .documents = {2, -1, 5}, .sources = {3, 4, 6}},
+    {.d = {2, 3, 1, 64}, .q = RUN1(70, 0), .k = RUN1(200, 0), .documents = {30, 40}, .sources = {150, 35}},
+    {.d = {2, 2, 1, 128},
+     .q = RUN1(190, 0),
+     .k = RUN1(70, 0),
+     .documents = {20, 130, 38},
+     .sources = {-5, 60, 3},
+     .large = 1},
     // documents that are longer than tiles, so that all rows of some see all of others; and within a window
     {.d = {1, 2, 1, 8},
      .q = RUN1(330, 0),
@@ -1148,11 +1158,12 @@ static GxAttention attention_on(const Shape *s, GxDtype type, const void *docume
 {
     GxAttention a = attention_of(s, type);
     if (s->documents[0]) a.documents = (const int32_t *)documents;
+    if (s->sources[0]) a.key_documents = a.documents + oracle_positions(&s->q, &s->k) * s->d[0] * 2;
     return a;
 }
 static int64_t attention_documents(const Shape *s)
 {
-    return s->documents[0] ? oracle_positions(&s->q, &s->k) * s->d[0] * 2 : 1;
+    return s->documents[0] ? oracle_positions(&s->q, &s->k) * s->d[0] * (s->sources[0] ? 4 : 2) : 1;
 }
 static int64_t attention_q(const Shape *s) { return gx_runs_rows(&s->q) * s->d[0] * attention_of(s, GX_F32).q_stride; }
 static int64_t attention_kv(const Shape *s)
@@ -1202,9 +1213,12 @@ static void make_identity(float *x, int64_t rows, int64_t B, int64_t heads, int6
 static Case *prepare_attention(Case *c, int documents)
 {
     const Shape *s = c->shape;
-    if (s->documents[0]) {
-        int32_t *made = oracle_documents(s->documents, oracle_positions(&s->q, &s->k), s->d[0]);
-        memcpy(integers(c, documents), made, (size_t)attention_documents(s) * sizeof *made);
+    const int64_t positions = oracle_positions(&s->q, &s->k), n = positions * s->d[0] * 2;
+    for (int keys = 0; keys < (s->sources[0] ? 2 : s->documents[0] != 0); keys++) {
+        const int *own = keys ? s->sources : s->documents, *others = keys ? s->documents : s->sources;
+        int32_t *made = s->sources[0] ? oracle_crossing(own, others, positions, s->d[0])
+                                      : oracle_documents(own, positions, s->d[0]);
+        memcpy(integers(c, documents) + keys * n, made, (size_t)n * sizeof *made);
         free(made);
     }
     c->step.seed = 0x123456789abcdefULL, c->step.step = 9, c->step.first_sample = 2;
@@ -1247,6 +1261,26 @@ static Case *prepare_attention_over_pages(Case *c)
     if (pages > a.B) integers(c, 6)[a.B - 1] = -1;
     return prepare_attention(c, 5);
 }
+// d: rows, heads, head_dim. Some heads have seen no key on one side or on both; what they have there is 0.
+static int64_t merge_lse(const Shape *s) { return s->d[0] * s->d[1]; }
+static int64_t merge_o(const Shape *s) { return s->d[0] * s->d[1] * s->d[2]; }
+static Case *prepare_attention_merge(Case *c)
+{
+    const int64_t h = c->shape->d[2];
+    for (int64_t i = 0; i < merge_lse(c->shape); i++)
+        for (int side = 0; side < 2; side++) {
+            if ((i + side) % 5 > 1) continue;
+            numbers(c, 2 * side + 1)[i] = -INFINITY;
+            memset(numbers(c, 2 * side) + i * h, 0, (size_t)h * 4);
+        }
+    return c;
+}
+static void call_attention_merge(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a,
+        gx_attention_merge(g, (float *)b[0], (float *)b[1], b[2], (const float *)b[3], s->d[0], s->d[1], s->d[2], t);
+}
+static const Shape merge_shapes[] = {{.d = {1, 1, 1}}, {.d = {7, 3, 10}}, {.d = {33, 2, 64}}, {.d = {5, 4, 128}}};
 static Case *prepare_attention_backward(Case *c) // o and lse are those of q, k and v
 {
     prepare_attention(c, 9);
@@ -1888,6 +1922,14 @@ static const Op ops[] = {
       RESULT("lse", OUT, GX_F32, attention_lse, attention_forward_depth), INPUT("q", ACT, attention_q),
       INPUT("k", ACT, paged_kv), INPUT("v", ACT, paged_kv), INPUT("documents", GX_I32, attention_documents),
       INPUT("pages", GX_I32, paged_pages)}},
+    {SLOT(attention_merge),
+     prepare_attention_merge,
+     NULL,
+     1,
+     LIST(merge_shapes),
+     LIST(plain),
+     {RESULT("o", INOUT, GX_F32, merge_o, few), RESULT("lse", INOUT, GX_F32, merge_lse, few), INPUT("o2", ACT, merge_o),
+      INPUT("lse2", GX_F32, merge_lse)}},
     {SLOT(attention_backward),
      prepare_attention_backward,
      attention_backward_floor,
@@ -2734,6 +2776,7 @@ TEST(rope_restart_is_the_same_on_every_device)
 }
 TEST(attention_forward_is_the_same_on_every_device) { check_op("attention_forward"); }
 TEST(attention_over_pages_is_the_same_on_every_device) { check_op("attention_over_pages"); }
+TEST(attention_merge_is_the_same_on_every_device) { check_op("attention_merge"); }
 TEST(attention_backward_is_the_same_on_every_device) { check_op("attention_backward"); }
 TEST(attention_backward_that_rotates_back_is_the_same_on_every_device) { check_op("attention_backward_rotated"); }
 TEST(swiglu_forward_is_the_same_on_every_device) { check_op("swiglu_forward"); }

@@ -955,7 +955,7 @@ TEST(a_length_that_does_not_fit_is_named_with_where_it_comes_from)
     } cases[] = {
         {"{\"max_seq_length\": 2}", "", "what the model's folder says (max_seq_length, else model_max_length) is 2; a"},
         {"{\"max_seq_length\": 2}", "--seq_len 2", "--seq_len is 2; a"},
-        {"{\"max_seq_length\": 9999}", "", "model_max_length) is 9999, which is longer than the model's max_position"},
+        {"{\"max_seq_length\": 9999}", "", "model_max_length) is 9999, which is longer than the"},
     };
     char line[2000];
     write_file("one.tsv", "text\nta\n");

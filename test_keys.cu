@@ -150,6 +150,12 @@ static GxStatus read_bert(GxError *err)
     return status;
 }
 
+static GxStatus read_bart(GxError *err)
+{
+    GxBartConfig c;
+    return gx_bart_config_read(&c, at("config.json"), &heard, err);
+}
+
 static int has_length; // the command says --max_new_tokens
 static GxStatus read_generation(GxError *err)
 {
@@ -198,6 +204,18 @@ static const Reader readers[] = {
      "",
      read_generation,
      {&gx_generation_keys, NULL, NULL}},
+    {"a BART's config.json",
+     "config.json",
+     "{\"model_type\": \"bart\", \"vocab_size\": 40, \"d_model\": 16, \"encoder_layers\": 1, \"decoder_layers\": 1}",
+     "",
+     read_bart,
+     {&gx_bart_keys, &gx_family_keys, NULL}},
+    {"a RoBERTa's config.json",
+     "config.json",
+     "{" SIZES "\"model_type\": \"roberta\"}",
+     "",
+     read_bert,
+     {&gx_bert_keys, &gx_family_keys, NULL}},
 };
 enum { READERS = sizeof readers / sizeof *readers };
 
@@ -306,23 +324,42 @@ TEST(of_configurations_as_libraries_write_them_nothing_is_said)
         "false, \"sliding_window\": 4096, \"max_window_layers\": 21, \"attention_dropout\": 0.0, \"rope_theta\": 1e6}",
         "{" SIZES "\"model_type\": \"bert\", \"directionality\": \"bidi\", \"gradient_checkpointing\": false, "
         "\"pooler_fc_size\": 768, \"pooler_type\": \"first_token_transform\", \"position_embedding_type\": "
-        "\"absolute\", \"output_past\": true, \"layer_norm_eps\": 1e-12, \"finetuning_task\": \"sst-2\"}"};
+        "\"absolute\", \"output_past\": true, \"layer_norm_eps\": 1e-12, \"finetuning_task\": \"sst-2\"}",
+        "{" SIZES "\"model_type\": \"roberta\", \"architectures\": [\"RobertaForMaskedLM\"], \"bos_token_id\": 0, "
+        "\"eos_token_id\": 2, \"pad_token_id\": 1, \"layer_norm_eps\": 1e-05, \"max_position_embeddings\": 514, "
+        "\"type_vocab_size\": 1, \"initializer_range\": 0.02}",
+        "{" SIZES "\"model_type\": \"xlm-roberta\", \"architectures\": [\"XLMRobertaForMaskedLM\"], "
+        "\"bos_token_id\": 0, \"eos_token_id\": 2, \"pad_token_id\": 1, \"output_past\": true, \"use_cache\": true, "
+        "\"position_embedding_type\": \"absolute\", \"max_position_embeddings\": 514, \"type_vocab_size\": 1}",
+        "{\"model_type\": \"bart\", \"architectures\": [\"BartModel\"], \"vocab_size\": 40, \"d_model\": 16, "
+        "\"add_bias_logits\": false, \"add_final_layer_norm\": false, \"classif_dropout\": 0.1, "
+        "\"normalize_before\": false, \"normalize_embedding\": true, \"num_hidden_layers\": 6, "
+        "\"gradient_checkpointing\": false, \"early_stopping\": true, \"num_beams\": 4, "
+        "\"no_repeat_ngram_size\": 3, \"forced_bos_token_id\": 0, \"forced_eos_token_id\": 2, "
+        "\"task_specific_params\": {\"summarization\": {\"length_penalty\": 1.0, \"max_length\": 128}}}"};
+    enum { FOUND = sizeof found / sizeof *found };
     GxFolder list = GX_ZERO;
     GxError err = GX_ZERO;
     int read = 0;
     CHECK(gx_folder_list(&list, "data/ref", &err) == GX_OK, "%s", err.message);
-    for (int i = 0; i < list.n + 3; i++) {
+    for (int i = 0; i < list.n + FOUND; i++) {
         char path[GX_PATH];
         GxLlamaConfig llama;
         GxBertConfig bert;
+        GxBartConfig bart;
         said.log[0] = 0;
         if (i >= list.n) gx_file_write(at("config.json"), found[i - list.n], (int64_t)strlen(found[i - list.n]), &err);
         snprintf(path, sizeof path, "%s", i < list.n ? "" : at("config.json"));
         if (i < list.n) snprintf(path, sizeof path, "data/ref/%.100s/config.json", list.entry[i].name);
         if (!gx_path_is_file(path)) continue;
-        const int is_bert = i < list.n ? strstr(path, "bert") != NULL : i == list.n + 2;
-        const GxStatus status =
-            is_bert ? gx_bert_config_read(&bert, path, &heard, &err) : gx_llama_config_read(&llama, path, &heard, &err);
+        char *text;
+        int64_t bytes;
+        if (!CHECK(gx_file_read(path, 1 << 20, &text, &bytes, &err) == GX_OK, "%s", err.message)) continue;
+        const int is_bert = strstr(text, "\"bert\"") || strstr(text, "roberta\""), is_bart = !!strstr(text, "\"bart\"");
+        const GxStatus status = is_bert   ? gx_bert_config_read(&bert, path, &heard, &err)
+                                : is_bart ? gx_bart_config_read(&bart, path, &heard, &err)
+                                          : gx_llama_config_read(&llama, path, &heard, &err);
+        free(text);
         CHECK(status == GX_OK && !said.log[0], "%s: %s%s", path, err.message, said.log);
         read++;
     }

@@ -427,6 +427,95 @@ TEST(every_mode_spelled_out_is_the_composed_one_bit_for_bit)
         }
 }
 
+// ---- by tiles ------------------------------------------------------------------------------------------------------
+
+TEST(modes_by_tiles_are_serial)
+{
+    for (int i = 0; i < SHAPES; i++) check_shape(&shapes[i], test_tiled, TILED);
+}
+
+static int64_t smallest_slice(const Layout *l) // rows
+{
+    int64_t least = l->sequence[0] ? l->sequence[0] : 8 / l->tp;
+    for (int r = 1; r < l->tp && l->sequence[0]; r++) least = gx_min(least, l->sequence[r]);
+    int64_t samples = l->samples[0];
+    for (int d = 1; d < l->dp; d++) samples = gx_min(samples, l->samples[d]);
+    return least * samples;
+}
+
+static double products_of(const GxRecorder *r) // FLOPs
+{
+    double flops = 0;
+    for (int64_t i = 0; i < r->n; i++)
+        if (r->event[i].kind == GX_EVENT_OP && strstr(r->event[i].name, "linear")) flops += r->event[i].flops;
+    return flops;
+}
+
+// Messages instead of collectives, and products in parts: the same bytes and FLOPs. The same bits, too, of our own
+// products, whose rows do not depend on each other (one row by itself is computed in another way).
+TEST(tiles_send_and_compute_what_the_mode_does)
+{
+    for (int i = 0; i < SHAPES; i++) {
+        Rank a[MAX_RANKS], b[MAX_RANKS];
+        const Layout whole = test_layout(&gx_galaxy, &shapes[i]), tiled = test_layout(&gx_galaxy_tiled, &shapes[i]);
+        const int same = !strncmp(gx_cpu_gemm_name(), "plain", 5) && smallest_slice(&shapes[i]) > 1;
+        run_ranks(&whole, a);
+        run_ranks(&tiled, b);
+        for (int r = 0; r < ranks_of(&whole); r++) {
+            const Result *x = &a[r].result, *y = &b[r].result;
+            CHECK(!x->error[0] && !y->error[0], "%s: rank %d: %s%s", tiled.what, r, x->error, y->error);
+            CHECK(x->window.comm_bytes == y->window.comm_bytes && products_of(&x->window) == products_of(&y->window),
+                  "%s: rank %d sends %ld bytes instead of %ld, and its products have %g FLOPs instead of %g",
+                  tiled.what, r, (long)y->window.comm_bytes, (long)x->window.comm_bytes, products_of(&y->window),
+                  products_of(&x->window));
+            CHECK(!same || (same_bits(x, y) && same_stream(x, y)), "%s: rank %d: other bits", tiled.what, r);
+        }
+        free_ranks(&whole, a);
+        free_ranks(&tiled, b);
+    }
+}
+
+// In the forward of a unit's pair, what happens at its core and its doors, in a letter each: S, a message is started; P, a
+// product; W, a wait; o, another operation.
+static void letters(const GxRecorder *r, int unit, const char *core, char *text, size_t size)
+{
+    size_t n = 0;
+    for (int64_t i = 0; i < r->n && n + 1 < size; i++) {
+        const GxEvent *e = &r->event[i];
+        if (e->unit != unit || strncmp(e->site, core, strlen(core)) || strstr(e->site, "norm") ||
+            strstr(e->site, "con"))
+            continue;
+        if (strstr(e->name, "backward")) break;
+        text[n++] = e->kind == GX_EVENT_WAIT         ? 'W'
+                    : e->kind == GX_EVENT_COLLECTIVE ? 'S'
+                    : strcmp(e->site, core)          ? 'x' // not at a door
+                    : strstr(e->name, "linear")      ? 'P'
+                                                     : 'o';
+    }
+    text[n] = 0;
+}
+
+TEST(a_tile_is_waited_for_behind_the_product_of_the_one_before)
+{
+    Rank rank[MAX_RANKS];
+    const Layout l = layout(&gx_galaxy_tiled, "3 ranks");
+    run_ranks(&l, rank);
+    for (int r = 0; r < 3; r++) {
+        char att[200], mlp[200];
+        letters(&rank[r].result.window, 1, "att", att, sizeof att);
+        letters(&rank[r].result.window, 1, "mlp", mlp, sizeof mlp);
+        // a message is sent and another received; o: RoPE and attention, or the activation; at the end the sum
+        const char *of_att = "SSSSPWPWPooPSSPSSPWWoooo", *of_mlp = "SSSSPWPWPoPSSPSSPWWoooo";
+        if (!gx_default_device()->shares_host_memory) // by copies in the host's memory, nothing is started
+            of_att = "SSSSPPPooPSSPSSPoooo", of_mlp = "SSSSPPPoPSSPSSPoooo";
+        CHECK(!strncmp(att, of_att, strlen(of_att)), "rank %d: attention is %s", r, att);
+        CHECK(!strncmp(mlp, of_mlp, strlen(of_mlp)), "rank %d: the MLP is %s", r, mlp);
+    }
+    free_ranks(&l, rank);
+}
+
+// ------------------------------------------------------------------------------------------------------------------
+
 // Rows of the whole stream as TP has them, against Galaxy's slices.
 static void check_rows(const char *what, int layer, float *const *whole, const Rank *galaxy, int ranks, int is_gradient)
 {
@@ -531,7 +620,8 @@ TEST(mpi_gives_the_bits_of_threads_in_losses_gradients_weights_and_moments)
         run_ranks(l, rank);
         snprintf(line, sizeof line,
                  "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
-                 "OMPI_MCA_hwloc_base_binding_policy=none ASAN_OPTIONS=detect_leaks=0 timeout 60 mpirun -np %d %.600s "
+                 "OMPI_MCA_hwloc_base_binding_policy=none ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=detect_deadlocks=0 "
+                 "timeout 60 mpirun -np %d %.600s "
                  "--mpi %d",
                  ranks_of(l), program, i);
         FILE *out = popen(line, "r");

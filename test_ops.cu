@@ -151,6 +151,7 @@ typedef struct {
     int causal, layout;
     float scale;
     int documents[4]; // attention: their lengths, of padding negative; column b begins with number b. None: no array
+    int sources[4];   // those of the keys, which then are other texts; none: keys are of the same
     float dropout;    // of attention
     int64_t sliding_window; // of attention
     int steep;              // third derivatives are large, or a gradient is withheld: not for difference quotients
@@ -179,8 +180,8 @@ typedef struct {
     int64_t ids_n;
     float *targets; // of losses that have some, [R,C]
     GxAttention a;
-    int32_t *documents; // attention's, of the column's whole positions
-    GxStep step;        // seed and number of the step, for dropout
+    int32_t *documents, *key_documents; // attention's, of the column's whole positions
+    GxStep step;                        // seed and number of the step, for dropout
     GxDropout dropout;
     int64_t count; // of a loss: rows that count
     float scale;   // 1/count
@@ -511,6 +512,15 @@ static const Shape attention_shapes[] = {
     {.d = {2, 1, 1, 2}, .q = RUN1(5, 0), .k = RUN1(5, 0), .documents = {-5}}, // nothing but padding
     {.d = {2, 3, 1, 2}, .q = RUN1(5, 3), .k = RUN1(9, 0), .layout = GAPS, .documents = {4, 3}},
     {.d = {2, 2, 1, 6}, .q = RUN1(200, 0), .k = RUN1(200, 0), .layout = PACKED, .documents = {70, -3, 64, 40}},
+    // keys of other texts, more or fewer
+    {.d = {2, 2, 1, 4}, .q = RUN1(9, 0), .k = RUN1(13, 0), .documents = {4, 3}, .sources = {6, 5}},
+    {.d = {3, 4, 2, 6}, .q = RUN1(200, 0), .k = RUN1(90, 0), .documents = {70, -3, 64, 40}, .sources = {30, 9, -5, 20}},
+    {.d = {1, 2, 2, 6},
+     .q = RUN1(70, 30),
+     .k = RUN2(520, 0, 60, 600),
+     .documents = {50, 50},
+     .sources = {555, 120},
+     .dropout = 0.3f},
     {.d = {2, 2, 2, 6}, .q = RUN1(200, 0), .k = RUN1(200, 0), .causal = 1, .documents = {70, -3, 64, 40}},
     {.d = {2, 4, 2, 4},
      .q = RUN2(40, 500, 37, 590),
@@ -608,6 +618,12 @@ static void attention_open(Case *c)
     a.causal = s->causal, a.sliding_window = s->sliding_window, a.scale = s->scale, a.dtype = GX_F32;
     c->documents = oracle_documents(s->documents, oracle_positions(&s->q, &s->k), B);
     if (s->documents[0]) a.documents = c->documents;
+    if (s->sources[0]) {
+        free(c->documents);
+        a.documents = c->documents = oracle_crossing(s->documents, s->sources, oracle_positions(&s->q, &s->k), B);
+        a.key_documents = c->key_documents =
+            oracle_crossing(s->sources, s->documents, oracle_positions(&s->q, &s->k), B);
+    }
     a.dropout = s->dropout, a.site = gx_random_site(GX_SITE_DROPOUT, 7);
     a.first_sample = 3, a.T = oracle_positions(&s->q, &s->k), a.heads = H + 5, a.head_first = 3;
     c->step.seed = 0x123456789abcdefULL, c->step.step = 9, c->step.first_sample = 2;
@@ -1568,7 +1584,7 @@ static void case_close(Case *c)
         Slot *s = i < c->ins ? &c->in[i] : &c->out[i - c->ins];
         free(s->v), free(s->d), free(s->fv), free(s->fd), free(s->before);
     }
-    free(c->ids), free(c->documents), free(c->targets);
+    free(c->ids), free(c->documents), free(c->key_documents), free(c->targets);
 }
 
 static void case_oracle(Case *c)
@@ -1901,6 +1917,69 @@ TEST(oracle_and_library_agree_with_pytorch)
         for (int i = 0; i < COUNT(attention); i++) check_reference(&ops[o], &attention[i].shape, attention[i].name);
     }
     gx_safetensors_close(&references);
+}
+
+// ---- attention: keys in blocks -------------------------------------------------------------------------------------
+
+// Blocks of keys in any order, merged one after another: queries that see nothing of a block, or nothing at all, and
+// positions as a rank of context parallelism has them.
+static void check_merged(Bench *b, const Shape *shape, const GxRuns *block, int blocks, GxDtype dtype)
+{
+    Case c;
+    case_open(&c, &ops[4], shape);
+    case_oracle(&c);
+    Slot *q = &c.in[0], *k = &c.in[1], *v = &c.in[2], *o = &c.out[0], *lse = &c.out[1];
+    GxAttention a = c.a;
+    const int64_t kv = a.K * a.head_dim * a.B, h = a.head_dim;
+    const int bf16 = dtype == GX_BF16;
+    float *merged = floats(o->n), *merged_lse = floats(lse->n), *part_lse = floats(lse->n), *keys = floats(2 * k->n);
+    uint16_t *narrow = (uint16_t *)floats(o->n);
+    float *part = floats(o->n);
+    memset(merged, 0, (size_t)o->n * 4);
+    for (int64_t i = 0; i < lse->n; i++) merged_lse[i] = -INFINITY;
+    library_fill(&c, 0);
+    *b->g.step = c.step;
+    for (int i = 0; i < blocks; i++) {
+        const int64_t n = gx_runs_rows(&block[i]);
+        for (int64_t t = 0; t < n; t++) {
+            const int64_t at = gx_runs_position(&block[i], t);
+            memcpy(keys + t * kv, k->fv + at * kv, (size_t)kv * 4);
+            memcpy(keys + k->n + t * kv, v->fv + at * kv, (size_t)kv * 4);
+        }
+        a.k_runs = block[i];
+        gx_attention_forward(&b->g, part, part_lse, q->fv, keys, keys + k->n, &a);
+        for (int64_t e = 0; e < o->n && bf16; e++) narrow[e] = gx_to_bf16(part[e]);
+        gx_attention_merge(&b->g, merged, merged_lse, bf16 ? (const void *)narrow : part, part_lse, q->rows, a.H, h,
+                           dtype);
+    }
+    if (bf16) {
+        for (int64_t e = 0; e < o->n; e++)
+            CHECK(fabs(merged[e] - o->v[e]) <= 0.01 * (fabs(o->v[e]) + 0.5), "%g, not %g", (double)merged[e], o->v[e]);
+    } else {
+        test_close("o", merged, o->v, o->n, test_bound(o->depth + 4 * blocks), 0);
+        for (int64_t e = 0; e < lse->n; e++)
+            CHECK(lse->v[e] == -INFINITY ? merged_lse[e] == -INFINITY : fabs(merged_lse[e] - lse->v[e]) < 1e-4,
+                  "lse %g, not %g", (double)merged_lse[e], lse->v[e]);
+    }
+    free(merged), free(merged_lse), free(part_lse), free(keys), free(narrow), free(part);
+    case_close(&c);
+}
+
+TEST(attention_to_blocks_of_keys_merges_to_attention_to_all)
+{
+    static const Shape shapes[] = {
+        {.d = {2, 4, 2, 10}, .q = RUN2(6, 0, 7, 27), .k = RUN1(40, 0), .causal = 1},
+        {.d = {1, 2, 2, 8}, .q = RUN2(6, 0, 7, 27), .k = RUN1(40, 0), .causal = 1, .documents = {12, -3, 25}},
+        {.d = {2, 3, 1, 16}, .q = RUN1(9, 11), .k = RUN1(40, 0), .dropout = 0.2f},
+        {.d = {1, 2, 1, 8}, .q = RUN1(40, 0), .k = RUN1(40, 0), .causal = 1, .sliding_window = 5}};
+    static const GxRuns blocks[] = {RUN2(3, 7, 5, 30), RUN1(7, 0), RUN2(20, 10, 5, 35)};
+    Bench b;
+    bench_open(&b, 2, 1 << 20);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        check_merged(&b, &shapes[i], blocks, 3, GX_F32);
+        check_merged(&b, &shapes[i], blocks, 3, GX_BF16);
+    }
+    bench_close(&b);
 }
 
 // ---- attention: heads on several ranks -----------------------------------------------------------------------------
@@ -3512,7 +3591,7 @@ static GxAttention call_attention(int64_t T, int64_t h, GxDtype type)
     return a;
 }
 
-enum { CALLS = 57 };
+enum { CALLS = 58 };
 static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDtype type)
 {
     float(*x)[POOL] = p->x;
@@ -3675,6 +3754,9 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     if (which == 54) return square_blocks(g, &p->total, x[0], n), promise("square_blocks", 0, 1, 2 * n, 4 * n, count);
     if (which == 55)
         return gx_add_blocks(g, &p->total, (const double *)x[0], n, 0), promise("add_blocks", 0, 1, n, 8 * n, count);
+    if (which == 56)
+        return gx_attention_merge(g, x[0], x[1], x[2], x[3], R, HEADS, C, type),
+               promise("attention_merge", 1, 1, 3 * HEADS * n, 12 * HEADS * (n + R), gx_dims(R, HEADS, C, 0));
     return gx_convert(g, x[0], GX_BF16, x[1], type, n), promise("convert", 1, 1, 0, 6 * n, count);
 }
 

@@ -31,12 +31,28 @@ enum {
     BUCKET,
     STAGES,
     SHARED,
+    SEQUENCES,
+    OVERLAPS,
     FACTORS
 };
 enum { NOTHING_SPLIT = TRIPLES - 1 }; // the last triple
 enum { ENDS_FOLLOW, ENDS_NONE, ENDS_TP, ENDS_SP };
 enum { ONE_F_ONE_B, GPIPE, ZB1P };
-enum { LLAMA_ALONE, QWEN3, MISTRAL, ONE_KV, TEXTS, LLAMA_LABELS, PRETRAINING, LABELS_OF_3, SEVERAL, NUMBERS, VECTORS };
+enum { LAYERS_AGAIN = 2 }; // the last of RECOMPUTED in which no core is
+enum {
+    LLAMA_ALONE,
+    QWEN3,
+    MISTRAL,
+    ONE_KV,
+    TEXTS,
+    LLAMA_LABELS,
+    PRETRAINING,
+    LABELS_OF_3,
+    SEVERAL,
+    NUMBERS,
+    VECTORS,
+    BART
+};
 enum {
     ALL,
     LORA,
@@ -51,7 +67,9 @@ enum {
     V2
 };
 
-static const char *methods_names[TRIPLES + MODES - 1];
+// triples, modes of the list but serial, and what is written by tiles
+enum { METHODS_N = TRIPLES + MODES - 1 + TILED };
+static const char *methods_names[METHODS_N];
 #define NAMES(what, ...) static const char *const what[] = {__VA_ARGS__}
 NAMES(ends_names, "ends as they follow", "ends none", "ends tp", "ends sp");
 NAMES(ranks_names, "1 rank", "2 ranks", "3 ranks", "4 ranks");
@@ -61,17 +79,21 @@ NAMES(tied_names, "untied", "tied");
 NAMES(micro_names, "1 micro-batch", "2 micro-batches");
 NAMES(labels_names, "all labels", "labels of some alone");
 NAMES(model_names, "llama", "qwen3", "mistral", "one K,V head", "llama, texts", "llama, labels", "bert, pre-training",
-      "bert, labels", "bert, several labels", "bert, numbers", "bert, vectors");
+      "bert, labels", "bert, several labels", "bert, numbers", "bert, vectors", "bart");
 NAMES(tuning_names, "all", "lora", "lora of some, norms", "lora of the embedding", "lora of a head", "adapters",
       "adapters, norms", "side", "gated side", "prompts", "scales and biases");
 NAMES(quantized_names, "none", "nf4_plain", "nf4", "int8"); // as --quantize calls them, of 1 + GxQuantKind
 NAMES(precision_names, "fp32", "bf16");
-NAMES(recomputed_names, "layers kept", "layers recomputed");
+// as --recompute calls them, of two layers
+NAMES(recomputed_names, "none", "layer", "layer:1", "mlp", "att", "att+mlp", "mlp:0,layer:1", "layer:0,att:1");
 NAMES(order_names, "1f1b", "gpipe", "zb1p"); // as --pipeline_schedule calls them
 NAMES(weights_names, "weights at once", "weights put off");
 NAMES(bucket_names, "one sum", "a sum a unit", "a sum a unit, started");
 NAMES(shared_names, "nothing shared", "zero 1", "zero 2", "zero 2, in each micro-batch", "zero 3",
       "zero 3, uneven, all whole");
+NAMES(sequences_names, "whole sequences", "cp 2", "cp 2, uneven, 2 zigzags", "cp 3",
+      "cp 2, uneven, 2 zigzags, by a ring", "cp 3, by a ring");
+NAMES(overlaps_names, "communication blocks", "communication overlaps");
 NAMES(stages_names, "1 stage", "2 stages", "3 stages, uneven");
 
 #define FACTOR(name, values)                                                                                           \
@@ -85,19 +107,27 @@ static const PairsFactor factors[FACTORS] = {
     FACTOR("tuning", tuning_names),         FACTOR("quantized", quantized_names), FACTOR("precision", precision_names),
     FACTOR("recomputed", recomputed_names), FACTOR("order", order_names),         FACTOR("weights", weights_names),
     FACTOR("bucket", bucket_names),         FACTOR("stages", stages_names),       FACTOR("shared", shared_names),
+    FACTOR("sequences", sequences_names),   FACTOR("overlaps", overlaps_names),
 };
 
 __attribute__((constructor)) static void name_methods(void)
 {
     for (int i = 0; i < TRIPLES; i++) methods_names[i] = test_triple_name[i];
     for (int i = 1; i < MODES; i++) methods_names[TRIPLES + i - 1] = test_modes[i]->name;
+    for (int i = 0; i < TILED; i++) methods_names[TRIPLES + MODES - 1 + i] = "galaxy by tiles";
+}
+
+static const GxMode *named_mode(const int *row)
+{
+    const int i = row[METHODS] - TRIPLES + 1;
+    return i < MODES ? test_modes[i] : test_tiled[i - MODES];
 }
 
 // ---- what there is not ---------------------------------------------------------------------------------------------
 
 static int is(const int *row, int factor, int value) { return row[factor] == value; }
 static int is_not(const int *row, int factor, int value) { return row[factor] >= 0 && row[factor] != value; }
-static int is_bert(const int *row) { return row[MODEL] >= PRETRAINING; }
+static int is_bert(const int *row) { return row[MODEL] >= PRETRAINING && row[MODEL] <= VECTORS; }
 
 enum { MOST_RANKS = 6 }; // that are run at once
 
@@ -113,11 +143,25 @@ static int allows_ranks(const int *row)
     return !(is(row, RANKS, 3) && is(row, COPIES, 1));
 }
 
+static int is_cp_3(const int *row) { return is(row, SEQUENCES, 3) || is(row, SEQUENCES, 5); }
+static int cp_of(const int *row) { return is_cp_3(row) ? 3 : row[SEQUENCES] > 0 ? 2 : 1; }
+
+// Of a sequence that is shared rows stand alone, and each rank of tp has one at least.
+static int allows_sequences(const int *row)
+{
+    if (row[SEQUENCES] <= 0) return 1;
+    if (is(row, MODEL, SEVERAL) || is(row, MODEL, NUMBERS) || is(row, MODEL, VECTORS)) return 0;
+    return !(is_cp_3(row) && row[RANKS] > 1);
+}
+
 // Stages times ranks are MOST_RANKS at most; zb1p has weight halves.
 static int allows_stages(const int *row)
 {
-    const int ranks = (row[RANKS] < 0 ? 1 : 1 + row[RANKS]) * (row[COPIES] < 0 ? 1 : 1 + row[COPIES]);
+    const int ranks = cp_of(row) * (row[RANKS] < 0 ? 1 : 1 + row[RANKS]) * (row[COPIES] < 0 ? 1 : 1 + row[COPIES]);
+    if (ranks > MOST_RANKS) return 0;
     if (row[STAGES] > 0 && (1 + row[STAGES]) * ranks > MOST_RANKS) return 0;
+    if (row[RECOMPUTED] > LAYERS_AGAIN && is(row, WEIGHTS, 1))
+        return 0; // what is put off reads what would be computed again
     return !(is(row, ORDER, ZB1P) && is(row, WEIGHTS, 0));
 }
 
@@ -129,12 +173,22 @@ static int allows_tuning(const int *row)
     return !(is(row, TUNING, ALL) && is_not(row, QUANTIZED, 0));
 }
 
+// A model with an encoder and a decoder is on one stage, with whole sequences and weight gradients at once; side
+// networks and prompts are not beside it, and its head is the embedding.
+static int allows_bart(const int *row)
+{
+    if (is_not(row, MODEL, BART) || row[MODEL] < 0) return 1;
+    if (row[STAGES] > 0 || row[SEQUENCES] > 0 || row[WEIGHTS] > 0 || is(row, ORDER, ZB1P)) return 0;
+    return row[TUNING] <= LORA_OF_SOME || is(row, TUNING, ADAPTERS) || is(row, TUNING, ADAPTERS_AND_NORMS);
+}
+
 // Of what ranks share a unit's gradients are summed by themselves.
 static int allows_shared(const int *row) { return !(row[SHARED] > 0 && row[BUCKET] > 0); }
 
 static int allows(const int *row)
 {
-    return allows_ranks(row) && allows_tuning(row) && allows_stages(row) && allows_shared(row);
+    return allows_ranks(row) && allows_tuning(row) && allows_stages(row) && allows_shared(row) &&
+           allows_sequences(row) && allows_bart(row);
 }
 
 static const PairsSpec *the_spec(void)
@@ -156,8 +210,8 @@ static const Pairs *the_pairs(void)
 
 static TestSubject *subject_of(const int *row)
 {
-    static TestSubject *const of_model[] = {NULL,         NULL,    NULL,     NULL,     &texts,  &scores,
-                                            &pretraining, &labels, &several, &numbers, &vectors};
+    static TestSubject *const of_model[] = {NULL,         NULL,    NULL,     NULL,     &texts,   &scores,
+                                            &pretraining, &labels, &several, &numbers, &vectors, &targets};
     return of_model[row[MODEL]];
 }
 
@@ -165,15 +219,15 @@ static TestSubject *subject_of(const int *row)
 // one direction, in which there is little but rounding.
 static void set_tuning(Layout *l, const int *row)
 {
-    static const int heads[] = {8, 8, 8, 8, 8, 10, 12, 13, 13, 13, 0};
-    const int bert = is_bert(row);
+    static const int heads[] = {8, 8, 8, 8, 8, 10, 12, 13, 13, 13, 0, 9};
+    const int bert = is_bert(row), bart = is(row, MODEL, BART);
     switch (row[TUNING]) {
     case LORA: l->lora = 3; break;
-    case LORA_OF_SOME: l->lora = bert ? 4 : 2; break;
+    case LORA_OF_SOME: l->lora = bert ? 4 : bart ? 16 : 2; break;
     case LORA_OF_EMBEDDING: l->lora = bert ? 6 : 5; break;
     case LORA_OF_HEAD: l->lora = heads[row[MODEL]]; break;
     case ADAPTERS: l->bottleneck = 1; break;
-    case ADAPTERS_AND_NORMS: l->bottleneck = bert ? 3 : 2; break;
+    case ADAPTERS_AND_NORMS: l->bottleneck = bert ? 3 : bart ? 4 : 2; break;
     case SIDE: l->side = is(row, MODEL, QWEN3) ? 3 : 1; break;
     case GATED: l->side = is(row, MODEL, QWEN3) ? 3 : 2; break;
     case PROMPTS: l->prompt = 3; break;
@@ -210,7 +264,7 @@ static void row_text(const int *row, char *text, size_t size)
 static GxMethods methods_of(const int *row)
 {
     static const GxMethod ends[] = {GX_METHOD_NONE, GX_METHOD_NONE, GX_METHOD_TP, GX_METHOD_SP};
-    const GxMode *mode = row[METHODS] < TRIPLES ? &test_triples[row[METHODS]] : test_modes[row[METHODS] - TRIPLES + 1];
+    const GxMode *mode = row[METHODS] < TRIPLES ? &test_triples[row[METHODS]] : named_mode(row);
     GxMethods m = mode->methods;
     if (row[ENDS] != ENDS_FOLLOW) m.ends = ends[row[ENDS]];
     return m;
@@ -219,7 +273,9 @@ static GxMethods methods_of(const int *row)
 static Layout layout_of(const int *row, const GxMode *mode)
 {
     Layout l = {.mode = mode, .dp = 1 + row[COPIES], .tp = 1 + row[RANKS], .micro = 1 + row[MICRO]};
-    l.pp = 1 + row[STAGES];
+    l.pp = 1 + row[STAGES], l.cp = cp_of(row);
+    l.ring = row[SEQUENCES] >= 4;
+    if (row[SEQUENCES] == 2 || row[SEQUENCES] == 4) l.cp_rows[0] = 5, l.cp_rows[1] = 3, l.zigzags = 2;
     row_text(row, l.what, sizeof l.what);
     l.tied = row[TIED], l.quantize = row[QUANTIZED];
     l.normed = is(row, MODEL, QWEN3), l.window = is(row, MODEL, MISTRAL) ? 3 : 0, l.kv_heads = is(row, MODEL, ONE_KV);
@@ -270,16 +326,20 @@ static void train_row(const int *row, int number)
     static const int16_t stages[2][3][4] = {{{0, 4}, {0, 2, 4}, {0, 1, 3, 4}}, {{0, 7}, {0, 4, 7}, {0, 2, 5, 7}}};
     Result serial;
     const GxMode composed = gx_composed("composed", methods_of(row));
-    const Layout l = layout_of(row, row[METHODS] < TRIPLES ? &composed : test_modes[row[METHODS] - TRIPLES + 1]);
+    const Layout l = layout_of(row, row[METHODS] < TRIPLES ? &composed : named_mode(row));
     const int failures = test_state.failures;
     test_subject = subject_of(row);
     run_serial(&l, &serial);
     CHECK(serial.norm[0] > 0, "%s: there is no gradient", l.what);
     if (row[PRECISION]) test_bf16_bound = 8 * sqrt(l.tp) * distance_in_bf16(&l, &serial);
-    test_request.spec.recomputes_layers = row[RECOMPUTED], test_request.spec.order = orders[row[ORDER]];
+    uint8_t again[GX_MAX_UNITS];
+    GxError err = GX_ZERO;
+    CHECK(gx_recompute_read(recomputed_names[row[RECOMPUTED]], 2, again, &err) == GX_OK, "%s", err.message);
+    test_request.again = again, test_request.spec.order = orders[row[ORDER]];
     test_request.spec.stage = stages[l.side != 0][row[STAGES]];
     test_request.spec.defers_weights = row[WEIGHTS];
     test_request.spec.bucket = row[BUCKET] > 0, test_request.spec.starts_sums = row[BUCKET] > 1;
+    test_request.spec.overlaps = row[OVERLAPS];
     wish_shared(row);
     check_ranks(&l, &serial);
     free_result(&serial);
@@ -332,7 +392,7 @@ static void add_mode(Args *a, const int *row)
     static const char *const ends[] = {"auto", "none", "tp", "sp"};
     const GxMethods m = methods_of(row);
     if (row[METHODS] >= TRIPLES) {
-        add_option(a, "mode", "%s", test_modes[row[METHODS] - TRIPLES + 1]->name);
+        add_option(a, "mode", "%s", named_mode(row)->name);
         return;
     }
     add_option(a, "att", "%s", method_option(m.att)), add_option(a, "con", "%s", method_option(m.con));
@@ -365,12 +425,14 @@ static void args_of(const int *row, Args *a)
     memset(a, 0, sizeof *a);
     a->n = 1; // the program's name
     add_mode(a, row), add_option(a, "tp", "%d", l.tp), add_lists(a, &l, methods_of(row));
-    add_option(a, "pp", "%d", l.pp);
+    add_option(a, "pp", "%d", l.pp), add_option(a, "cp", "%d", l.cp);
+    add_option(a, "cp_method", "%s", l.ring ? "ring" : "gather");
+    if (l.cp_rows[0]) add_list(a, "cp_list", l.cp_rows, l.cp), add_option(a, "seq_len", "%d", T);
     if (l.pp > 1) add_option(a, "pipeline_schedule", "%s", order_names[row[ORDER]]);
     if (l.dp > 1) add_list(a, "dp_batch_size_list", l.samples, l.dp);
     add_option(a, "gradient_accumulation_steps", "%d", l.micro);
     add_option(a, "precision", "%s", precision_names[row[PRECISION]]);
-    add_option(a, "recompute", "%s", row[RECOMPUTED] ? "layer" : "none");
+    add_option(a, "recompute", "%s", recomputed_names[row[RECOMPUTED]]);
     add_option(a, "reduce_bucket", "%d", row[BUCKET] > 0);
     add_option(a, "zero", "%d", zero_of(row));
     if (row[SHARED] == 3) add_option(a, "shard_grads_in_window", "true");
@@ -391,7 +453,7 @@ static void said_of(Args *a, int world, GxMode *mode, char said[600])
         gx_config_read_args(&c, a->n, a->arg, &err) == GX_OK && gx_options_resolve_mode(o, &c, mode, &err) == GX_OK &&
         gx_options_check_lists(o, mode, &err) == GX_OK && gx_options_resolve_mesh(o, &c, mode, world, &err) == GX_OK &&
         gx_tuning_resolve(&o->tuning, &c, o->model, &err) == GX_OK)
-        gx_options_resolve_batch(o, &c, (int)(world / o->tp / o->pp), &batch, &err);
+        gx_options_resolve_batch(o, &c, (int)(world / o->tp / o->pp / o->cp), &batch, &err);
     snprintf(said, 600, "%s", err.message);
     free(o);
 }
@@ -400,7 +462,7 @@ TEST(programs_take_the_options_of_every_row)
 {
     const Pairs *pairs = the_pairs();
     for (int i = 0; i < pairs->rows; i++) {
-        const int *row = pairs->row[i], world = (1 + row[RANKS]) * (1 + row[COPIES]) * (1 + row[STAGES]);
+        const int *row = pairs->row[i], world = (1 + row[RANKS]) * (1 + row[COPIES]) * (1 + row[STAGES]) * cp_of(row);
         const GxMethods m = methods_of(row);
         GxMode mode = GX_ZERO;
         Args a;
@@ -420,7 +482,7 @@ static void plain_row(int *row)
 
 TEST(where_nothing_is_split_several_ranks_to_a_copy_are_refused)
 {
-    for (int methods = 0; methods < TRIPLES + MODES - 1; methods++)
+    for (int methods = 0; methods < METHODS_N; methods++)
         for (int ends = ENDS_FOLLOW; ends <= (methods < TRIPLES ? ENDS_SP : ENDS_FOLLOW); ends++) {
             GxMode mode = GX_ZERO;
             Args a;
@@ -440,7 +502,7 @@ TEST(lists_are_refused_where_their_blocks_are_not_split)
                                            {"tp_intermediate_size_list", "33,7"},
                                            {"tp_vocab_size_list", "20,41"},
                                            {"seq_scatter_list", "100,156"}};
-    for (int i = 0; i < 4 * (TRIPLES + MODES - 1); i++) {
+    for (int i = 0; i < 4 * METHODS_N; i++) {
         GxMode mode = GX_ZERO;
         Args a;
         char said[600];
@@ -488,9 +550,12 @@ TEST(a_model_refuses_the_tuning_that_no_row_gives_it_and_takes_the_others)
         plain_row(row);
         row[TUNING] = i / 2 % factors[TUNING].n, row[MODEL] = i / 2 / factors[TUNING].n, row[QUANTIZED] = i % 2;
         model_said(row, said);
-        const char *expected = row[TUNING] == ALL ? "nothing to quantize: no matrix of attention or MLP is frozen"
-                               : row[TUNING] == LORA_OF_HEAD ? "matches no linear"
-                                                             : "use --tuning lora or --tuning adapter";
+        const int is_bart = row[MODEL] == BART, is_side = row[TUNING] == SIDE || row[TUNING] == GATED;
+        const char *expected = row[TUNING] == ALL   ? "nothing to quantize: no matrix of attention or MLP is frozen"
+                               : is_bart && is_side ? "a side network beside a model with an encoder"
+                               : is_bart && row[TUNING] < SIDE ? "since encoder, decoder and head share it"
+                               : row[TUNING] == LORA_OF_HEAD   ? "matches no linear"
+                                                               : "use --tuning lora or --tuning adapter";
         CHECK(allows(row) ? !said[0] : strstr(said, expected) != NULL, "%s, %s, %s: \"%s\"", model_names[row[MODEL]],
               tuning_names[row[TUNING]], quantized_names[row[QUANTIZED]], said);
     }

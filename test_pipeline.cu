@@ -68,6 +68,7 @@ static void at_random(Pipeline *p)
     s->is_tied = random_below(2);
     if (gx_steps_rank_of(s, gx_steps_stages(s) - 1) != 0 && p->frozen[0] != p->frozen[s->units - 1]) s->is_tied = 0;
     shard_at_random(s, random_below(4));
+    s->overlaps = random_below(4);
     if (gx_order_info(order)->has_warm && random_below(2)) warm_at_random(p);
 }
 
@@ -93,12 +94,14 @@ static const char *text_of(const GxSteps *s)
 }
 
 // ---- ranks together ------------------------------------------------------------------------------------------------
-// A message passes as late as it can: when both ranks are at it. Where it will arrive is spoilt as early as it can be:
-// when its rank comes there.
+// A message passes as late as it can: when both ranks are at it, or have started it and one of them waits for it. Where
+// it will arrive is spoilt as early as it can be: when its rank comes there. What was sent is there until it is waited
+// for.
 
 typedef struct {
     Machine m[RANKS];
     int at[RANKS], is_posted[RANKS], n;
+    int started[RANKS][GX_TICKETS], has_passed[RANKS][GX_TICKETS]; // started: 1 + the message's action; 0: none
 } Ranks;
 
 static Cell *rows_of(Machine *m, int i, int *buffer)
@@ -109,27 +112,58 @@ static Cell *rows_of(Machine *m, int i, int *buffer)
     return is_x ? &m->x[a->unit][a->micro_batch] : &m->dx[a->unit][a->micro_batch];
 }
 
+// 1: b, of a's peer, is the other end of this message of `rank`.
+static int is_other_end(const GxAction *a, int rank, const GxAction *b)
+{
+    if (a->what == GX_DO_TIE) return b->what == GX_DO_TIE && b->peer == rank;
+    return (b->what == GX_DO_SEND || b->what == GX_DO_RECV) && b->peer == rank && b->what != a->what &&
+           b->object == a->object && b->unit == a->unit && b->micro_batch == a->micro_batch && b->count == a->count;
+}
+
 // 1: the other rank is at the other end of this message.
 static int is_met(const Ranks *r, int rank)
 {
     const GxAction *a = &r->m[rank].s->action[r->at[rank]];
-    if (!r->is_posted[a->peer]) return 0;
-    const GxAction *b = &r->m[a->peer].s->action[r->at[a->peer]];
-    if (a->what == GX_DO_TIE) return b->what == GX_DO_TIE && b->peer == rank;
-    return b->peer == rank && b->what != a->what && b->object == a->object && b->unit == a->unit &&
-           b->micro_batch == a->micro_batch;
+    return r->is_posted[a->peer] && is_other_end(a, rank, &r->m[a->peer].s->action[r->at[a->peer]]);
 }
 
-static void pass(Ranks *r, int from_rank, int to_rank)
+// The peer's action at the other end of message i, if it has come to it; -1: it has not. *ticket: of what it has
+// started; -1: it is at it.
+static int other_end(const Ranks *r, int rank, int i, int *ticket)
 {
-    Machine *from = &r->m[from_rank], *to = &r->m[to_rank];
-    const int sent = r->at[from_rank]++, received = r->at[to_rank]++;
-    int out, in;
+    const GxAction *a = &r->m[rank].s->action[i];
+    const GxSteps *s = r->m[a->peer].s;
+    for (*ticket = GX_TICKETS - 1; *ticket >= 0; --*ticket) {
+        const int j = r->started[a->peer][*ticket] - 1;
+        if (j >= 0 && !r->has_passed[a->peer][*ticket] && is_other_end(a, rank, &s->action[j])) return j;
+    }
+    return r->is_posted[a->peer] && is_other_end(a, rank, &s->action[r->at[a->peer]]) ? r->at[a->peer] : -1;
+}
+
+// A sender that does not wait for it later gives it up.
+static void give_up_sent(Ranks *r, int rank, int i)
+{
+    int buffer;
+    Cell *x = rows_of(&r->m[rank], i, &buffer);
+    if (r->m[rank].s->action[i].what == GX_DO_SEND) give_up(&r->m[rank], x, buffer);
+}
+
+// Message i of a rank passes, if the other end is there. Returns 0 if it is not.
+static int pass(Ranks *r, int rank, int i)
+{
+    int ticket, out, in;
+    const int j = other_end(r, rank, i, &ticket), peer = r->m[rank].s->action[i].peer,
+              sends = r->m[rank].s->action[i].what == GX_DO_SEND;
+    if (j < 0) return 0;
+    Machine *from = &r->m[sends ? rank : peer], *to = &r->m[sends ? peer : rank];
+    const int sent = sends ? i : j, received = sends ? j : i;
     Cell *x = rows_of(from, sent, &out), *y = rows_of(to, received, &in);
+    x->is_there = 1; // of a started one, the list has ended it
     const uint64_t value = get(from, sent, x, out, from->bytes ? from->s->buffer[out].bytes : 0, "nothing to send");
     put(to, received, y, in, value, "it is there already");
-    give_up(from, x, out);
-    r->is_posted[from_rank] = r->is_posted[to_rank] = 0;
+    if (ticket >= 0) r->has_passed[peer][ticket] = 1;
+    else give_up_sent(r, peer, j), r->is_posted[peer] = 0, r->at[peer]++;
+    return 1;
 }
 
 // Both ranks have what both have added to unit 0's weight.
@@ -153,14 +187,31 @@ static int tie(Ranks *r, int rank)
 static int go_on_with_message(Ranks *r, int rank)
 {
     Machine *m = &r->m[rank];
-    const int i = r->at[rank], comes = !r->is_posted[rank], receives = m->s->action[i].what == GX_DO_RECV;
-    const int peer = m->s->action[i].peer;
+    const int i = r->at[rank], comes = !r->is_posted[rank], ticket = m->s->action[i].ticket;
     int buffer;
-    rows_of(m, i, &buffer);
-    if (comes && m->memory && receives) fill(m, buffer, 0xabababababababab);
+    Cell *x = rows_of(m, i, &buffer);
+    if (comes && m->s->action[i].what == GX_DO_SEND && !x->is_there) wrong(m, i, "nothing to send");
+    if (comes && m->memory && m->s->action[i].what == GX_DO_RECV) fill(m, buffer, 0xabababababababab);
+    if (ticket >= 0) {
+        if (r->started[rank][ticket]) wrong(m, i, "the ticket is open");
+        r->started[rank][ticket] = i + 1, r->has_passed[rank][ticket] = 0;
+        r->at[rank]++;
+        return 1;
+    }
     r->is_posted[rank] = 1;
-    if (!is_met(r, rank)) return comes;
-    pass(r, receives ? peer : rank, receives ? rank : peer);
+    if (!pass(r, rank, i)) return comes;
+    give_up_sent(r, rank, i);
+    r->is_posted[rank] = 0, r->at[rank]++;
+    return 1;
+}
+
+// Waits for a message. Returns 0 if nothing has changed.
+static int wait_for_message(Ranks *r, int rank)
+{
+    const int ticket = r->m[rank].s->action[r->at[rank]].ticket, i = r->started[rank][ticket] - 1;
+    if (!r->has_passed[rank][ticket] && !pass(r, rank, i)) return 0;
+    give_up_sent(r, rank, i);
+    r->started[rank][ticket] = 0, r->at[rank]++;
     return 1;
 }
 
@@ -188,9 +239,12 @@ static int go_on(Ranks *r, int rank)
     while (r->at[rank] < m->s->n && !m->wrong) {
         const GxAction *a = &m->s->action[r->at[rank]];
         if (is_agreed(a)) break;
-        if (a->what == GX_DO_SEND || a->what == GX_DO_RECV || a->what == GX_DO_TIE) {
+        const int waits = a->what == GX_DO_WAIT && r->started[rank][a->ticket];
+        if (a->what == GX_DO_SEND || a->what == GX_DO_RECV || a->what == GX_DO_TIE || waits) {
             const int at = r->at[rank];
-            changes |= a->what == GX_DO_TIE ? tie(r, rank) : go_on_with_message(r, rank);
+            changes |= waits                  ? wait_for_message(r, rank)
+                       : a->what == GX_DO_TIE ? tie(r, rank)
+                                              : go_on_with_message(r, rank);
             if (r->at[rank] == at) break;
         } else run_or_start(m, r->at[rank]++), changes = 1;
     }
@@ -302,6 +356,20 @@ static void expect_list(const Pipeline *p, int rank, const char *expected)
     CHECK(gx_steps_make(&s, &spec, &err) == GX_OK, "%s", err.message);
     CHECK(!strcmp(text_of(&s), expected), "rank %d: found\n%s, expected\n%s", rank, text_of(&s), expected);
     gx_steps_close(&s);
+}
+
+// Messages that overlap: received before the work before them, waited for after the work after them.
+TEST(the_lists_of_two_ranks_whose_messages_overlap)
+{
+    Pipeline p = simple(GX_ORDER_1F1B, 2, 3);
+    p.spec.overlaps = GX_OVERLAPS_MESSAGES;
+    expect_list(&p, 0,
+                "COUNT F0.0 F1.0 SEND:x:2.0>1~0 RECV:dx:2.0<1~1 F0.1 F1.1 SEND:x:2.1>1~2 WAIT0 WAIT1 B1.0 B0.0 WAIT2 "
+                "RECV:dx:2.1<1~0 F0.2 F1.2 SEND:x:2.2>1~1 WAIT0 RECV:dx:2.2<1~0 B1.1 B0.1 WAIT1 WAIT0 B1.2 B0.2 "
+                "NORM0-1 AGREE STEP0-1");
+    expect_list(&p, 1,
+                "COUNT RECV:x:2.0<0 RECV:x:2.1<0~0 F2.0 B3.0 B2.0 SEND:dx:2.0>0~1 WAIT0 F2.1 WAIT1 RECV:x:2.2<0~0 B3.1 "
+                "B2.1 SEND:dx:2.1>0~1 WAIT0 F2.2 WAIT1 B3.2 B2.2 SEND:dx:2.2>0 NORM2-3 AGREE STEP2-3");
 }
 
 // As many gradients as there are forwards ahead are waited for at the end, one after another.

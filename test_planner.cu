@@ -48,7 +48,7 @@ TEST(assignments_that_contradict_themselves_are_refused)
         const char *what = NULL;
         switch (i % 6) {
         case 0: a.stage[stage].layers++, what = "the model has"; break;
-        case 1: a.copy[copy].samples++, what = "a window has"; break;
+        case 1: a.copy[copy].samples++, what = "a step has"; break;
         case 2: a.copy[copy].micro_batch = 0, what = "at least 1 of both"; break;
         case 3: a.stage[stage].layers = 0, what = "has 0 layers"; break;
         case 4:
@@ -159,8 +159,8 @@ TEST(plans_that_are_wrong_are_refused_by_name)
         {"\"mode\": \"tp\"", "\"mood\": \"tp\"", "has \"mood\"; it may have format, version"},
         {"\"layers\": 2", "\"layers\": 0", "layers is 0; expected 1"},
         {"\"layers\": 2", "\"layers\": \"two\"", "layers"},
-        {"\"layers\": 2", "\"layers\": 1", "has 2 layers; the model has 3"},
-        {"\"samples\": 4", "\"samples\": 3", "have 8 samples; a window has 9"},
+        {"\"layers\": 2", "\"layers\": 1", "the stages of copy 0 have 2 layers together; the model has 3"},
+        {"\"samples\": 4", "\"samples\": 3", "have 8 samples together; a step has 9"},
         {"\"micro_batch\": 2", "\"micro_batch\": 0", "micro_batch is 0"},
         {"\"rank\": 2", "\"rank\": 0", "rank 0 is there twice"},
         {"\"rank\": 2", "\"rank\": 9", "none with number 2"},

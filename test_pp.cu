@@ -306,7 +306,7 @@ static void wish_case(const Case *c)
 {
     test_subject = c->subject, test_dtype = c->dtype;
     test_request.freeze = c->freeze;
-    test_request.spec.recomputes_layers = c->recomputes, test_request.spec.defers_weights = c->defers;
+    test_request.again = c->recomputes ? test_layers_again : NULL, test_request.spec.defers_weights = c->defers;
     test_request.spec.bucket = c->bucket, test_request.spec.starts_sums = c->starts_sums;
     test_request.sharded = (GxSharded)c->sharded, test_request.spec.shard_grads_in_window = c->each;
 }

@@ -96,6 +96,9 @@ static int cost_rank(GxContext *g, int argc, char **argv)
     "--num_key_value_heads 2 --seq_len 16 --sample_tokens 0 "
 #define BERT                                                                                                           \
     "--threads 1 --hidden_size 32 --intermediate_size 48 --num_hidden_layers 3 --num_attention_heads 4 --seq_len 16 "
+#define BART                                                                                                           \
+    "--threads 1 --d_model 32 --encoder_layers 2 --decoder_layers 3 --encoder_attention_heads 4 "                      \
+    "--decoder_attention_heads 2 --encoder_ffn_dim 48 --decoder_ffn_dim 40 --seq_len 16 --max_source_length 12 "
 
 // The costs of a step of this family with these flags, in `costs`. 0, and a failed check: there are none.
 static int cost(const GxFamily *family, const GxTask *task, const char *sizes, const char *more)
@@ -211,7 +214,15 @@ TEST(parts_add_up_to_the_step_and_every_operation_has_its_module)
         if (cost(&gx_bert, &gx_masked_lm, BERT, more)) check_adds_up(more);
         if (i == 0 && cost(&gx_bert, &gx_classification, BERT, more)) check_adds_up(more);
         if (cost(&gx_bert, &gx_embedding_task, BERT, more)) check_adds_up(more);
+        if (cost(&gx_bart, &gx_seq2seq, BART, berts[i])) check_adds_up(berts[i]);
     }
+    // per token of a decoder's layer: q, k, v and out, k and v of the memory's rows, fc1 and fc2; all pairs of 16 and
+    // 12 rows
+    const double rows = 16, sources = 12, C = 32,
+                 cross = rows * 2 * C * C + sources * 2 * C * C + rows * sources * 2 * C;
+    if (cost(&gx_bart, &gx_seq2seq, BART, "--micro_batch_size 1"))
+        CHECK(macs(row_of("model/decoder/layers.0-2/encoder_attn")) == 3 * cross, "%g, not %g",
+              macs(row_of("model/decoder/layers.0-2/encoder_attn")), 3 * cross);
 }
 
 // B sequences of T tokens; C columns, H heads of h, K heads for keys and values, F columns of the MLP, V tokens.
@@ -525,7 +536,7 @@ TEST(a_trace_has_all_ranks_and_its_slices_do_not_cross)
                   "%s: rank %d has %d slices, %d names", runs[i], r, seen.slices[r], seen.names[r]);
         CHECK(seen.flights == 0 && seen.actions > 3 * 10 * ranks && seen.inside > 300, "%s: %d in flight, %d actions",
               runs[i], seen.flights, seen.actions);
-        CHECK((seen.waits > 0) == (i < 2), "%s: %d waits", runs[i], seen.waits);
+        CHECK((seen.waits > 0) == (i < 3), "%s: %d waits", runs[i], seen.waits);
         CHECK(file_has(path_of(file), i == 2 ? "\"name\": \"F1.2\"" : "\"name\": \"F1\"") &&
                   file_has(path_of(file), "\"name\": \"step 5\""),
               "%s: names", runs[i]);

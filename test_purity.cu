@@ -567,16 +567,20 @@ TEST(weight_halves_put_off_to_the_end_change_no_bit_of_adapters) { of_adapters(d
 
 static void computed_again(void)
 {
+    static const uint8_t of_some[] = {GX_AGAIN_LAYER, GX_AGAIN_MLP}, of_one[] = {0, GX_AGAIN_LAYER};
     static const Way ways[] = {
         {.what = "computed again", .script = "F0 F1 C0 C1"},
         {.what = "computed again, weights last", .script = "F0 F1 C0 C1 W0 W1", .defers = 1},
-        {.what = "by the runner", .request = {.spec = {.recomputes_layers = 1}}},
-        {.what = "by the runner, in flight", .request = {.spec = {.recomputes_layers = 1, .order = GX_ORDER_GPIPE}}},
+        {.what = "by the runner", .request = {.again = test_layers_again}},
+        {.what = "by the runner, in flight",
+         .request = {.again = test_layers_again, .spec = {.order = GX_ORDER_GPIPE}}},
         {.what = "by the runner, in flight, weights last",
-         .request = {.spec = {.recomputes_layers = 1, .order = GX_ORDER_GPIPE, .defers_weights = 1}}},
+         .request = {.again = test_layers_again, .spec = {.order = GX_ORDER_GPIPE, .defers_weights = 1}}},
+        {.what = "of one layer all, of the other the MLP", .request = {.again = of_some}},
+        {.what = "of one layer, in flight", .request = {.again = of_one, .spec = {.order = GX_ORDER_GPIPE}}},
     };
-    static const Closeness closeness[] = {BITS, BITS, BITS, BITS, BITS};
-    check_ways(UNEVEN, ways, closeness, 5);
+    static const Closeness closeness[] = {BITS, BITS, BITS, BITS, BITS, BITS, BITS};
+    check_ways(UNEVEN, ways, closeness, 7);
 }
 TEST(units_computed_again_change_no_bit) { computed_again(); }
 TEST(units_computed_again_change_no_bit_of_a_bert) { of_a_bert(computed_again); }
@@ -597,7 +601,7 @@ static void by_lists(void)
             const int i = choices[k];
             if (!test_diagonal(turn_of_model, (int)k, sizeof choices / sizeof *choices, mode, MODES)) continue;
             test_request.spec.order = i & 1, test_request.spec.defers_weights = i >> 1 & 1;
-            test_request.spec.recomputes_layers = i >> 2 & 1, test_request.spec.bucket = i >> 3 & 1;
+            test_request.again = i >> 2 & 1 ? test_layers_again : NULL, test_request.spec.bucket = i >> 3 & 1;
             test_request.spec.starts_sums = i >> 4;
             run_ranks(&l, rank);
             for (int r = 0; r < l.tp; r++)
@@ -1054,6 +1058,28 @@ TEST(the_runner_refuses_what_it_has_no_memory_for_and_what_is_not_built)
         {"an action of offloading", "action 3 of the list (SPILL", T, 2, GX_DO_SPILL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_refusal(&cases[i]);
+}
+
+// Of a layer: keys and values, queries and the result of attention with its log-sum-exps; gate and up of the MLP.
+TEST(a_core_that_is_computed_again_keeps_nothing)
+{
+    const GxLlamaConfig *c = &model_config;
+    const int64_t R = T * 3, h = c->head_dim, q = c->num_attention_heads * h, kv = c->num_key_value_heads * h,
+                  att = gx_round_up(4 * R * (q + 2 * kv), GX_ALIGN) + gx_round_up(4 * R * q, GX_ALIGN) +
+                        gx_round_up(4 * R * c->num_attention_heads, GX_ALIGN),
+                  mlp = gx_round_up(8 * R * c->intermediate_size, GX_ALIGN);
+    TestModel *t = (TestModel *)calloc(1, sizeof *t);
+    if (!CHECK(test_model_open(t, c, &test_serial, T, 3, 8, NULL, 1), "no model")) return;
+    const int64_t all = gx_slot_bytes(&t->m, 1, T, 3, 0), other = gx_slot_bytes(&t->m, 2, T, 3, 0);
+    for (int again = 1; again <= (GX_AGAIN_ATT | GX_AGAIN_MLP); again++) {
+        t->m.unit[1].again = again;
+        const int64_t without = (again & GX_AGAIN_ATT ? att : 0) + (again & GX_AGAIN_MLP ? mlp : 0);
+        CHECK(all - gx_slot_bytes(&t->m, 1, T, 3, 0) == without, "%d: %ld bytes less, not %ld", again,
+              (long)(all - gx_slot_bytes(&t->m, 1, T, 3, 0)), (long)without);
+        CHECK(gx_slot_bytes(&t->m, 2, T, 3, 0) == other, "%d: of another layer, too", again);
+    }
+    test_model_close(t);
+    free(t);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

@@ -80,7 +80,7 @@ static void wish(const Way *w)
     memset(&test_request, 0, sizeof test_request);
     test_subject = w->subject, test_dtype = w->dtype;
     test_request.freeze = w->freeze;
-    test_request.spec.recomputes_layers = w->recomputes, test_request.spec.order = w->order;
+    test_request.again = w->recomputes ? test_layers_again : NULL, test_request.spec.order = w->order;
     test_request.spec.defers_weights = gx_order_info(w->order)->has_halves;
     test_request.spec.bucket = w->bucket, test_request.spec.starts_sums = w->starts_sums;
 }

@@ -13,6 +13,93 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+// ---- what is computed again ----------------------------------------------------------------------------------------
+
+TEST(recompute_is_read_by_layer_and_written_as_short_as_it_can_be)
+{
+    enum { A = GX_AGAIN_ATT, M = GX_AGAIN_MLP, L = GX_AGAIN_LAYER, LAYERS = 6 };
+    static const struct {
+        const char *text, *written;
+        uint8_t again[LAYERS];
+    } cases[] = {
+        {"none", "none", {0, 0, 0, 0, 0, 0}},
+        {"auto", "none", {0, 0, 0, 0, 0, 0}},
+        {"att+mlp", "att+mlp", {A | M, A | M, A | M, A | M, A | M, A | M}},
+        {"layer", "layer", {L, L, L, L, L, L}},
+        {"layer:0-5", "layer", {L, L, L, L, L, L}},
+        {"layer:1", "layer:1", {0, L, 0, 0, 0, 0}},
+        {"att:5,0-1", "att:0-1,5", {A, A, 0, 0, 0, A}},
+        {"layer:0-2,mlp:3-5", "layer:0-2,mlp:3-5", {L, L, L, M, M, M}},
+        {"mlp:2,layer:0,4,mlp:5,att+mlp:1", "layer:0,att+mlp:1,mlp:2,layer:4,mlp:5", {L, A | M, M, 0, L, M}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint8_t again[GX_MAX_UNITS];
+        char text[GX_PATH];
+        GxError e = GX_ZERO;
+        CHECK(gx_recompute_read(cases[i].text, LAYERS, again, &e) == GX_OK, "%s: %s", cases[i].text, e.message);
+        CHECK(!memcmp(again, cases[i].again, LAYERS), "%s: other layers", cases[i].text);
+        gx_recompute_write(again, LAYERS, text, sizeof text);
+        CHECK(!strcmp(text, cases[i].written), "%s: \"%s\"", cases[i].text, text);
+    }
+}
+
+TEST(recompute_that_is_written_is_read_as_the_same)
+{
+    static const uint8_t parts[] = {0, 0, GX_AGAIN_ATT, GX_AGAIN_MLP, GX_AGAIN_ATT | GX_AGAIN_MLP, GX_AGAIN_LAYER};
+    for (uint32_t i = 0; i < 3000; i++) {
+        uint8_t again[GX_MAX_UNITS] = {0}, read[GX_MAX_UNITS];
+        char text[GX_PATH], cut[12];
+        GxError e = GX_ZERO;
+        const int layers = 1 + (int)(gx_random_bits(5, 0, i, 0) % 40),
+                  kinds = 1 + (int)(gx_random_bits(5, 0, i, 1) % 6);
+        for (int l = 0; l < layers; l++) {
+            const uint32_t bits = gx_random_bits(5, 1, i, (uint32_t)l);
+            again[l] = l && bits % 3 ? again[l - 1] : parts[bits / 3 % (uint32_t)kinds];
+        }
+        gx_recompute_write(again, layers, text, sizeof text);
+        CHECK(gx_recompute_read(text, layers, read, &e) == GX_OK && !memcmp(again, read, (size_t)layers),
+              "%d layers, \"%s\": %s", layers, text, e.message);
+        gx_recompute_write(again, layers, cut, sizeof cut);
+        CHECK(!strncmp(text, cut, sizeof cut - 1) && strlen(cut) < sizeof cut, "\"%s\": \"%s\"", text, cut);
+    }
+}
+
+TEST(recompute_that_says_no_parts_of_layers_is_refused_with_what_is_wrong)
+{
+    static const char *const cases[][2] = {
+        {"all", "expected one of none|att|mlp|att+mlp|layer|auto, or what is computed again of which layers"},
+        {"", "expected one of none|att"},
+        {"0-5", "expected one of none|att"},
+        {"ffn:0", "\"ffn:0\" begins with no part of a layer; these are att, mlp, att+mlp, layer"},
+        {"none:0", "begins with no part"},
+        {"layers:0", "begins with no part"},
+        {":0", "begins with no part"},
+        {"0,layer:1", "does not say what of layer 0 is computed again; expected a part before it, such as layer:0"},
+        {"layer,mlp:1", "\"layer\" names no layers; expected a part and its layers, such as layer:0-5"},
+        {"layer:", "\"layer:\" names no layers"},
+        {"layer:0,", "\"\" names no layers"},
+        {"layer:0,,1", "\"\" names no layers"},
+        {"layer:-1", "names no layers"},
+        {"layer:1-", "names no layers"},
+        {"layer:1-2-3", "names no layers"},
+        {"layer: 1", "names no layers"},
+        {"layer:one", "names no layers"},
+        {"layer:3-1", "3-1 is backwards; say 1-3"},
+        {"layer:0-5,mlp:6", "the model has no layer 6; its layers are 0 to 5"},
+        {"layer:99999999999999999999", "its layers are 0 to 5"},
+        {"layer:0-2,2", "names layer 2 twice; name it once"},
+        {"att:1,mlp:1", "names layer 1 twice; name it once, with all its parts (att+mlp)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint8_t again[GX_MAX_UNITS];
+        char begin[100];
+        GxError e = GX_ZERO;
+        snprintf(begin, sizeof begin, "--recompute is \"%s\"", cases[i][0]);
+        CHECK(gx_recompute_read(cases[i][0], 6, again, &e) == GX_ERR_ARGUMENT, "\"%s\" is taken", cases[i][0]);
+        CHECK(!strncmp(e.message, begin, strlen(begin)) && strstr(e.message, cases[i][1]), "%s", e.message);
+    }
+}
+
 // ---- learning rates ------------------------------------------------------------------------------------------------
 
 TEST(schedules_are_what_the_reference_says)

@@ -185,7 +185,7 @@ static void run_case(const Case *c, int sharded, Rank *rank)
     Layout l = layout_of(c);
     test_subject = c->subject, test_dtype = c->dtype;
     test_request.freeze = c->freeze;
-    test_request.spec.recomputes_layers = c->recomputes, test_request.spec.defers_weights = c->defers;
+    test_request.again = c->recomputes ? test_layers_again : NULL, test_request.spec.defers_weights = c->defers;
     test_request.spec.stage = c->pp ? stages[c->pp] : NULL, test_request.spec.order = c->order;
     test_request.sharded = (GxSharded)sharded, test_request.replicate = c->replicate;
     test_request.spec.shard_grads_in_window = sharded ? c->each : 0;

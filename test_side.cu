@@ -129,7 +129,7 @@ static Window one_window(const Layout *l, const GxRunnerSpec *spec, int is_drawn
     GxModel drawn;
     char other[1024];
     int32_t *tokens = (int32_t *)malloc((TEST_ARRAYS + 2) * MAX_MICRO * T * MAX_COLUMNS * sizeof *tokens);
-    t->request.spec = *spec;
+    t->request.spec = *spec, t->request.again = test_request.again;
     wish_subject(&t->request, l, other, sizeof other);
     if (!test_model_open_split(t, &config, &test_serial, T, l->samples[0], HEAD_CHUNK, NULL, 1, 1, NULL)) exit(1);
     o.adapter = test_adapter(&t->request), o.head = t->request.head;
@@ -200,21 +200,56 @@ TEST(a_side_network_begins_as_nothing_beside_a_model_in_evaluation_mode)
     test_subject = NULL;
 }
 
+// again: of two layers. expected: the units that are
+static void expect_recomputed(int side, const uint8_t *again, const int *expected, int n)
+{
+    Layout l = alone;
+    GxRunnerSpec spec = {.micro_batches = 1};
+    l.side = side;
+    test_request.again = again;
+    Window w = one_window(&l, &spec, 1);
+    int found = 0;
+    for (int i = 0; i < w.t->r.train.n; i++) {
+        const GxAction *a = &w.t->r.train.action[i];
+        if (a->what != GX_DO_RECOMPUTE) continue;
+        CHECK(found < n && a->unit == expected[found], "side %d: unit %d is computed again", side, a->unit);
+        found++;
+    }
+    CHECK(found == n, "side %d: %d units of %d are computed again", side, found, n);
+    test_request.again = NULL;
+    window_close(&w);
+}
+
+// A model has embedding, two layers, head; beside a side network embedding, Down alone, twice a layer and a side layer,
+// head.
+TEST(layers_are_computed_again_by_their_numbers)
+{
+    static const uint8_t first[] = {GX_AGAIN_LAYER, 0}, last[] = {GX_AGAIN_MLP, GX_AGAIN_LAYER};
+    static const int unit_1[] = {1}, unit_2[] = {2}, of_side_1[] = {3, 1}, of_side_2[] = {5};
+    expect_recomputed(0, first, unit_1, 1), expect_recomputed(0, last, unit_2, 1);
+    expect_recomputed(1, first, of_side_1, 2), expect_recomputed(1, last, of_side_2, 1);
+}
+
 // Micro-batches all forward first, layers computed again, weight halves put off: not a bit of a gradient changes.
 static void lists_change_nothing(const char *what, int which)
 {
-    static const GxRunnerSpec specs[] = {{.recomputes_layers = 1},
-                                         {.order = GX_ORDER_GPIPE},
-                                         {.defers_weights = 1},
-                                         {.order = GX_ORDER_GPIPE, .defers_weights = 1, .recomputes_layers = 1},
-                                         {.bucket = 1}};
+    static const uint8_t of_two[] = {GX_AGAIN_ATT, GX_AGAIN_LAYER};
+    static const struct {
+        GxRunnerSpec spec;
+        const uint8_t *again;
+    } lists[] = {{.again = test_layers_again},
+                 {.again = of_two},
+                 {.spec = {.order = GX_ORDER_GPIPE}},
+                 {.spec = {.defers_weights = 1}},
+                 {.spec = {.order = GX_ORDER_GPIPE, .defers_weights = 1}, .again = test_layers_again},
+                 {.spec = {.bucket = 1}}};
     Layout l = alone;
     l.micro = 2, l.side = which;
     GxRunnerSpec spec = {.micro_batches = 2, .counts = test_subject ? subject_counts : NULL};
     Window plain = one_window(&l, &spec, 1);
-    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
-        const GxRunnerSpec *s = &specs[i];
-        spec.recomputes_layers = s->recomputes_layers, spec.order = s->order, spec.bucket = s->bucket;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        const GxRunnerSpec *s = &lists[i].spec;
+        test_request.again = lists[i].again, spec.order = s->order, spec.bucket = s->bucket;
         spec.defers_weights = s->defers_weights;
         Window other = one_window(&l, &spec, 1);
         CHECK(other.loss == plain.loss, "%s, list %d: a loss of %.9g, not %.9g", what, (int)i, other.loss, plain.loss);
@@ -222,6 +257,7 @@ static void lists_change_nothing(const char *what, int which)
               what, (int)i);
         window_close(&other);
     }
+    test_request.again = NULL;
     window_close(&plain);
 }
 TEST(other_lists_change_no_bit_of_a_side_networks_gradients)

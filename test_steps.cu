@@ -106,6 +106,8 @@ static int spec_at(int k, GxStepsSpec *p)
     p->reduce_axes = at[7] ? 6 : 0;
     p->bucket = at[7] ? at[7] - 1 : 0, p->starts_sums = at[7] == 2 || (at[7] == 3 && p->micro_batches == 2);
     p->count_axes = 31, p->agree_axes = 14;
+    // every fourth has an encoder
+    if (k % 4 == 1 && p->units > 4 && !p->defers_weights && !p->bypassed) p->memory = 1 + k / 4 % (p->units - 4);
     return gx_steps_lowest(p) < p->units;
 }
 
@@ -159,6 +161,27 @@ TEST(orders_of_a_window)
     expect_text(&p, "COUNT F0.0 F1.0 B2.0 b1.0 B0.0 F0.1 F1.1 B2.1 b1.1 B0.1 W1.0 W1.1 NORM0-2 AGREE STEP0-2");
 }
 
+// Units: an embedding, a layer, the end of the encoder; an embedding, two layers, the head.
+TEST(a_list_of_an_encoder_and_a_decoder)
+{
+    GxStepsSpec p = GX_ZERO;
+    p.units = 7, p.micro_batches = 1, p.memory = 2;
+    expect_text(&p, "COUNT F0 F1 F2 F3 F4 F5 B6 B5 B4 B3 B2 B1 B0 NORM0-6 AGREE STEP0-6");
+    p.recomputes_layers = 1, p.is_tied = 1;
+    expect_text(&p, "COUNT F0 F1 F2 F3 F4 F5 B6 R5 B5 R4 B4 B3 B2 R1 B1 B0 NORM0-6 AGREE STEP0-6");
+    static const uint8_t encoder[] = {1, 1, 1, 0, 0, 0, 0};
+    p.recomputes_layers = 0, p.frozen = encoder;
+    expect_text(&p, "COUNT F0 F1 F2 F3 F4 F5 B6 B5 B4 B3 NORM3-6 AGREE STEP3-6");
+    p.memory = 4;
+    GxSteps s = GX_ZERO;
+    GxError err = GX_ZERO;
+    CHECK(gx_steps_make(&s, &p, &err) == GX_ERR_ARGUMENT && strstr(err.message, "must be an embedding, a layer"), "%s",
+          err.message);
+    gx_error_clear(&err);
+    p.memory = 2, p.defers_weights = 1;
+    CHECK(gx_steps_make(&s, &p, &err) == GX_ERR_UNSUPPORTED && strstr(err.message, "an encoder"), "%s", err.message);
+}
+
 TEST(layers_are_computed_again_before_their_backward)
 {
     GxStepsSpec p = simple(2, 1);
@@ -169,6 +192,16 @@ TEST(layers_are_computed_again_before_their_backward)
     CHECK(s.action[1].keep == GX_KEEP_SLOT && s.action[2].keep == GX_KEEP_INPUT && s.action[3].keep == GX_KEEP_INPUT,
           "F0, F1, F2 keep %d, %d, %d", s.action[1].keep, s.action[2].keep, s.action[3].keep);
     gx_steps_close(&s);
+    const uint8_t recomputed[UNITS] = {1, 0, 1, 1}; // embedding and head never are
+    p.recomputed = recomputed;
+    expect_text(&p, "COUNT F0 F1 F2 B3 R2 B2 B1 B0 NORM0-3 AGREE STEP0-3");
+    make(&s, &p);
+    CHECK(s.action[2].keep == GX_KEEP_SLOT && s.action[3].keep == GX_KEEP_INPUT, "F1, F2 keep %d, %d", s.action[2].keep,
+          s.action[3].keep);
+    CHECK(s.spec.recomputed != recomputed && !memcmp(s.spec.recomputed, recomputed, 4), "it has no copy");
+    gx_steps_close(&s);
+    p.recomputes_layers = 0;
+    expect_text(&p, "COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3");
 }
 
 TEST(nothing_is_done_below_the_lowest_trained_unit)
@@ -413,8 +446,10 @@ static void try_shards(int k, int sharded, int n[4])
     CHECK(gx_steps_place(&s, &z.bytes, &err) == GX_OK, "list %d, %s: %s", k, text_of(&s), err.message);
     CHECK(gx_steps_check_place(&s, &z.bytes, &err) == GX_OK, "list %d, %s: %s", k, text_of(&s), err.message);
     CHECK(does_a_step(&s, &z.bytes), "list %d, %s: %s", k, text_of(&s), machine.why);
-    CHECK(machine.most == s.most, "list %d, %s: %ld bytes at the worst moment, the list says %ld", k, text_of(&s),
-          (long)machine.most, (long)s.most);
+    // here what is started and waited for later is there at one of the two only
+    CHECK(s.tickets ? machine.most <= s.most : machine.most == s.most,
+          "list %d, %s: %ld bytes at the worst moment, the list says %ld", k, text_of(&s), (long)machine.most,
+          (long)s.most);
     gx_steps_close(&s);
     n[sharded]++;
 }
@@ -632,9 +667,11 @@ static void break_shards(const GxSteps *s, int i, Tally tally[BROKEN])
         move(a, i, step);
         try_mutant(p, a, s->n, "a GATHER of old weights", &tally[GATHER_EARLY]);
     } else if (what == GX_DO_GATHER) {
-        int use = i + 1;
+        int from = i; // the GATHER, or, if it was started, its WAIT
+        while (a[i].ticket >= 0 && !(a[from].what == GX_DO_WAIT && a[from].ticket == a[i].ticket)) from++;
+        int use = from + 1;
         while (a[use].what > GX_DO_WEIGHT) use++;
-        move(a, i, use);
+        move(a, from, use);
         try_mutant(p, a, s->n, "a GATHER behind the first that reads", &tally[GATHER_LATE]);
     } else if (what == GX_DO_SCATTER) {
         move(a, i, b);
@@ -766,6 +803,34 @@ TEST(lists_of_shards)
                     "GATHER1 B1 FREE1 SCATTER1 B0 SCATTER0 NORM0-3 AGREE STEP0-3");
     p.kind = GX_STEPS_FORWARD, p.gathered = 1;
     expect_text(&p, "GATHER0 F0 FREE0 GATHER1 F1 FREE1 GATHER2 F2 FREE2 GATHER3 F3 FREE3");
+}
+
+// Prefetched with room for two; scattered beside the units below; gathered after its own step. Sums of shards wait for
+// the next scatter. What finds no room, or nothing to run beside, stays blocking.
+TEST(lists_of_shards_that_overlap)
+{
+    GxStepsSpec p = shards(2, 1, 1, 0, 0);
+    p.overlaps = GX_OVERLAPS_SHARDS;
+    expect_text(&p, "COUNT F0 F1 F2 B3 SCATTER3~0 B2 WAIT0 SCATTER2~0 B1 WAIT0 SCATTER1~0 B0 WAIT0 SCATTER0 NORM0-3 "
+                    "AGREE STEP0 GATHER0~0 STEP1 GATHER1~1 STEP2 WAIT0 GATHER2~0 STEP3 WAIT1 GATHER3 WAIT0");
+    p = shards(2, 1, 2, 0, 0);
+    p.overlaps = GX_OVERLAPS_SHARDS, p.reduce_axes = 4;
+    expect_text(&p, "COUNT F0 F1 F2 B3 SCATTER3~0 B2 WAIT0 REDUCE:shard:3 SCATTER2~0 B1 WAIT0 REDUCE:shard:2 "
+                    "SCATTER1~0 B0 WAIT0 REDUCE:shard:1 SCATTER0 REDUCE:shard:0 NORM0-3 AGREE STEP0 GATHER0~0 STEP1 "
+                    "GATHER1~1 STEP2 WAIT0 GATHER2~0 STEP3 WAIT1 GATHER3 WAIT0");
+    p = shards(2, 2, 3, 2, 0);
+    p.overlaps = GX_OVERLAPS_SHARDS, p.scatters_each = 1;
+    expect_text(
+        &p,
+        "COUNT GATHER0 GATHER1~0 F0.0 FREE0 WAIT0 GATHER2~0 F1.0 FREE1 WAIT0 GATHER3~0 F2.0 WAIT0 B3.0 FREE3 "
+        "SCATTER3~0 GATHER1~1 B2.0 FREE2 WAIT0 SCATTER2~0 WAIT1 B1.0 WAIT0 SCATTER1~0 GATHER0~1 B0.0 WAIT0 SCATTER0~0 "
+        "WAIT1 F0.1 FREE0 GATHER2~1 F1.1 FREE1 WAIT1 GATHER3~1 F2.1 WAIT1 WAIT0 B3.1 FREE3 SCATTER3~0 GATHER1~1 B2.1 "
+        "FREE2 WAIT0 SCATTER2~0 WAIT1 B1.1 FREE1 WAIT0 SCATTER1~0 B0.1 WAIT0 SCATTER0 NORM0-3 AGREE STEP0-3");
+    p = shards(2, 1, 3, 1, 0);
+    p.overlaps = GX_OVERLAPS_SHARDS;
+    expect_text(
+        &p, "COUNT GATHER0 F0 FREE0 GATHER1 F1 FREE1 GATHER2 F2 FREE2 GATHER3 B3 FREE3 SCATTER3~0 GATHER2~1 WAIT1 B2 "
+            "FREE2 WAIT0 SCATTER2~0 GATHER1~1 WAIT1 B1 FREE1 WAIT0 SCATTER1~0 B0 WAIT0 SCATTER0 NORM0-3 AGREE STEP0-3");
 }
 
 // ---- messages ------------------------------------------------------------------------------------------------------
@@ -934,7 +999,7 @@ TEST(what_is_not_of_this_kind_of_shards_is_refused)
         {1, GX_DO_FREE, 1, 0, 8, 0, -1, GX_ERR_ARGUMENT, "action 7 (FREE1): whole weights stay in this list"},
         {2, GX_DO_SCATTER, 1, 0, 4, 0, -1, GX_ERR_ARGUMENT, "action 5 (SCATTER1): its axes are 4; they must be 8"},
         {2, GX_DO_SCATTER, 1, 0, 8, 0, 0, GX_ERR_ARGUMENT,
-         "action 5 (SCATTER1~0): it has ticket 0; only COUNT, REDUCE and AGREE are started and waited for"},
+         "action 5 (SCATTER1~0): it needs the gradients of unit 1: B1 or W1 must come before"},
         {2, GX_DO_REDUCE, 1, GX_OBJECT_GRADS, 4, 1, -1, GX_ERR_ARGUMENT,
          "action 5 (REDUCE1): ranks share units in this list: SCATTER sums their gradients, and REDUCE the shards of "
          "these"},
@@ -1047,9 +1112,9 @@ TEST(fields_that_do_not_fit_are_refused)
     expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT, "action 7 (REDUCE0~16): its ticket is 16; tickets are 0 to 15");
     s.action[5].ticket = s.action[7].ticket = -1;
     s.action[1].ticket = 0;
-    expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
-                   "action 1 (F0~0 of micro-batch 0): it has ticket 0; only COUNT, REDUCE and AGREE are started and "
-                   "waited for");
+    expect_message(
+        &p, s.action, s.n, GX_ERR_ARGUMENT,
+        "action 1 (F0~0 of micro-batch 0): it has ticket 0; only what communicates is started and waited for");
     s.action[1] = f0;
     s.action[2].unit = 3;
     expect_message(&p, s.action, s.n, GX_ERR_ARGUMENT,
@@ -1151,16 +1216,19 @@ TEST(actions_that_cannot_be_checked_yet_are_refused_by_name)
 
 static GxStepsSpec random_spec(void)
 {
-    static uint8_t frozen[UNITS];
+    static uint8_t frozen[UNITS], recomputed[UNITS];
     GxStepsSpec p = GX_ZERO;
     p.units = 2 + random_below(16);
     p.micro_batches = 1 + random_below(MICRO_BATCHES);
     p.kind = random_below(8) == 0 ? GX_STEPS_FORWARD : GX_STEPS_TRAIN;
     p.order = random_below(2), p.recomputes_layers = random_below(2), p.defers_weights = random_below(2);
     p.weight_reads_x = random_below(2), p.is_tied = random_below(2);
+    if (p.units > 4 && !p.defers_weights) p.memory = random_below(p.units - 3);
     for (int u = 0; u < p.units; u++) frozen[u] = (uint8_t)(random_below(4) == 0);
     frozen[p.units - 1] = 0;
     p.frozen = random_below(2) ? frozen : NULL;
+    for (int u = 0; u < p.units; u++) recomputed[u] = (uint8_t)random_below(2);
+    p.recomputed = random_below(2) ? recomputed : NULL;
     return p;
 }
 

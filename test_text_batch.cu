@@ -11,11 +11,11 @@ static void is(const char *what, const int32_t *found, const int32_t *expected, 
 }
 
 enum { T = 5, B = 2, ROOM = 4096 };
-static const GxTextLayout two = {9, 2, {{2, 0}, {1, 3}}}; // target 0: labels; target 1: 3 values each
+static const GxTextLayout two = {9, 2, {{2, 0}, {1, 3}}, 0, 0}; // target 0: labels; target 1: 3 values each
 
 TEST(arrays_lie_behind_each_other_in_a_block_and_its_host)
 {
-    static const GxTextLayout layouts[] = {two, {0, 1, {{1, GX_TEXT_ROWS_ALONE}}}, {0, 0, {{0, 0}}}};
+    static const GxTextLayout layouts[] = {two, {0, 1, {{1, GX_TEXT_ROWS_ALONE}}, 0, 0}, {0, 0, {{0, 0}}, 0, 0}};
     for (int i = 0; i < 3; i++) {
         const GxTextLayout *l = &layouts[i];
         static char block[ROOM], host_copy[ROOM];
@@ -58,6 +58,26 @@ TEST(arrays_lie_behind_each_other_in_a_block_and_its_host)
         }
         CHECK(of[0] == ROOM - sum, "written beyond the arrays");
         for (int64_t j = bytes; j < ROOM; j++) CHECK(host_copy[j] == 0, "byte %ld is beyond the block", (long)j);
+    }
+}
+
+// Of a RoBERTa whose padding is token 2: it has row 2 of the positions, and the others count from 3 in each text.
+TEST(positions_begin_behind_the_padding_token_and_do_not_count_it)
+{
+    static const GxTextLayout layout = {2, 0, {{0, 0}}, 3, 1}, plain = {2, 0, {{0, 0}}, 3, 0};
+    static const int32_t first[] = {0, 2, 7}, second[] = {2, 5}, expected[][T] = {{3, 2, 4, 2, 3}, {3, 4, 5, 3, 4}};
+    for (int i = 0; i < 2; i++) {
+        static char host_copy[ROOM];
+        GxTextWriter w;
+        GxBatch b = GX_ZERO;
+        b.T = T, b.B = B;
+        gx_text_begin(&w, i ? &plain : &layout, &b, host_copy);
+        gx_text_put(&w, 1, 0, first, NULL, 3), gx_text_put(&w, 1, 3, second, NULL, 2);
+        gx_text_finish(&w);
+        for (int t = 0; t < T; t++) {
+            is("positions", &w.to.positions[t * B + 1], &expected[i][t], 1);
+            CHECK(w.to.positions[t * B] == 0 && w.to.tokens[t * B] == 2, "padding behind texts");
+        }
     }
 }
 
@@ -124,7 +144,7 @@ TEST(a_batch_without_texts_is_padding_and_nothing_counts)
 TEST(rows_are_sorted_however_many_there_are)
 {
     enum { COLUMNS = 37, LENGTH = 53 };
-    static const GxTextLayout l = {0, 1, {{LENGTH, 0}}};
+    static const GxTextLayout l = {0, 1, {{LENGTH, 0}}, 0, 0};
     static char host_copy[1 << 17];
     GxBatch b = GX_ZERO;
     GxTextWriter w;
@@ -190,6 +210,43 @@ TEST(an_epoch_has_every_text_once_and_columns_are_as_full_as_next_fit_makes_them
         CHECK(differ > TEXTS, "another order in each epoch: %ld of %d differ", (long)differ, 2 * TEXTS);
         gx_text_packing_close(&p);
     }
+}
+
+// Of pairs either text may be what does not fit.
+TEST(columns_of_pairs_hold_both_texts_and_are_as_full_as_next_fit_makes_them)
+{
+    enum { OTHERS = 5 * WIDTH / 4 };
+    static int32_t others[TEXTS];
+    GxTextPacking p;
+    GxError err = GX_ZERO;
+    int64_t all = 0, before[2] = {WIDTH, OTHERS}, why[2] = {0, 0};
+    draw_lengths();
+    for (int i = 0; i < TEXTS; i++)
+        others[i] = 1 + (int32_t)(gx_random_bits(9, (uint64_t)i, 0, 1) % (2 * (uint32_t)lengths[i]));
+    for (int i = 0; i < TEXTS; i++) others[i] = (int32_t)gx_min(others[i], OTHERS);
+    if (!CHECK(gx_text_packing_open(&p, lengths, TEXTS, WIDTH, 0, &err) == GX_OK &&
+                   gx_text_packing_pair(&p, others, OTHERS, &err) == GX_OK,
+               "%s", err.message))
+        return;
+    for (int64_t c = 0; all < TEXTS; c++) {
+        const int64_t *text;
+        int64_t n, tokens[2] = {0, 0};
+        gx_text_packing_column(&p, 3, c, &text, &n);
+        const int fits[2] = {before[0] + lengths[text[0]] <= WIDTH, before[1] + others[text[0]] <= OTHERS};
+        CHECK(!fits[0] || !fits[1], "pair %ld had room in the column before", (long)text[0]);
+        for (int k = 0; k < 2; k++) why[k] += !fits[k] && fits[1 - k];
+        for (int64_t i = 0; i < n; i++, all++) tokens[0] += lengths[text[i]], tokens[1] += others[text[i]];
+        CHECK(tokens[0] <= WIDTH && tokens[1] <= OTHERS, "%ld and %ld tokens", (long)tokens[0], (long)tokens[1]);
+        memcpy(before, tokens, sizeof before);
+    }
+    CHECK(why[0] > 5 && why[1] > 5, "%ld columns end for the first text alone, %ld for the other", (long)why[0],
+          (long)why[1]);
+    gx_text_packing_close(&p);
+    others[5] = OTHERS + 1;
+    CHECK(gx_text_packing_open(&p, lengths, TEXTS, WIDTH, 0, &err) == GX_OK &&
+              gx_text_packing_pair(&p, others, OTHERS, &err) != GX_OK && strstr(err.message, "text 5 has"),
+          "%s", err.message);
+    gx_text_packing_close(&p);
 }
 
 // Whoever asks for some of the columns, in whatever order, gets those that one gets who asks for all.

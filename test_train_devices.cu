@@ -576,6 +576,14 @@ TEST(graphs_are_refused_where_there_are_none)
     CHECK(run("--output_dir none --cuda_graphs --device cpu") == 1 &&
               strstr(err(), "--cuda_graphs needs a card, but this run is on the device cpu"),
           "%s", err());
+#ifdef GX_WITH_CUDA
+    CHECK(run("--output_dir none --cuda_graphs --ranks 2 --cp 2 --cp_method ring") == 1 &&
+              strstr(err(), "--cp_method ring sends messages inside layers"),
+          "%s", err());
+    if (!use_program("train_llama_galaxy_tiled")) return;
+    CHECK(run("--output_dir none --cuda_graphs --ranks 2") == 1 && strstr(err(), "use the program without _tiled"),
+          "%s", err());
+#endif
 }
 
 TEST(a_resumed_run_is_the_run_bit_for_bit_on_the_device_in_both_precisions)

@@ -114,6 +114,33 @@ TEST_UNSANITIZED(a_qwen3_has_the_losses_of_serial_in_every_mode)
     }
 }
 
+// Messages of tiles are waited for where they are needed, with and without a second thread, whoever carries them.
+TEST(galaxy_by_tiles_has_the_losses_of_serial_and_the_same_bits_over_any_engine)
+{
+    char flags[600];
+    if (!use_program("train_llama")) return;
+    const Log serial = run_way("of_serial", "--micro_batch_size 4");
+    if (!use_program("train_llama_galaxy_tiled")) return;
+    snprintf(flags, sizeof flags, "--micro_batch_size 2 --gradient_accumulation_steps 2%s", unequal("galaxy", 3));
+    char threads[700], alone[760];
+    snprintf(threads, sizeof threads, "--ranks 3 %s", flags);
+    snprintf(alone, sizeof alone, "%s --overlap false --save_steps 2", threads);
+    const Log tiled = run_way("tiled", threads);
+    check_losses(flags, &tiled, &serial);
+    run_way("tiled_alone", alone);
+    check_same_checkpoint("tiled/checkpoint-4", "tiled_alone/checkpoint-4");
+    snprintf(alone, sizeof alone, "%s --recompute att+mlp", threads);
+    run_way("tiled_again", alone); // what is computed again is computed in the same tiles
+    check_same_checkpoint("tiled/checkpoint-4", "tiled_again/checkpoint-4");
+    if (!use_program("train_llama")) return; // goes on in the mode that was written once more
+    CHECK_RAN(run("--output_dir tiled_on --max_steps 4 --resume tiled_alone/checkpoint-2 --mode galaxy --ranks 3 "
+                  "--optimizer sgd --learning_rate 0.5 %s",
+                  flags));
+    const Log on = read_log("tiled_on");
+    CHECK(on.steps == 2 && fabs(on.loss[1] - tiled.loss[3]) < 1e-3, "%d steps, loss %g instead of %g", on.steps,
+          on.loss[1], tiled.loss[3]);
+}
+
 static void check_same_losses(const char *a, const char *b)
 {
     const Log x = read_log(a), y = read_log(b);
@@ -189,19 +216,22 @@ TEST_UNSANITIZED(every_combination_of_blocks_trains_with_the_losses_of_serial)
     }
 }
 
-TEST_UNSANITIZED(layers_that_are_computed_again_give_the_same_bits_in_every_mode)
+TEST_UNSANITIZED(what_is_computed_again_gives_the_same_bits_in_every_mode)
 {
+    static const char *const again[] = {"none", "layer", "mlp", "att", "att+mlp", "layer:1,att+mlp:0"};
     for (int m = 0; m < MODES; m++) {
         char a[100], b[100];
         if (!use_mode(modes[m])) return;
-        for (int again = 0; again < 2; again++)
+        for (int i = 0; i < 6; i++) {
+            if (i > 1 && !test_long() && i % MODES != m && i != 2 && (i != 5 || m % 2)) continue;
             CHECK_RAN(run("--output_dir recompute%d_%d --max_steps 4 --ranks 3 --micro_batch_size 2 "
                           "--gradient_accumulation_steps 2 --recompute %s%s",
-                          m, again, again ? "layer" : "none", unequal(modes[m], 3)));
-        CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", modes[m], err());
-        snprintf(a, sizeof a, "recompute%d_0/checkpoint-4", m);
-        snprintf(b, sizeof b, "recompute%d_1/checkpoint-4", m);
-        check_same_checkpoint(a, b);
+                          m, i, again[i], unequal(modes[m], 3)));
+            CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", modes[m], err());
+            snprintf(a, sizeof a, "recompute%d_0/checkpoint-4", m);
+            snprintf(b, sizeof b, "recompute%d_%d/checkpoint-4", m, i);
+            check_same_checkpoint(a, b);
+        }
     }
 }
 
@@ -265,6 +295,7 @@ TEST(the_first_lines_say_the_mode_and_how_the_ranks_are_arranged)
          "mode galaxy is composed of its blocks' methods (galaxy/model/mode.h);\n"
          "    train_llama_galaxy runs train_galaxy.cu instead\n"},
         {"train_llama_galaxy", "--ranks 2", "mode galaxy is computed by train_galaxy.cu\n"},
+        {"train_llama_galaxy_tiled", "--ranks 2", "mode galaxy is computed by train_galaxy_tiled.cu\n"},
         {"train_llama_pp", "--ranks 2 --pp 2", "steps are written by this program's own schedule, \"pp\"\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -412,7 +443,7 @@ TEST_UNSANITIZED(threads_and_mpi_give_the_same_bits_in_modes)
     NEED_MPI();
     for (int m = 0; m < MODES; m += test_long() ? 1 : 2) {
         char flags[1000], a[100], b[100];
-        if (!use_mode(modes[m])) return;
+        if (strcmp(modes[m], "galaxy") ? !use_mode(modes[m]) : !use_program("train_llama_galaxy_tiled")) return;
         CHECK_RAN(run("--output_dir mode_ranks%d --max_steps 4 --ranks 2 %s", m, unequal(modes[m], 2)));
         snprintf(flags, sizeof flags, "--output_dir mode_mpi%d --max_steps 4 %s", m, unequal(modes[m], 2));
         CHECK_RAN(run_mpi(2, flags));
@@ -567,6 +598,7 @@ TEST(ranks_of_different_programs_or_groups_are_refused)
 {
 #define PROGRAM(att, con, mlp, ends)                                                                                   \
     "\"galaxy " GX_VERSION ", causal_lm, llama (ATT " att ", CON " con ", MLP " mlp ", ends " ends ")\""
+#define BY_TILES "\"galaxy " GX_VERSION ", causal_lm, llama (ATT TP, CON SP, MLP TP, ends TP, by tiles)\""
     static const struct {
         const char *first, *first_flags, *second, *second_flags, *says;
     } pairs[] = {
@@ -575,6 +607,8 @@ TEST(ranks_of_different_programs_or_groups_are_refused)
          PROGRAM("None", "None", "None", "None") " on rank 0 and " PROGRAM("TP", "None", "TP", "TP") " on rank 1"},
         {"train_llama_tp", "", "train_llama_galaxy", "",
          PROGRAM("TP", "None", "TP", "TP") " on rank 0 and " PROGRAM("TP", "SP", "TP", "TP") " on rank 1"},
+        {"train_llama_galaxy", "", "train_llama_galaxy_tiled", "",
+         PROGRAM("TP", "SP", "TP", "TP") " on rank 0 and " BY_TILES " on rank 1"},
         {"train_llama", "--mode sp", "train_llama", "--mode sp --ends tp",
          PROGRAM("SP", "SP", "SP", "SP") " on rank 0 and " PROGRAM("SP", "SP", "SP", "TP") " on rank 1"},
         {"train_llama", "--mode sp", "train_llama_sp", "", "--mode is \"sp\" on rank 0 and not given on rank 1"},

@@ -192,8 +192,8 @@ TEST(plan_split_plans_machines_that_are_not_there_and_trains_nothing)
 }
 
 // Copies measurements with the seconds of a clock of our own: what has FLOPs takes rate[machine] seconds for each,
-// whatever its shape; other operations and messages take next to nothing.
-static void write_synthetic(const char *name, const char *measured, const double *rate)
+// whatever its shape; other operations take next to nothing. bandwidth: of all links, bytes a second.
+static void write_synthetic(const char *name, const char *measured, const double *rate, double bandwidth)
 {
     FILE *f = fopen(name, "w");
     char *text = read_text(measured), *save = NULL, *line = strtok_r(text, "\n", &save);
@@ -205,11 +205,11 @@ static void write_synthetic(const char *name, const char *measured, const double
         const char *dims = strchr(line, ']');
         if (strstr(line, "\"operations\"")) machine++;
         if (strstr(line, "\"from\""))
-            fprintf(f, "%.*s\"latency\": 1e-9, \"bandwidth\": 1e15}%s\n", (int)(strstr(line, "\"latency") - line), line,
-                    strchr(line, '}') + 1);
+            fprintf(f, "%.*s\"latency\": 1e-9, \"bandwidth\": %g}%s\n", (int)(strstr(line, "\"latency") - line), line,
+                    bandwidth, strchr(line, '}') + 1);
         else if (dims && sscanf(dims, "], %lf, %lf, %lf%n", &flops, &bytes, &seconds, &at) == 3)
             fprintf(f, "%.*s], %.0f, %.0f, %.6g%s\n", (int)(dims - line), line, flops, bytes,
-                    fmax(flops * rate[machine], 1e-12), dims + at);
+                    fmax(flops * rate[machine], 1e-10), dims + at);
         else fprintf(f, "%s\n", line);
     }
     fclose(f);
@@ -231,7 +231,7 @@ TEST(what_a_plan_foresees_is_what_the_run_computes_at_the_rates_of_a_clock_of_ou
     const double flops = of_step ? number_behind(of_step, "FLOPs of a step      ") * 1e6 : -1;
     if (!CHECK(of_step && strchr(of_step, 'M') < strchr(of_step, ':'), "not in millions: %s", out())) return;
     const double rest = number_behind(of_step, "the rest ") * 1e3; // the optimizer's, which no division makes less
-    write_synthetic("alone.json", "one/machines.json", rate);
+    write_synthetic("alone.json", "one/machines.json", rate, 1e15);
     CHECK_RAN(run("--dry_run --plan auto --machines alone.json --global_batch_size 8 --output_dir alone"));
     CHECK(strstr(out(), "a step of 8 samples takes about") != NULL, "%s", out());
     check_near("one rank", number_behind(out(), "a step of 8 samples takes about "), flops * rate[0]);
@@ -242,11 +242,51 @@ TEST(what_a_plan_foresees_is_what_the_run_computes_at_the_rates_of_a_clock_of_ou
     shell("grep -v '\"attention_forward\"' alone.json > less.json");
     CHECK_RAN(run("--dry_run --plan auto --machines less.json --global_batch_size 8 --output_dir less"));
     CHECK(strstr(err(), "no times of attention_forward for machine") != NULL, "%s", err());
-    write_synthetic("pair.json", "auto/machines.json", rate); // rank 1 has 2 of 8 samples, and all of the rest
+    write_synthetic("pair.json", "auto/machines.json", rate, 1e15); // rank 1 has 2 of 8 samples, and all of the rest
     CHECK_RAN(run("--dry_run --plan auto --machines pair.json --global_batch_size 8 --ranks 2 --output_dir pair"));
+    CHECK(!strstr(err(), "in --machines"), "%s", err());
     CHECK(strstr(out(), "6 by") && strstr(out(), "2 by"), "%s", out());
     check_near("two ranks", number_behind(out(), "a step of 8 samples takes about "),
                ((flops - rest) * 0.25 + rest) * rate[1]);
+    CHECK_RAN(run("--simulate pair.json --micro_batch_size 2 --gradient_accumulation_steps 4 --output_dir simulation"));
+    check_near("two kinds, simulated", number_behind(out(), "window "), flops * rate[1]);
+    shell(
+        "sed 's/\"threads\": 1/\"threads\": 3/; s/-1\"/-x\"/; s/\"name\": \"'$(hostname)'\"/\"name\": \"elsewhere\"/; "
+        "s/\"from\": \"'$(hostname)'\"/\"from\": \"elsewhere\"/; s/\"to\": \"'$(hostname)'\"/\"to\": "
+        "\"elsewhere\"/' pair.json > moved.json");
+    CHECK_RAN(run("--dry_run --plan auto --machines moved.json --global_batch_size 8 --ranks 2 --output_dir moved"));
+    CHECK(strstr(err(), "the machine of rank 0 in --machines is elsewhere, but it was started on") &&
+              strstr(err(), "was measured with 3 threads, but it has 1 now (--threads)") &&
+              !strstr(err(), "the machine of rank 1 in --machines is"),
+          "%s", err());
+}
+
+#define DEEP                                                                                                           \
+    "--hidden_size 64 --intermediate_size 128 --num_hidden_layers 8 --max_steps 112 --eval_steps 0 --seq_len 32 "
+#define SLOWLY "--lr_scheduler_type constant --warmup_steps 0 --learning_rate 1e-5 --global_batch_size 8 "
+
+// The machines are said to be of different speeds, but both ranks are on this one.
+TEST(a_run_whose_ranks_are_not_as_fast_as_they_were_measured_goes_on_under_another_plan)
+{
+    static const double rate[] = {2e-11, 8e-11};
+    if (!use_program("plan_split")) return;
+    CHECK_RAN(run(DEEP SLOWLY "--output_dir deep --ranks 2"));
+    write_synthetic("unlike.json", "deep/machines.json", rate, 5e8);
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run(DEEP SLOWLY "--output_dir steady --micro_batch_size 2"));
+    CHECK_RAN(run(DEEP SLOWLY "--output_dir replanned --ranks 2 --plan auto --machines unlike.json --save_steps 60"));
+    const char *again = strstr(out(), "the run goes on under that one");
+    if (!CHECK(again && strstr(again, "resumed from replanned/checkpoint-60"), "%s%s", err(), out())) return;
+    CHECK(!strstr(err(), "the plan is wrong"), "%s", err());
+    CHECK(!same_file("replanned/checkpoint-60/plan.json", "replanned/checkpoint-112/plan.json") &&
+              same_file("replanned/plan.json", "replanned/checkpoint-112/plan.json"),
+          "the plan is the same");
+    const Log steady = read_log("steady"), replanned = read_log("replanned");
+    if (!CHECK(steady.steps == replanned.steps && steady.steps > 60, "%d steps", replanned.steps)) return;
+    check_close_series("another plan", replanned.loss, steady.loss, steady.steps, 1);
+    CHECK_RAN(run(DEEP SLOWLY "--output_dir kept --ranks 2 --plan auto --machines unlike.json --save_steps 60 "
+                              "--rebalance off"));
+    CHECK(!strstr(out(), "the run goes on under that one"), "%s", out());
 }
 
 TEST(a_step_on_thousands_of_machines_is_predicted_from_the_measurements_of_one)
@@ -288,6 +328,7 @@ TEST(plans_that_do_not_fit_are_refused)
     if (!use_program("train_llama")) return;
     CHECK_RAN(run("--output_dir shown --max_steps 1 --eval_steps 0"));
     write_plan("one.json", 8, "tp", one, "");
+    write_plan("pair.json", 8, "tp", COPIES, "");
     write_plan("foo.json", 8, "foo", COPIES, "");
     write_plan("other.json", 8, "tp",
                "{\"samples\": 8, \"micro_batch\": 2, \"stages\": [{\"layers\": 1, \"ranks\": [{@1}]}, {\"layers\": 1, "
@@ -300,7 +341,10 @@ TEST(plans_that_do_not_fit_are_refused)
         "\"micro_batch\": 2, \"stages\": [{\"layers\": 2, \"ranks\": [{@2, \"heads\": 2, \"columns\": 32, \"vocab\": "
         "128}, {@3, \"heads\": 2, \"columns\": 32, \"vocab\": 128}]}]}",
         "");
+    CHECK_RAN(run("--output_dir two --ranks 2 --plan pair.json --max_steps 1 --eval_steps 0"));
     static const Refusal refusals[] = {
+        {"--output_dir two --resume auto --ranks 3 --max_steps 2", {"a plan for 2 ranks, whose options do not fit 3"}},
+        {"--trace t.json --plot_memory t.json", {"--trace and --plot_memory both write t.json"}},
         {"--plan differ.json --ranks 4", {"the plan's copies of the model differ"}},
         {"--machines any.json --ranks 2", {"--machines any.json", "--plan auto"}},
         {"--plan foo.json --ranks 2", {"\"foo\"", "none of"}},

@@ -62,6 +62,9 @@ TEST(a_pipeline_leaves_behind_what_one_stage_does)
         {"galaxy", "train_llama_galaxy", "--tp 2", "--ranks 2", "--ranks 4 --pp 2"},
         {"tied_shards", "train_llama", "--tie_word_embeddings --ranks 4 --pp 2", "", "--zero 3"},
         {"freeze", "train_llama", "--freeze model.embed_tokens.weight,model.layers.0.*", "", "--ranks 2 --pp 2"},
+        {"again", "train_llama", "--num_hidden_layers 3", "", "--ranks 2 --pp 2 --recompute layer:0,2,att+mlp:1"},
+        {"zb1p_again", "train_llama", "--num_hidden_layers 3", "",
+         "--ranks 2 --pp 2 --pipeline_schedule zb1p --recompute layer:1-2"},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (!is_brief() || i % 3 == 1) check_way(&ways[i]);
@@ -156,7 +159,8 @@ TEST(a_pipeline_predicts_what_one_stage_does)
 TEST_UNSANITIZED(a_pipeline_tunes_as_one_stage_does)
 {
     static const Way ways[] = {
-        {"qlora", "train_llama", "--model base/checkpoint-1 --tuning lora --quantize nf4", "", "--ranks 2 --pp 2"},
+        {"qlora", "train_llama", "--model base/checkpoint-1 --tuning lora --quantize nf4", "",
+         "--ranks 2 --pp 2 --recompute att:0,layer:1"},
         {"side", "train_llama", "--model base/checkpoint-1 --tuning side", "", "--ranks 2 --pp 2"},
         {"adapter", "train_llama", "--model base/checkpoint-1 --tuning adapter --mode tp --tp 2", "--ranks 2",
          "--ranks 4 --pp 2"},
@@ -274,6 +278,10 @@ TEST(what_cannot_be_a_pipeline_is_refused)
          {"3 micro-batches on 2 ranks; order interleaved needs a multiple of the number of ranks"}},
         {"--ranks 2 --pp 2 --pipeline_schedule zbv --num_hidden_layers 4 --stage_num_hidden_layers_list 2,2",
          {"has 2 entries, but --pp 2 makes 4 stages, two on each rank; give the layers of each"}},
+        {"--ranks 2 --pp 2 --pipeline_schedule zb1p --gradient_accumulation_steps 4 --recompute mlp",
+         {"--recompute mlp computes again what --pipeline_schedule zb1p still needs", "use --recompute layer"}},
+        {"--ranks 2 --pp 2 --pipeline_schedule zb1p --gradient_accumulation_steps 4 --recompute layer:0,mlp:1",
+         {"--recompute layer:0,mlp:1 computes again what --pipeline_schedule zb1p still needs", "or layer:0-5 of"}},
         {"--stage_num_hidden_layers_list 3", {"sums to 3"}},
         {"--ranks 2 --pipeline_schedule gpipe", {"--pipeline_schedule gpipe needs several stages, but --pp is 1"}},
         {"--ranks 4 --pp 2 --mode tp --tp 4", {"--tp 4 does not divide 2 ranks of a stage; use 1 or 2"}},

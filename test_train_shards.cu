@@ -126,6 +126,7 @@ TEST(ranks_that_share_leave_behind_what_ranks_that_have_everything_do)
          "train_llama",
          "--ranks 4 --freeze model.embed_tokens.weight,model.layers.0.* --max_shard_size 20KB --precision bf16",
          {"--zero 3", "--zero 2"}},
+        {"again", "train_llama", "--ranks 2", {"--zero 3 --recompute mlp:0,layer:1", "--zero 2 --recompute layer:0"}},
     };
     CHECK_WAYS(ways);
 }
@@ -344,13 +345,44 @@ TEST(training_args_say_how_ranks_shared_and_go_with_other_ranks)
     CHECK(strstr(out(), "mode dp_shard 4 (zero 2)"), "%s", out());
 }
 
+// ---- communication beside computation --------------------------------------------------------------------------------
+
+TEST(communication_beside_computation_changes_no_bit)
+{
+    static const char *const shares[] = {
+        "--ranks 3 --reduce_bucket 1",
+        "--ranks 3 --zero 1",
+        "--ranks 4 --zero 2 --dp_replicate 2 --dp_shard 2 --shard_grads_in_window true --gradient_accumulation_steps 2",
+        "--ranks 3 --zero 3 --gathered_units 3 --tie_word_embeddings --gradient_accumulation_steps 2",
+        "--ranks 3 --pp 3 --pipeline_schedule zb1p --num_hidden_layers 3 --gradient_accumulation_steps 5",
+        "--ranks 2 --pp 2 --pipeline_schedule zbv --num_hidden_layers 4 --gradient_accumulation_steps 6 --recompute "
+        "layer",
+        "--ranks 4 --pp 2 --pipeline_schedule interleaved --zero 2 --num_hidden_layers 4 --gradient_accumulation_steps "
+        "4",
+        "--ranks 3 --stage_tp_list 1,2 --mode galaxy --gradient_accumulation_steps 3",
+    };
+    if (!use_program("train_llama")) return;
+    for (unsigned k = 0; k < sizeof shares / sizeof *shares; k++) {
+        char a[40], b[40];
+        for (int overlaps = 0; overlaps < 2; overlaps++) {
+            CHECK_RAN(run("--output_dir beside%u_%d --max_steps 3 --micro_batch_size 1 %s --overlap %s", k, overlaps,
+                          shares[k], overlaps ? "true" : "false"));
+            CHECK(!strstr(err(), "the plan is wrong"), "%s: %s", shares[k], err());
+        }
+        snprintf(a, sizeof a, "beside%u_0", k), snprintf(b, sizeof b, "beside%u_1", k);
+        check_same_log(shares[k], a, b);
+        snprintf(a, sizeof a, "beside%u_0/checkpoint-3", k), snprintf(b, sizeof b, "beside%u_1/checkpoint-3", k);
+        check_same_files(shares[k], a, b);
+    }
+}
+
 // ---- processes -------------------------------------------------------------------------------------------------------
 
 #define MESH "--pp 2 --dp_shard 2 --gradient_accumulation_steps 4 --micro_batch_size 1 --precision bf16 "
 TEST(processes_that_share_give_the_bits_of_threads)
 {
     if (!use_program("train_llama")) return;
-    CHECK_RAN(run("--output_dir by_threads --max_steps 3 --ranks 4 " MESH));
+    CHECK_RAN(run("--output_dir by_threads --max_steps 3 --ranks 4 --overlap false " MESH));
     CHECK(run_ranks(BY_HAND, 4, "--config tiny.json --output_dir by_tcp --max_steps 3 " MESH) == 0,
           "%d of 4 ranks failed", child.status);
     says(0, "x dp_shard 2 (zero 3)");
@@ -516,11 +548,17 @@ TEST(whole_units_take_the_memory_that_is_said)
     const Planned one = planned("--zero 3 --gathered_units 1"), two = planned("--zero 3"),
                   four = planned("--zero 3 --gathered_units 4"),
                   window = planned("--zero 2 --gradient_accumulation_steps 2"),
-                  each = planned("--zero 2 --gradient_accumulation_steps 2 --shard_grads_in_window true");
+                  each = planned("--zero 2 --gradient_accumulation_steps 2 --shard_grads_in_window true"),
+                  blocking = planned("--zero 2 --gradient_accumulation_steps 2 --shard_grads_in_window true "
+                                     "--overlap false");
     CHECK(two.communication - one.communication > layer && four.communication - two.communication > 2 * layer,
           "%g, %g and %g MB for 1, 2 and 4 whole units", one.communication, two.communication, four.communication);
-    CHECK(window.communication - each.communication > 3 * layer + embedding, // all units' gradients, or two at a time
-          "%g MB with gradients summed behind each micro-batch, %g without", each.communication, window.communication);
+    CHECK(window.communication - blocking.communication > 3 * layer + embedding, // all units' gradients, or one's
+          "%g MB with gradients summed behind each micro-batch, %g without", blocking.communication,
+          window.communication);
+    const double more = each.communication - blocking.communication; // another unit's, and room for a sum
+    CHECK(more > layer && more < layer + embedding / 4 + 0.3, "%g MB while they are summed, %g if nothing overlaps",
+          each.communication, blocking.communication);
 }
 
 // ---- what is refused, what is said -----------------------------------------------------------------------------------

@@ -121,6 +121,7 @@ TEST(processes_with_other_options_or_texts_end_all_with_their_number)
     static const char *const pairs[][2] = {
         {"--learning_rate 1e-4", "--learning_rate is 0.002 on rank 0 and 0.0001 on rank 1"},
         {"--num_attention_heads 2", "--num_attention_heads is 4 on rank 0 and 2 on rank 1"},
+        {"--machines m.json", "--machines is not given on rank 0 and \"a file\" on rank 1"},
         {"--resume auto", "--resume is not given on rank 0 and \"auto\" on rank 1"},
         {"--train_data other.txt", "rank 1: other.txt is a different text"}};
     shell("tr a-z A-Z < text.txt > other.txt");
@@ -167,16 +168,22 @@ TEST(starts_that_contradict_themselves_are_refused)
     CHECK(!exists("lonely"), "it trained");
 }
 
-TEST(a_rank_that_never_comes_is_named)
+TEST(a_rank_that_never_comes_is_named_while_others_wait_and_when_they_give_up)
 {
+    static const char *const says[2][2] = {
+        {"rank 0: waiting for ranks 1, 2 of 3 to connect, for up to 6 s", "rank 0 waited 6 s for rank 1, 2 of 3"},
+        {"rank 1: waiting for rank 0 at 127.0.0.1, port ", "rank 1 waited 6 s for rank 0 at 127.0.0.1, port "}};
     char line[TEST_PATH + 300];
-    snprintf(line, sizeof line,
-             "%s --config tiny.json --max_steps 2 --timeout 1 --output_dir lonely --world 3 --rank 0 --init "
-             "tcp://127.0.0.1:%d",
-             program, free_port());
-    start_line(line, 0);
-    const int status = finish_within(20);
-    CHECK(status == 1 && strstr(err(), "rank 0 waited 1 s for rank 1, 2 of 3"), "status %d: %s", status, err());
+    for (int rank = 0; rank < 2; rank++) {
+        snprintf(line, sizeof line,
+                 "%s --config tiny.json --max_steps 2 --timeout 6 --output_dir lonely --world 3 --rank %d --init "
+                 "tcp://127.0.0.1:%d",
+                 program, rank, free_port());
+        start_line(line, 0);
+        const int status = finish_within(20);
+        CHECK(status == 1 && strstr(err(), says[rank][0]) && strstr(err(), says[rank][1]), "status %d: %s", status,
+              err());
+    }
     CHECK(!exists("lonely"), "it trained");
 }
 

@@ -1,5 +1,5 @@
-// train_bert.cu: trains a BERT. A layer is two (core, CON) pairs: CON adds the core's result to the residual stream and
-// then applies the norm:
+// train_bert.cu: trains a BERT, RoBERTa or XLM-R. A layer is two (core, CON) pairs: CON adds the core's result to the
+// residual stream and then applies the norm:
 //
 //     x --+-- ATT -- + -- norm --+-- MLP -- + -- norm -- y
 //         +----------+           +----------+
@@ -12,9 +12,10 @@
 //     --mode tp      ATT -- SUM -- + -- norm          --mode galaxy  GATHER -- ATT -- SCATTER -- + -- norm
 //
 // --task chooses what the model is trained for; each task has its own options, which --help shows.
-// train_tp.cu, train_sp.cu, train_galaxy.cu and train_galaxy2.cu each spell out one mode, for every family; train_pp.cu
-// spells out the schedule of a pipeline (--pp), and train_fsdp.cu that of a fully sharded model (--zero 3). They are
-// separate programs (train_bert_tp, ...), none of which runs here.
+// train_tp.cu, train_sp.cu, train_galaxy.cu and train_galaxy2.cu each spell out one mode, for every family, and
+// train_galaxy_tiled.cu Galaxy's with messages by tiles; train_pp.cu spells out the schedule of a pipeline (--pp), and
+// train_fsdp.cu that of a fully sharded model (--zero 3). They are separate programs (train_bert_tp, ...), none of
+// which runs here.
 #include "galaxy.h"
 
 #ifndef GX_NO_MAIN // tests include this file

@@ -31,10 +31,11 @@ static void galaxy_pair_backward(GxPass *p, int k, GxRows dx, GxRows dy, GxRows 
     gx_enter_backward(p, k, dx, gx_own(p, k, din), x);
 }
 
-const GxMode gx_galaxy = {"galaxy",
-                          {GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_TP, GX_METHOD_TP}, // ATT, CON, MLP, the ends
-                          galaxy_pair_forward,
-                          galaxy_pair_backward};
+const GxMode gx_galaxy = {
+    .name = "galaxy",
+    .methods = {GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_TP, GX_METHOD_TP}, // ATT, CON, MLP, the ends
+    .pair_forward = galaxy_pair_forward,
+    .pair_backward = galaxy_pair_backward};
 
 #ifndef GX_NO_MAIN
 static int train(GxContext *g, int argc, char **argv)

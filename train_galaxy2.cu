@@ -35,10 +35,11 @@ static void galaxy2_pair_backward(GxPass *p, int k, GxRows dx, GxRows dy, GxRows
     gx_enter_backward(p, k, dx, my_din, x);
 }
 
-const GxMode gx_galaxy2 = {"galaxy2",
-                           {GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_SP, GX_METHOD_TP}, // ATT, CON, MLP, the ends
-                           galaxy2_pair_forward,
-                           galaxy2_pair_backward};
+const GxMode gx_galaxy2 = {
+    .name = "galaxy2",
+    .methods = {GX_METHOD_TP, GX_METHOD_SP, GX_METHOD_SP, GX_METHOD_TP}, // ATT, CON, MLP, the ends
+    .pair_forward = galaxy2_pair_forward,
+    .pair_backward = galaxy2_pair_backward};
 
 #ifndef GX_NO_MAIN
 static int train(GxContext *g, int argc, char **argv)

@@ -14,9 +14,10 @@
 //     the stream SEQ if CON is split by sp, otherwise FULL
 //     --mode tp      norm -- ATT -- SUM -- +          --mode galaxy  norm -- GATHER -- ATT -- SCATTER -- +
 //
-// train_tp.cu, train_sp.cu, train_galaxy.cu and train_galaxy2.cu each spell out one mode, for every family; train_pp.cu
-// spells out the schedule of a pipeline (--pp), and train_fsdp.cu that of a fully sharded model (--zero 3). They are
-// separate programs (train_llama_tp, ...), none of which runs here.
+// train_tp.cu, train_sp.cu, train_galaxy.cu and train_galaxy2.cu each spell out one mode, for every family, and
+// train_galaxy_tiled.cu Galaxy's with messages by tiles; train_pp.cu spells out the schedule of a pipeline (--pp), and
+// train_fsdp.cu that of a fully sharded model (--zero 3). They are separate programs (train_llama_tp, ...), none of
+// which runs here.
 #include "galaxy.h"
 
 #ifndef GX_NO_MAIN // tests include this file

@@ -25,10 +25,10 @@ static void sp_pair_backward(GxPass *p, int k, GxRows dx, GxRows dy, GxRows x)
     gx_enter_backward(p, k, dx, din, x);
 }
 
-const GxMode gx_sp = {"sp",
-                      {GX_METHOD_SP, GX_METHOD_SP, GX_METHOD_SP, GX_METHOD_SP}, // ATT, CON, MLP, the ends
-                      sp_pair_forward,
-                      sp_pair_backward};
+const GxMode gx_sp = {.name = "sp",
+                      .methods = {GX_METHOD_SP, GX_METHOD_SP, GX_METHOD_SP, GX_METHOD_SP}, // ATT, CON, MLP, the ends
+                      .pair_forward = sp_pair_forward,
+                      .pair_backward = sp_pair_backward};
 
 #ifndef GX_NO_MAIN
 static int train(GxContext *g, int argc, char **argv) { return gx_train(g, &GX_FAMILY, &GX_TASK, &gx_sp, argc, argv); }

@@ -28,10 +28,10 @@ static void tp_pair_backward(GxPass *p, int k, GxRows dx, GxRows dy, GxRows x)
     gx_enter_backward(p, k, dx, din, x);
 }
 
-const GxMode gx_tp = {"tp",
-                      {GX_METHOD_TP, GX_METHOD_NONE, GX_METHOD_TP, GX_METHOD_TP}, // ATT, CON, MLP, the ends
-                      tp_pair_forward,
-                      tp_pair_backward};
+const GxMode gx_tp = {.name = "tp",
+                      .methods = {GX_METHOD_TP, GX_METHOD_NONE, GX_METHOD_TP, GX_METHOD_TP}, // ATT, CON, MLP, the ends
+                      .pair_forward = tp_pair_forward,
+                      .pair_backward = tp_pair_backward};
 
 #ifndef GX_NO_MAIN
 static int train(GxContext *g, int argc, char **argv) { return gx_train(g, &GX_FAMILY, &GX_TASK, &gx_tp, argc, argv); }

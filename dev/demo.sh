@@ -15,4 +15,4 @@ awk -v bits="$bits" -v bigram="$bigram" -v limit="$limit" 'BEGIN {
     exit !ok }'
 last=$(find "$out" -maxdepth 1 -name 'checkpoint-*' | sort -t- -k2 -n | tail -n 1)
 echo "next: make generate_llama && ./generate_llama --model $last --prompt \"In the beginning\" --temperature 0.8"
-echo "      ./train_llama --train_data YOUR_TEXT.txt --output_dir out/mine; make demo-lora; make chat; make demo-bert"
+echo "      ./train_llama --train_data YOUR_TEXT.txt --output_dir out/mine; make demo-lora; make chat; make demo-bert; make demo-seq2seq"

@@ -3,6 +3,7 @@
 # printed and nothing is changed. On other systems the packages are named. Nothing to do: says nothing, takes no time.
 #   dev/setup.sh            what building, the demo and the tests need
 #   dev/setup.sh bert       also what `make data-bert` needs
+#   dev/setup.sh seq2seq    also what `make data-words` needs
 #   dev/setup.sh refs       also what dev/ref and dev/bench need (Python)
 # What is missing is said, with what it is for. The exit status is 1 only if something is missing without which it does not work: `need`, not `want`.
 set -eu
@@ -33,6 +34,10 @@ have bible || [ -x /usr/games/bible ] ||
     want "bible-kjv bible-kjv-text" "text to train on; without it another that is here, or yours: make data FILE=mybook.txt"
 if [ "${1:-}" = bert ]; then
     [ -f "${WORDNET:-/usr/share/wordnet}/data.noun" ] || need wordnet-base "labelled texts and pairs"
+fi
+if [ "${1:-}" = seq2seq ]; then
+    [ -f "${CMUDICT:-/usr/share/festival/dicts/cmu/cmudict-0.4.out}" ] ||
+        need festlex-cmu "words and their pronunciations: CMUdict, for Festival"
 fi
 if [ "${1:-}" = refs ]; then
     have python3 || need python3 "PyTorch's numbers"

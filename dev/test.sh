@@ -1,22 +1,26 @@
 #!/usr/bin/env bash
-# Runs the programs of dev/tests.txt, two more at a time than there are cores, those that take longest first, and adds up their last lines:
+# Runs the programs of dev/tests.txt, two more at a time than there are cores, and adds up their last lines: first those of `make check`, then the others, of
+# both those that take longest first:
 #   dev/test.sh --table WHEN [--allowed-skips FILE] BUILD=FOLDER...   the lines of this time, whose programs lie in these folders
 #   dev/test.sh --programs WHEN BUILD                                 only prints the programs of these lines
 # Outputs come in the order of their starts, each behind its command and its times: by the clock, and of CPU in user and in system mode. A program that dies,
 # or does not end with its "N passed, N failed, N skipped", counts as a failure. With --allowed-skips, a test that was skipped and whose name is not in
 # FILE is a failure. A program that takes half as much CPU again as its line says, and does so again when it is run alone, fails, too, unless it is less than
-# GX_TEST_FREE (5) seconds above it; see the head of dev/tests.txt. GX_TEST_TABLE: another table; GX_TEST_TIMES_FILE: a file that gets each program's line, its CPU seconds and its command.
+# GX_TEST_FREE (5) seconds above it; see the head of dev/tests.txt. A program that still runs after GX_TEST_LIMIT seconds (2400; of a long run a day) is ended, and fails; the
+# last line that it printed says where it was. Behind GX_TEST_DEADLINE (seconds since 1970) none is started: what was not run is named, and counts as skipped.
+# GX_TEST_TABLE: another table; GX_TEST_TIMES_FILE: a file that gets each program's line, its CPU seconds and its command.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 table=${GX_TEST_TABLE:-dev/tests.txt}
 # which share of its tests a line runs goes round with the commits, and which of some lines run; a long run has all
 turn=$((16#$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0)))
-lines() { # when: its lines, the longest first
+lines() { # when: its lines, in their order
     case $1 in check | test | long) ;; *) echo "dev/test.sh: there is no time \"$1\"; it is check, test or long" >&2; exit 2 ;; esac
     awk -v when="$1" -v turn=$((turn / 60)) '/^#/ || !NF { next }
         NF < 5 || $1 !~ /^[a-z]+(:[0-9]+\/[0-9]+)?$/ || $4 !~ /^([0-9]+|-)$/ || $3 !~ /^([0-9]+\/[0-9]+|all)$/ { print FILENAME ":" FNR ": a line is WHEN BUILD SHARE CPU COMMAND" >"/dev/stderr"; exit 1 }
         split($1, part, /[:\/]/) == 3 { if (when != "long" && (turn + part[2]) % part[3]) next; sub(/:.*/, "", $1) }
-        ($1 == when) || ($1 == "check" && when != "check") || ($1 == "test" && when == "long") || ($1 == "quick" && when == "check")' "$table" | sort -k4,4nr -s
+        ($1 == when) || ($1 == "check" && when != "check") || ($1 == "test" && when == "long") || ($1 == "quick" && when == "check") { print $1 != "check", $0 }
+        ' "$table" | sort -k1,1n -k5,5nr -s | cut -d " " -f 2-
 }
 program_of() { # words of a command: the first that is no variable, no script and no option; a script's program is its argument
     while [[ ${1:-} == *[=/]* || ${1:-} == -* ]]; do shift; done
@@ -57,14 +61,35 @@ at_once=$(($(nproc 2>/dev/null || echo 2) + 2)) # some of them wait most of the 
 passed=0 failed=0 skipped=0
 tmp=$(mktemp -d)
 set -m # each program is a process group of its own, which ends as a whole when this script is interrupted
-trap 'for pid in $(jobs -p); do kill -- "-$pid" 2>/dev/null; done; rm -rf "$tmp"' EXIT
+watcher=
+trap 'for pid in $(jobs -p) $watcher; do kill -- "-$pid" 2>/dev/null; done; rm -rf "$tmp"' EXIT
 trap 'exit 130' INT TERM
 
+limit=${GX_TEST_LIMIT:-$([ "$when" = long ] && echo 86400 || echo 2400)}
+is_late() { [ -n "${GX_TEST_DEADLINE:-}" ] && [ "$(date +%s)" -ge "$GX_TEST_DEADLINE" ]; }
 TIMEFORMAT="%R s, %U + %S s of CPU"
 run() { # number: its output into tmp/number, its status into tmp/number.status, its times into the last line of tmp/number.time
+    echo "$BASHPID" >"$tmp/$1.pid"
     { time env ${commands[$1]} >"$tmp/$1" 2>&1; } 2>"$tmp/$1.time"
     echo $? >"$tmp/$1.part"
     mv "$tmp/$1.part" "$tmp/$1.status"
+}
+end_tree() { # process: it, all below it, and their process groups, which programs that start others make
+    local child
+    for child in $(grep -lsx "PPid:[[:space:]]*$1" /proc/[0-9]*/status | cut -d / -f 3); do end_tree "$child"; done
+    kill -9 -- "-$1" 2>/dev/null || kill -9 "$1" 2>/dev/null
+}
+end_what_hangs() { # looks now and then for programs beyond the limit, and ends their process groups
+    local pid number
+    while sleep "$((limit < 15 ? 1 : 15))"; do
+        for pid in "$tmp"/*.pid; do
+            number=${pid%.pid}
+            [ -e "$pid" ] && [ ! -e "$number.status" ] && [ $(($(date +%s) - $(stat -c %Y "$pid"))) -gt "$limit" ] || continue
+            end_tree "$(cat "$pid")"
+            echo "ended: it still ran after $limit s" >>"$number"
+            echo 137 >"$number.status"
+        done
+    done
 }
 report() { # number
     local status line
@@ -87,6 +112,9 @@ report() { # number
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
+end_what_hangs &
+watcher=$!
+disown "$watcher" # it is none of the jobs that are counted
 pids=()
 reported=0
 for ((i = 0; i < ${#commands[@]}; i++)); do
@@ -94,11 +122,17 @@ for ((i = 0; i < ${#commands[@]}; i++)); do
         wait -n
         while [ "$reported" -lt "$i" ] && [ -e "$tmp/$reported.status" ]; do report $((reported++)); done
     done
+    if is_late; then
+        printf 'NOT RUN: this machine is so slow that no time was left\n0 passed, 0 failed, 1 skipped\n' >"$tmp/$i"
+        echo 0 >"$tmp/$i.status"
+        pids[i]=
+        continue
+    fi
     run "$i" &
     pids[i]=$!
 done
 for (( ; reported < ${#commands[@]}; )); do
-    wait "${pids[$reported]}"
+    [ -z "${pids[$reported]}" ] || wait "${pids[$reported]}"
     report $((reported++))
 done
 
@@ -106,7 +140,9 @@ done
 # machine those that wait for each other take more: a program that took too much is run again alone, and fails if it does so then. A machine on which
 # programs take more than 1.5 times their lines (GX_TEST_SLOW) is of another kind, where some take 15 times theirs: there they are only named.
 time_of() { # number: its line's seconds, and those that it took, of both kinds
-    echo "${budgets[$1]} $(sed -n '$s/.* s, \([0-9.]*\) + \([0-9.]*\) s of CPU/\1 \2/p' "$tmp/$1.time")"
+    local times
+    times=$(sed -n '$s/.* s, \([0-9.]*\) + \([0-9.]*\) s of CPU/\1 \2/p' "$tmp/$1.time" 2>/dev/null)
+    if [ -n "$times" ]; then echo "${budgets[$1]} $times"; else echo "- 0 0"; fi # it did not run, or was ended
 }
 for ((i = 0; i < ${#commands[@]}; i++)); do echo "$(time_of "$i") ${labels[i]}"; done >"$tmp/times"
 [ -z "${GX_TEST_TIMES_FILE:-}" ] || cp "$tmp/times" "$GX_TEST_TIMES_FILE"
@@ -128,15 +164,17 @@ if [ "$when" != long ]; then
     echo "$total s of CPU; the lines of $table have $planned; in the middle, a program took $scale times its line here"
     is_slow=$(awk "BEGIN { print ($scale > ${GX_TEST_SLOW:-1.5}) }" </dev/null)
     while read -r i seconds times; do
-        if [ "$is_slow" = 1 ]; then
+        if [ "$is_slow" = 1 ] || is_late; then
             echo "too slow a machine to judge by: $seconds s of CPU, $times times its line: ${labels[i]}"
             continue
         fi
-        run "$i" </dev/null
+        rm "$tmp/$i.status"
+        run "$i" </dev/null &
+        wait "$!"
         echo "== again, alone, since it took $seconds s of CPU: ${labels[i]} ($(tail -n 1 "$tmp/$i.time"))"
-        if [ "$(cat "$tmp/$i.status")" != 0 ]; then
+        if [ "$(cat "$tmp/$i.status" 2>/dev/null || echo lost)" != 0 ]; then
             cat "$tmp/$i"
-            echo "FAIL ${labels[i]}: this time its exit status was $(cat "$tmp/$i.status")"
+            echo "FAIL ${labels[i]}: this time its exit status was $(cat "$tmp/$i.status" 2>/dev/null || echo lost)"
             failed=$((failed + 1))
         fi
         while read -r _ seconds times; do

@@ -14,11 +14,14 @@ one_file() { "$nvcc" -std=c++20 -arch=sm_90 -Xcicc -O0 -Xptxas -O0 -x cu -DGALAX
 program() { one_file train_llama.cu -o "$tmp/program" -lcublasLt; }
 # Where it is the source that is looked at, nvcc ends behind its front end, if it can (13.0).
 ends=$([ -z "$nvcc" ] || "$nvcc" --help | grep -qe --fdevice-syntax-only && echo -fdevice-syntax-only)
-a_mode() { one_file train_galaxy.cu $ends -c -o "$tmp/mode.o"; }
+a_mode() { one_file train_galaxy_tiled.cu $ends -c -o "$tmp/mode.o"; }
 says_why() { "$tmp/program" --max_steps 1 2>&1 | grep -q "no NVIDIA driver\|step  "; }
 plans() { "$tmp/program" --dry_run "$@" >"$tmp/plan" 2>&1 && grep -q "in the device's memory" "$tmp/plan" || { cat "$tmp/plan"; return 1; }; }
 plans_all() { plans --seq_len 512 && plans --precision bf16 && plans --ranks 2 && plans --ranks 2 --device_comm nccl --precision bf16 && grep -q "(threads, nccl)" "$tmp/plan" &&
     plans --ranks 2 --mode galaxy2 && plans --ranks 2 --att sp --mlp tp --recompute layer; }
+# Of a card that is not here the plan knows what --memory_limit says.
+plans_within() { plans --memory_limit 90MB --recompute auto && grep -q "recompute auto: layer:0-1, which fits" "$tmp/plan" && plans --ranks 2 --zero 3 --memory_limit 20MB &&
+    grep -q "would be refused: the plan needs .* on this rank's card, more than the 20.0 MB of --memory_limit" "$tmp/plan"; }
 # A program of `make gpu`, for one architecture: its libraries are those of C, C++ and CUDA; NCCL it loads when it needs it. OpenMP, jansson, utf8proc and PCRE2 are in it, where this
 # machine has the archives to take them from. What it is linked with is the same however it is compiled.
 brings_the_rest() {
@@ -121,6 +124,7 @@ look nccl_is_found_when_it_is_needed_or_it_is_said_why loads_nccl
 look a_program_without_a_card_says_so says_why
 if [ -n "$json" ]; then
     look a_plan_needs_no_card plans_all
+    look a_plan_without_a_card_keeps_to_the_limit plans_within
     look a_program_for_a_visit_brings_all_but_cuda_and_nccl brings_the_rest
 else
     skip a_plan_needs_no_card "jansson was not found"

@@ -106,6 +106,8 @@ narrow() {
         { line = $0; gsub(/[\200-\277]/, "", line)
           if (length(line) > 120) print FILENAME ":" FNR ": " length(line) " columns, more than 120" }' "${documents[@]}"
 }
+# What git leaves of a merge that is not finished, also where a formatter has joined it with other lines.
+merged() { grep -nE '(<{7}|>{7})( |$)' "${documents[@]}"; return 0; }
 shell_scripts() { find dev -name '*.sh' -print0 | xargs -0 -n 1 bash -n 2>&1; }
 python_scripts() { find dev -name '*.py' -print0 | PYTHONPYCACHEPREFIX="$tmp/pycache" xargs -0 "$python" -m py_compile 2>&1; }
 python_modules() {
@@ -124,6 +126,7 @@ check "the targets and variables of make that documents name exist" silent targe
 check "links lead to files and headings" silent links
 [ $# -gt 0 ] || check "README is a page" silent page
 check "documents have at most 120 columns" silent narrow
+check "documents have no marks of an unfinished merge" silent merged
 check "the shell scripts parse" silent shell_scripts
 python=$(command -v python3)
 if [ -n "$python" ] && "$python" -c 'import sys; sys.stdlib_module_names' 2>"$tmp/errors"; then

@@ -7,9 +7,10 @@ cd "$(dirname "$0")/.."
 . dev/check.sh
 # A line for each file that is read: the headers that read it and have its tables; behind the bar what they ask for as well, and is no key of that file.
 readers=(
-    "config.json: galaxy/run/family_json.h galaxy/run/llama_family.h galaxy/run/bert_family.h galaxy/data/model_labels.h
-        | rope_factor rope_low_freq_factor rope_high_freq_factor rope_original_max_position_embeddings llama mistral qwen2 qwen3 bert" # options, which have other names there
+    "config.json: galaxy/run/family_json.h galaxy/run/llama_family.h galaxy/run/bert_family.h galaxy/run/bart_family.h galaxy/data/model_labels.h
+        | rope_factor rope_low_freq_factor rope_high_freq_factor rope_original_max_position_embeddings llama mistral qwen2 qwen3 bert roberta bart" # options, which have other names there
     "generation_config.json: galaxy/io/generation_config.h |"
+    "generation_config.json beside an encoder: galaxy/task/beam_options.h |"
     "quantised matrices: galaxy/io/bnb.h |"
     "GGUF: galaxy/run/gguf_keys.h galaxy/run/gguf_config.h galaxy/text/gguf_tokenizer.h | normalizers pretokenizers decoders pattern special_tokens post_processor merges model single
         bos_token eos_token unk_token pad_token content id template" # of tokenizer.json, tokenizer_config.json, text/chat_find.h

@@ -3,7 +3,7 @@
 # headers as its compiler says. Nothing is installed.
 set -u
 cd "$(dirname "$0")/.."
-unset CC WORDNET
+unset CC WORDNET CMUDICT
 . dev/check.sh
 system() { # COMMANDS HEADERS: what there is; no COMMAND is cc
     rm -rf "$tmp/bin" && mkdir "$tmp/bin"
@@ -35,5 +35,10 @@ check "without jansson it ends" ends 1 "libjansson-dev: JSON: configurations, ch
 system "mpicc mpirun" "$all"
 check "without a C++ compiler it ends" ends 1 "g++: tests"
 system "g++ mpicc mpirun bible" "$all"
+export CMUDICT="$tmp/cmudict"
+check "pronunciations need festlex-cmu" ends 1 "festlex-cmu: words and their pronunciations" seq2seq
+check "which nothing else needs" ends 0 ""
+: >"$CMUDICT"
+check "with a file of pronunciations all is there" ends 0 "" seq2seq
 check "refs need Python" ends 1 "python3: PyTorch" refs
 finish

@@ -56,6 +56,12 @@ check "every line has its test" none_is_gone
 check "counts are added up" says "2 passed, 0 failed, 0 skipped" "status 0" -- "check fast all 1 good" "test fast all 1 good" "long fast all 1 bad" "quick fast all 1 bad"
 check "a failure is one" says "2 passed, 1 failed, 0 skipped" "status 1" -- "test fast all 1 bad"
 check "a program that dies is a failure" says "FAIL fast: dead: ended with status 137 and without a count" "0 passed, 1 failed, 0 skipped" "status 1" -- "test fast all 1 dead"
+program hangs 'echo "ok   one"; setsid sleep 77 & wait; echo "1 passed, 0 failed, 0 skipped"'
+ends() { GX_TEST_LIMIT=1 says "ok   one" "ended: it still ran after 1 s" "FAIL fast: hangs: ended with status 137 and without a count" "1 passed, 1 failed" "status 1" -- "test fast all 1 hangs" "test fast all 1 good"; }
+check "a program that hangs is ended, and a failure" ends
+in_time() { GX_TEST_DEADLINE=1 says "fast: bad" "NOT RUN: this machine is so slow" "fast: good" "NOT RUN: " "0 passed, 0 failed, 2 skipped" "status 0" -- "test fast all 9 good" "check fast all 1 bad"; }
+check "behind the deadline nothing is started, and all is named" in_time
+check "what make check runs comes first, then what takes longest" says "share 1" "share 3" "share 2" "3 passed" -- "test fast all 3 share 2" "test fast all 9 share 3" "check fast all 1 share 1"
 check "an exit status is one, whatever was counted" says "FAIL fast: late: exit status 1" "3 passed, 1 failed, 0 skipped" "status 1" -- "test fast all 1 late"
 check "a skip that is not allowed is a failure" says "FAIL other: skipped, and not in" "1 passed, 1 failed, 1 skipped" "status 1" -- "test fast all 1 skips"
 check "of two lines of every second commit one runs" says "1 passed, 0 failed, 0 skipped" "status 0" -- "test:1/2 fast all 1 good" "test:2/2 fast all 1 good"
@@ -69,6 +75,11 @@ slow() { GX_TEST_SLOW=0.0001 GX_TEST_FREE=0.1 says "too slow a machine to judge 
 check "on a machine of another kind it is only named" slow
 once() { GX_TEST_FREE=0.1 says "== again, alone, since it took" "fast: $1" "$2" "$3" "$4" -- "test fast all 20 burns a" "test fast all 20 burns b" "test fast all 4 $1"; }
 check "one that does so beside others only is none" once busy "3 passed" "0 failed" "status 0"
+program stays 'if mkdir "$(dirname "$0")/stayed" 2>/dev/null; then for ((i = 0; i < 800000; i++)); do ((s += i)); done; else sleep 78; fi; echo "1 passed, 0 failed, 0 skipped"'
+again() { GX_TEST_LIMIT=14 once stays "FAIL fast: stays: this time its exit status was 137" "1 failed" "status 1"; }
+check "one that hangs when it is run again is ended" again
+nothing_is_left() { ! grep -qszx "7[78]" /proc/[0-9]*/cmdline; }
+check "nothing of what was ended goes on" nothing_is_left
 check "one that fails when it is run again is one" once breaks "FAIL fast: breaks: this time its exit status was 3" "1 failed" "status 1"
 check "a line that is none is named" says "table:2: a line is WHEN BUILD SHARE CPU COMMAND" "status 2" -- "test fast all 1 good" "test fast some 1 good"
 finish

@@ -14,7 +14,7 @@ static float vector[MOST];                                 // [hidden_size]
 // [CLS] text [SEP], cut to what the model has positions for. *T: how many tokens they are.
 static GxStatus read_text(const char *folder, const char *text, const GxBertConfig *model, int64_t *T, GxError *err)
 {
-    const int64_t most = gx_min(model->max_position_embeddings, MOST);
+    const int64_t first = gx_bert_first_position(model), most = gx_min(model->max_position_embeddings - first, MOST);
     int64_t all = 0;
     GxTokenizer t;
     GX_TRY(gx_tokenizer_open(&t, folder, err));
@@ -23,7 +23,7 @@ static GxStatus read_text(const char *folder, const char *text, const GxBertConf
                 (long)model->vocab_size);
     else gx_tokenizer_encode_framed(&t, text, (int64_t)strlen(text), most, tokens, types, T, &all, err);
     gx_tokenizer_close(&t);
-    for (int64_t i = 0; i < *T; i++) positions[i] = (int32_t)i;
+    for (int64_t i = 0; i < *T; i++) positions[i] = (int32_t)(first + i); // a RoBERTa's begin behind 0
     if (all > *T)
         fprintf(stderr, "the text has %ld tokens and is cut: the model has positions for %ld\n", (long)all, (long)*T);
     return gx_error_code(err);

@@ -1,4 +1,4 @@
-// test/bert.h: a case of dev/ref/make_bert_refs.py: configuration, batch, what transformers computes. The dumps are
+// test/bert.h: a case of dev/ref/make_bert_refs.py or make_bart_refs.py: configuration, batch, what transformers computes. The dumps are
 // [B,T,C], Galaxy's rows are [T,B,C].
 #ifndef GX_TEST_BERT_H
 #define GX_TEST_BERT_H
@@ -7,9 +7,11 @@
 typedef struct {
     GxSafetensors file;
     char folder[40], variant[40]; // variant: of a case that has several, whose numbers have it before their names
-    int is_bert, has_dropout, layers, targets;
+    int is_bert, is_bart, has_dropout, layers, targets; // layers: of a BART the encoder's
     GxLlamaConfig llama;
     GxBertConfig bert;
+    GxBartConfig bart;
+    GxBatch source;
     GxHeadRequest head;
     TestRequest request;
     GxBatch b;
@@ -73,15 +75,16 @@ static int reference_integer(TestReference *r, const char *name, int otherwise)
 }
 
 // [B,T] as [T,B]
-static int32_t *reference_rotated(TestReference *r, const char *name)
+static int32_t *reference_rotated_of(TestReference *r, const char *name, int64_t T)
 {
     const int32_t *raw = reference_integers(r, name);
     if (!raw) return NULL;
-    int32_t *x = (int32_t *)reference_own(r, (size_t)(r->T * r->B) * 4);
+    int32_t *x = (int32_t *)reference_own(r, (size_t)(T * r->B) * 4);
     for (int64_t b = 0; b < r->B; b++)
-        for (int64_t t = 0; t < r->T; t++) x[t * r->B + b] = raw[b * r->T + t];
+        for (int64_t t = 0; t < T; t++) x[t * r->B + b] = raw[b * T + t];
     return x;
 }
+static int32_t *reference_rotated(TestReference *r, const char *name) { return reference_rotated_of(r, name, r->T); }
 
 // ---- the batch -----------------------------------------------------------------------------------------------------
 
@@ -145,8 +148,10 @@ static void reference_batch(TestReference *r)
     r->T = b->T = tokens->shape[1];
     b->tokens = reference_rotated(r, "tokens"), b->types = reference_rotated(r, "types");
     b->runs = gx_runs_one(r->T, 0);
-    positions = (int32_t *)reference_own(r, (size_t)(r->T * r->B) * 4);
-    for (int64_t i = 0; i < r->T * r->B; i++) positions[i] = (int32_t)(i / r->B);
+    if (!(positions = reference_rotated(r, "positions"))) {
+        positions = (int32_t *)reference_own(r, (size_t)(r->T * r->B) * 4);
+        for (int64_t i = 0; i < r->T * r->B; i++) positions[i] = (int32_t)(i / r->B);
+    }
     b->positions = positions;
     const int32_t *number = reference_rotated(r, "documents"), *mask = reference_rotated(r, "mask");
     if (number || mask) reference_documents(r, number, mask);
@@ -235,6 +240,50 @@ static int reference_bert(TestReference *r, const char *path)
     return 1;
 }
 
+static int32_t *reference_positions(TestReference *r, int64_t T)
+{
+    int32_t *positions = (int32_t *)reference_own(r, (size_t)(T * r->B) * 4);
+    for (int64_t i = 0; i < T * r->B; i++) positions[i] = (int32_t)(i / r->B) + GX_BART_FIRST_POSITION;
+    return positions;
+}
+
+// The source: of a column the tokens of mask 1 see each other, and all rows of the target see them.
+static void reference_source(TestReference *r)
+{
+    const int64_t S = reference_find(r, "source")->shape[1], T = r->T, B = r->B;
+    const int32_t *mask = reference_rotated_of(r, "source_mask", S);
+    int32_t *own = (int32_t *)reference_own(r, (size_t)(2 * S * B) * 4),
+            *reads = (int32_t *)reference_own(r, (size_t)(2 * T * B) * 4),
+            *read_by = (int32_t *)reference_own(r, (size_t)(2 * S * B) * 4);
+    GxBatch *s = &r->source;
+    s->tokens = reference_rotated_of(r, "source", S);
+    s->positions = reference_positions(r, S), r->b.positions = reference_positions(r, T);
+    s->T = S, s->B = B, s->runs = gx_runs_one(S, 0), s->window_sample = r->b.window_sample;
+    for (int64_t b = 0; b < B; b++) {
+        int32_t length = 0;
+        while (length < S && mask[length * B + b]) length++;
+        for (int64_t t = 0; t < length; t++)
+            own[2 * (t * B + b) + 1] = length, read_by[2 * (t * B + b) + 1] = (int32_t)T;
+        for (int64_t t = 0; t < T; t++) reads[2 * (t * B + b) + 1] = length;
+    }
+    s->documents = own, r->b.reads = reads, r->b.read_by = read_by, r->b.source = s;
+}
+
+static int reference_bart(TestReference *r, const char *path)
+{
+    GxError err = GX_ZERO;
+    const GxBartConfig *c = &r->bart;
+    if (!CHECK(gx_bart_config_read(&r->bart, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
+    r->C = c->d_model, r->layers = (int)c->encoder_layers;
+    reference_head(r, c->vocab_size);
+    reference_source(r);
+    const double C = (double)r->C, S = (double)r->source.T, T = (double)r->T, V = (double)c->vocab_size;
+    r->depth = reference_depth_of(C, S, C, (double)c->encoder_ffn_dim, V, (double)c->encoder_layers) +
+               reference_depth_of(C, S + T + 4 * C, C, (double)c->decoder_ffn_dim, V, (double)c->decoder_layers);
+    r->request.family = &gx_bart, r->request.config = &r->bart, r->request.source_T = r->source.T;
+    return 1;
+}
+
 static int reference_llama(TestReference *r, const char *path)
 {
     GxError err = GX_ZERO;
@@ -252,13 +301,15 @@ __attribute__((unused)) static int test_reference_open(TestReference *r, const c
     char path[140];
     GxError err = GX_ZERO;
     memset(r, 0, sizeof *r);
-    r->is_bert = !strncmp(name, "bert", 4);
+    r->is_bert = !strncmp(name, "bert", 4) || !strncmp(name, "roberta", 7) || !strncmp(name, "xlmr", 4);
+    r->is_bart = !strncmp(name, "bart", 4);
     sscanf(name, "%39[^:]:%39s", r->folder, r->variant);
     snprintf(path, sizeof path, "data/ref/%s/ref.safetensors", r->folder);
     if (!CHECK(gx_safetensors_open(&r->file, path, &err) == GX_OK, "%s", err.message)) return 0;
     reference_batch(r);
     snprintf(path, sizeof path, "data/ref/%s/config.json", r->folder);
-    if (!(r->is_bert ? reference_bert(r, path) : reference_llama(r, path))) return 0;
+    if (!(r->is_bert ? reference_bert(r, path) : r->is_bart ? reference_bart(r, path) : reference_llama(r, path)))
+        return 0;
     r->request.head = &r->head;
     r->request.spec.counts = reference_counts, r->request.spec.task = r;
     return 1;
@@ -325,11 +376,11 @@ __attribute__((unused)) static int test_reference_gradient(const TestReference *
     char what[200], weight[200];
     int64_t n = 0, m = 0;
     double squares = 0;
-    const char *key = strstr(name, "key.bias");
+    const char *key = strstr(name, r->is_bart ? "k_proj.bias" : "key.bias");
     snprintf(what, sizeof what, "grad.%s", name);
     float *ref = test_reference_floats(r, what, 0, &n);
     if (!ref || !CHECK(n == count, "%s: %ld elements", what, (long)n)) return 0;
-    snprintf(weight, sizeof weight, "grad.%.*skey.weight", key ? (int)(key - name) : 0, name);
+    snprintf(weight, sizeof weight, "grad.%.*sweight", (int)(strlen(name) - strlen("bias")), name);
     float *scale = key ? test_reference_floats(r, weight, 0, &m) : NULL;
     for (int64_t i = 0; i < m; i++) squares += (double)scale[i] * scale[i];
     test_close_f(what, grad, ref, n, bound, key ? sqrt(squares) : floor);

@@ -25,8 +25,9 @@ __attribute__((unused)) static const GxDevice *test_device(void)
 }
 
 // Micro-batches that have room; and numbers of a batch per token: tokens, types, positions, documents (2), and of two
-// targets rows, labels and up to 5 values.
-enum { TEST_WINDOW = 4, TEST_ARRAYS = 5 + 2 * 7 };
+// targets rows, labels and up to 5 values; with cp also the rows' numbers.
+// Of a source: tokens, positions, documents (2), and who reads whom (2 + 2).
+enum { TEST_WINDOW = 4, TEST_ARRAYS = 6 + 2 * 8 + 8 };
 
 // The mode that one rank needs, and that of data parallelism: composed of nothing that is split.
 static GxMode test_serial;
@@ -54,7 +55,16 @@ typedef struct { // zero: fp32, one micro-batch, everything trained
     GxSharded sharded;              // what data-parallel ranks share,
     GxPartList shares;              // how much each of it; NULL: even
     int replicate;                  // of so many groups of them each shares; 0: one
+    const uint8_t *again;           // [layers]: what of them is computed again; NULL: nothing
+    int cp, zigzags, ring;          // ranks that share each sequence; 0: one
+    GxPartList cp_rows;             // of each of them; n 0: even
+    int64_t source_T;               // of a model with an encoder: the longest source; 0: T
 } TestRequest;
+
+// Layers, as many as a test's model can have, that are computed again but for their inputs.
+__attribute__((unused)) static const uint8_t test_layers_again[] = {
+    GX_AGAIN_LAYER, GX_AGAIN_LAYER, GX_AGAIN_LAYER, GX_AGAIN_LAYER, GX_AGAIN_LAYER, GX_AGAIN_LAYER,
+    GX_AGAIN_LAYER, GX_AGAIN_LAYER, GX_AGAIN_LAYER, GX_AGAIN_LAYER, GX_AGAIN_LAYER, GX_AGAIN_LAYER};
 
 typedef struct {
     TestRequest request; // set before test_model_open_split
@@ -67,6 +77,8 @@ typedef struct {
     GxMesh mesh;
     int32_t *tokens; // [TEST_WINDOW][TEST_ARRAYS][room]
     int64_t room;
+    GxBatch source[TEST_WINDOW]; // of batches that have one
+    int32_t *cut; // with cp: this rank's part of batches, in the host's memory; [TEST_WINDOW][TEST_ARRAYS][room]
 } TestModel;
 
 // A copy in the host's memory; the caller frees it.
@@ -128,16 +140,66 @@ static const int32_t *test_put_array(TestModel *t, int32_t **at, const void *x, 
     return place;
 }
 
+// Sequences of this many rows: those of this rank.
+__attribute__((unused)) static int64_t test_rows(const TestModel *t, int64_t T)
+{
+    return t->m.cp.n > 1 ? gx_split_part(&t->m.cp.rows, t->m.cp.me) : T;
+}
+
+static const int32_t *test_cut_array(int32_t **at, const void *wanted, int64_t n)
+{
+    const int32_t *place = *at;
+    if (wanted) *at += n;
+    return wanted ? place : NULL;
+}
+
+// This rank's part of a batch, in the host's memory.
+static void test_cut_batch(TestModel *t, GxBatch *b, int number)
+{
+    int32_t *const block = t->cut + TEST_ARRAYS * number * t->room, *at = block;
+    GxBatch mine = *b;
+    mine.cp = &t->m.cp, mine.T = test_rows(t, b->T), mine.runs = gx_cp_runs(mine.cp, mine.cp->me);
+    const int64_t n = mine.T * mine.B;
+    mine.tokens = test_cut_array(&at, b->tokens, n), mine.types = test_cut_array(&at, b->types, n);
+    mine.positions = test_cut_array(&at, b->positions, n);
+    mine.documents = test_cut_array(&at, b->documents, 2 * b->T * b->B);
+    mine.row_of = test_cut_array(&at, b->tokens, n);
+    for (int k = 0; k < 2; k++) {
+        GxTarget *to = &mine.target[k];
+        const GxTarget *from = &b->target[k];
+        to->rows = test_cut_array(&at, from->rows, n), to->row_of = test_cut_array(&at, from->rows, n);
+        to->labels = test_cut_array(&at, from->labels, n);
+    }
+    gx_batch_cut(&mine, b, (const char *)block, (char *)block);
+    *b = mine;
+}
+
+static void test_put_source(TestModel *t, GxBatch *b, int number, int32_t **at)
+{
+    GxBatch *s = &t->source[number];
+    *s = *b->source;
+    const int64_t n = s->T * s->B;
+    CHECK(n <= t->room, "a source of %ld tokens has no room", (long)n);
+    s->tokens = test_put_array(t, at, s->tokens, n), s->positions = test_put_array(t, at, s->positions, n);
+    s->documents = test_put_array(t, at, s->documents, 2 * n);
+    b->reads = test_put_array(t, at, b->reads, 2 * b->T * b->B);
+    b->read_by = test_put_array(t, at, b->read_by, 2 * n);
+    b->source = s;
+}
+
 // The arrays of micro-batch `number`, so far in the host's memory, where they stay as long as the batch is used.
 // values: numbers of a row of the targets' values.
 __attribute__((unused)) static void test_put_batch_values(TestModel *t, GxBatch *b, int number, int64_t values)
 {
+    const int64_t whole = b->T * b->B;
+    if (t->m.cp.n > 1) test_cut_batch(t, b, number);
     const int64_t n = b->T * b->B;
     int32_t *at = t->tokens + TEST_ARRAYS * number * t->room;
     CHECK(number < TEST_WINDOW && n <= t->room, "micro-batch %d of %ld tokens has no room", number, (long)n);
     b->tokens = test_put_array(t, &at, b->tokens, n);
     b->types = test_put_array(t, &at, b->types, n), b->positions = test_put_array(t, &at, b->positions, n);
-    b->documents = test_put_array(t, &at, b->documents, 2 * n);
+    b->documents = test_put_array(t, &at, b->documents, 2 * whole), b->row_of = test_put_array(t, &at, b->row_of, n);
+    if (b->source) test_put_source(t, b, number, &at);
     for (int k = 0; k < 2; k++) {
         GxTarget *target = &b->target[k];
         const int64_t rows = gx_target_n(b, k);
@@ -145,9 +207,20 @@ __attribute__((unused)) static void test_put_batch_values(TestModel *t, GxBatch 
         if (target->parts) target->parts = test_put_array(t, &at, target->parts, 3 * target->n);
         target->rows_host = target->rows, target->labels_host = target->labels;
         target->rows = test_put_array(t, &at, target->rows, rows);
+        target->row_of = test_put_array(t, &at, target->row_of, rows);
         target->labels = test_put_array(t, &at, target->labels, rows);
         target->values = (const float *)test_put_array(t, &at, target->values, values * rows);
     }
+}
+
+// The same without targets, of whole sequences.
+__attribute__((unused)) static void test_put_whole(TestModel *t, GxBatch *b, int number)
+{
+    const int64_t n = b->T * b->B;
+    int32_t *at = t->tokens + TEST_ARRAYS * number * t->room;
+    b->tokens = test_put_array(t, &at, b->tokens, n);
+    b->types = test_put_array(t, &at, b->types, n), b->positions = test_put_array(t, &at, b->positions, n);
+    b->documents = test_put_array(t, &at, b->documents, 2 * n);
 }
 
 __attribute__((unused)) static void test_put_batch(TestModel *t, GxBatch *b, int number)
@@ -158,10 +231,11 @@ __attribute__((unused)) static void test_put_batch(TestModel *t, GxBatch *b, int
 static void test_model_allocate(TestModel *t, GxContext *g, int64_t T, int64_t B, int64_t chunk)
 {
     g->step = (GxStep *)gx_arena_allocate(g->arena, GX_MEM_WORKSPACE, sizeof *g->step);
-    t->room = T * B;
+    t->m.max_source_T = t->m.memory ? gx_max(t->request.source_T, t->request.source_T ? 1 : T) : 0;
+    t->room = gx_max(T, t->m.max_source_T) * B;
     t->tokens = (int32_t *)gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, 4 * TEST_ARRAYS * TEST_WINDOW * t->room);
     t->o.kind = GX_OPTIMIZER_ADAMW; // both moments, whatever a test does with them
-    gx_runner_allocate(g, &t->r, T, B, chunk);
+    gx_runner_allocate(g, &t->r, test_rows(t, T), B, chunk);
 }
 
 // A test reads what ranks share as files do, and whole gradients.
@@ -176,6 +250,20 @@ static void test_plan_reading(TestModel *t, GxContext *dry)
     }
 }
 
+// With cp: logits of the rows of whole sequences that a test has picked.
+static void test_plan_whole(TestModel *t, GxContext *dry, const GxBatch *b, int64_t T)
+{
+    const GxForward forward = gx_runner_hook(&t->r);
+    GxBatch whole = *b;
+    if (t->m.cp.n < 2) return;
+    whole.T = T, whole.cp = NULL, whole.runs = gx_runs_one(T, 0);
+    whole.types = whole.positions = whole.tokens; // those of a BERT
+    memset(whole.target, 0, sizeof whole.target);
+    whole.target[0].rows = t->tokens, whole.target[0].n = b->B;
+    whole.target[0].logits = gx_rows(t->tokens, t->m.store.dtype, b->B, gx_model_vocab(&t->m));
+    forward.run(dry, forward.user, &whole, NULL);
+}
+
 static void test_model_dry_run(TestModel *t, GxContext *dry, int64_t T, int64_t B, int64_t chunk)
 {
     GxBatch b[TEST_WINDOW];
@@ -184,10 +272,14 @@ static void test_model_dry_run(TestModel *t, GxContext *dry, int64_t T, int64_t 
     test_model_allocate(t, dry, T, B, chunk);
     dry->step = &step; // the one in the arena must not be touched
     for (int i = 0; i < TEST_WINDOW; i++) {
-        b[i].T = T, b[i].B = B, b[i].runs = gx_runs_one(T, 0), b[i].tokens = b[i].target[0].labels = t->tokens;
+        b[i].T = test_rows(t, T), b[i].B = B, b[i].runs = gx_runs_one(T, 0);
+        b[i].tokens = b[i].target[0].labels = t->tokens;
+        if (t->m.memory) t->source[i] = b[i], t->source[i].T = t->m.max_source_T, b[i].source = &t->source[i];
+        if (t->m.memory) t->source[i].runs = gx_runs_one(t->source[i].T, 0);
+        if (t->m.cp.n > 1) b[i].cp = &t->m.cp, b[i].runs = gx_cp_runs(b[i].cp, b[i].cp->me), b[i].row_of = t->tokens;
         for (int k = 0; k < 2 && t->request.head; k++) // rows that are picked, as many as there can be
-            b[i].target[k].rows = b[i].target[k].labels = t->tokens, b[i].target[k].n = T * B,
-            b[i].target[k].values = (const float *)t->tokens;
+            b[i].target[k].rows = b[i].target[k].labels = b[i].target[k].row_of = t->tokens,
+            b[i].target[k].n = b[i].T * B, b[i].target[k].values = (const float *)t->tokens;
         if (t->request.head && t->request.head->kind == GX_HEAD_VECTORS) { // texts of a token each
             GxTarget *target = &b[i].target[0];
             memset(target, 0, sizeof *target);
@@ -200,6 +292,7 @@ static void test_model_dry_run(TestModel *t, GxContext *dry, int64_t T, int64_t 
         if (t->m.table.row[i].quantized) gx_quantize_plan(dry, &t->m.store, i);
     gx_runner_train(dry, &t->r, b, NULL, NULL);
     gx_runner_forward(dry, &t->r, &b[0], dry->step->loss_sum);
+    test_plan_whole(t, dry, &b[0], T);
     test_plan_reading(t, dry);
 }
 
@@ -223,7 +316,7 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     GxModelOptions options = GX_ZERO;
     options.lists = lists, options.freeze = request.freeze, options.dtype = request.dtype;
     if (request.last_unit) options.units = gx_units(request.first_unit, request.last_unit);
-    options.head = request.head;
+    options.head = request.head, options.again = request.again;
     options.adapter = test_adapter(&request), options.quantize = request.quantize;
     options.sharded = request.sharded, options.shard_list = comm ? &request.shares : NULL;
     memset(t, 0, sizeof *t);
@@ -237,10 +330,22 @@ __attribute__((unused)) static int test_model_open_split(TestModel *t, const GxL
     g->threads = threads;
     g->world = comm ? comm->world : 1;
     g->rank = comm ? comm->rank : 0;
-    int dims[GX_MESH_AXES] = {(int)gx_max(request.pp, 1), (int)gx_max(request.replicate, 1), -1, 1, tp};
+    GxCp cp;
+    const int cps = comm ? (int)gx_max(request.cp, 1) : 1;
+    GxSplit cp_rows = gx_split_even(T, cps);
+    int dims[GX_MESH_AXES] = {(int)gx_max(request.pp, 1), (int)gx_max(request.replicate, 1), -1, cps, tp};
     if (request.width) gx_mesh_open_stages(&t->mesh, request.width, request.pp, g->rank, g->world, &g->error);
     else gx_mesh_open(&t->mesh, dims, g->rank, g->world, &g->error);
     g->mesh = &t->mesh;
+    for (int r = 0; r < cps && request.cp_rows.n; r++)
+        cp_rows.begin[r + 1] = cp_rows.begin[r] + request.cp_rows.part[r];
+    if (cps > 1 && !CHECK(gx_cp_open(&cp, gx_group_index(g, GX_AXIS_CP), &cp_rows, (int)gx_max(request.zigzags, 1),
+                                     &g->error) == GX_OK,
+                          "%s", g->error.message))
+        return 0;
+    cp.by_ring = request.ring;
+    options.cp = cps > 1 ? &cp : NULL;
+    t->cut = cps > 1 ? (int32_t *)malloc((size_t)(4 * TEST_ARRAYS * TEST_WINDOW * T * B)) : NULL;
     if (request.pp > 1) {
         options.units =
             gx_steps_units(request.spec.order, request.pp, gx_group_index(g, GX_AXIS_PP), request.spec.stage);
@@ -294,6 +399,7 @@ __attribute__((unused)) static void test_model_close(TestModel *t)
     gx_model_close(&t->m);
     gx_arenas_close(&t->g, &t->arena, &t->host);
     gx_device_close(&t->g);
+    free(t->cut);
 }
 
 // fp32 values of all trained tensors, as they lie in gradients and moments.

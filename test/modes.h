@@ -7,6 +7,10 @@
 #define TEST__MODE(name, att, con, mlp) &gx_##name,
 static const GxMode *const test_modes[] = {&test_serial, GX_MODES(TEST__MODE)}; // serial first
 enum { MODES = sizeof test_modes / sizeof *test_modes, TRIPLES = 18 };
+// Those that are written once more, by tiles.
+#define TEST__TILED(name) &gx_##name##_tiled,
+static const GxMode *const test_tiled[] = {GX_TILED_MODES(TEST__TILED)};
+enum { TILED = sizeof test_tiled / sizeof *test_tiled };
 
 // All valid triples of methods for ATT, CON and MLP; the ends follow.
 static GxMode test_triples[TRIPLES];

@@ -256,6 +256,26 @@ static inline int32_t *oracle_documents(const int lengths[ORACLE_DOCUMENTS], int
     return documents;
 }
 
+// The same where the others of a row are not in its own text: for each row of document n (of `lengths`) the positions
+// that document n has in the other text, where documents have `others`; none if either of the two is padding.
+static inline int32_t *oracle_crossing(const int lengths[ORACLE_DOCUMENTS], const int others[ORACLE_DOCUMENTS],
+                                       int64_t positions, int64_t B)
+{
+    int32_t *documents = (int32_t *)calloc((size_t)(positions * B * 2), sizeof *documents);
+    int n = 0;
+    while (n < ORACLE_DOCUMENTS && lengths[n]) n++;
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t i = 0, begin = 0, at = 0; i < n; i++) {
+            const int length = lengths[(b + i) % n], other = others[(b + i) % n];
+            for (int64_t t = begin; t < gx_min(begin + abs(length), positions); t++) {
+                documents[(t * B + b) * 2] = (int32_t)at;
+                documents[(t * B + b) * 2 + 1] = (int32_t)(length > 0 && other > 0 ? at + other : at);
+            }
+            begin += abs(length), at += abs(other);
+        }
+    return documents;
+}
+
 static inline int oracle_sees(const GxAttention *a, int64_t i, int64_t j, int64_t b)
 {
     const int64_t query = oracle_position(&a->q_runs, i), key = oracle_position(&a->k_runs, j);

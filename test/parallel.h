@@ -58,12 +58,15 @@ typedef struct {
     // Of each rank of a pipeline: its tp group, instead of tp, with dp 1; 0: all as many. own: the lists above have an
     // entry for each rank of a copy, stage by stage.
     int width[MAX_RANKS], own;
+    int cp, zigzags, ring;      // ranks that share each sequence; 0: one
+    int64_t cp_rows[MAX_RANKS]; // of each; 0: even
 } Layout;
 
 // Of all linears of attention and MLP; of some, one in a single layer, with dropout and norms that are trained besides;
 // of all with it; of a BERT's, those before its heads among them; of the embedding of tokens besides, of a LLaMA's and
 // of a BERT's, and of it alone; of a LLaMA's heads, the first beside the embedding, the second alone; of a BERT's; of
-// ranks and alphas that differ, without some linears; the same of a head and of what is in one layer.
+// ranks and alphas that differ, without some linears; the same of a head and of what is in one layer; of a BART's, among
+// them what reads the encoder's output.
 static const GxIntList test_layer_1 = {.n = 1, .v = {1}};
 static const GxLora test_loras[] = {
     {.r = 3, .alpha = 5},
@@ -100,10 +103,17 @@ static const GxLora test_loras[] = {
      .lists = "layers",
      .rank_pattern = "{\"lm_head\":2,\"embed_tokens\":9,\"gate_proj\":1}",
      .alpha_pattern = "{\"lm_head\":1,\"embed_tokens\":3}",
-     .value = gx_module_number}};
+     .value = gx_module_number},
+    {.r = 2,
+     .alpha = 3,
+     .dropout = 0.2f,
+     .targets = "q_proj,encoder_attn.v_proj,encoder_attn.k_proj,fc2",
+     .trainable = "encoder_attn_layer_norm,layernorm_embedding"}};
 
-// Adapters alone; with the norms of a LLaMA; with a BERT's norms behind CON, and matrices whose biases are CON's.
-static const GxBottleneck test_bottlenecks[] = {{4, NULL}, {16, "norm"}, {9, "output.dense,LayerNorm"}};
+// Adapters alone; with the norms of a LLaMA; with a BERT's norms behind CON, and matrices whose biases are CON's; with a
+// BART's.
+static const GxBottleneck test_bottlenecks[] = {
+    {4, NULL}, {16, "norm"}, {9, "output.dense,LayerNorm"}, {9, "fc2,encoder_attn_layer_norm"}};
 
 // Plain; gated, with biases, and narrower; with a head that is trained besides.
 static const GxSide test_sides[] = {{4, 0, 0, NULL}, {4, 1, 1, NULL}, {2, 1, 0, "model.norm"}};
@@ -233,7 +243,7 @@ static inline int ranks_of(const Layout *l)
 {
     int n = 0;
     for (int i = 0; i < l->pp; i++) n += l->width[i];
-    return n ? n : (int)gx_max(l->pp, 1) * l->dp * l->tp;
+    return n ? n : (int)(gx_max(l->pp, 1) * gx_max(l->cp, 1)) * l->dp * l->tp;
 }
 static inline int64_t values_of(void) { return test_subject ? test_subject->values : 1; }
 static inline int64_t outputs_of(void) { return test_subject ? test_subject->outputs : model_config.vocab_size; }
@@ -384,7 +394,8 @@ static inline void train_adamw(TestModel *t, const Layout *l, int64_t begin, int
     keep_values(t, out, 4, GX_VALUES_MOMENT_2);
 }
 
-// Forward only, in sequences that are shorter than planned, so that their slices are others.
+// Forward only, in sequences that are shorter than planned, so that their slices are others; of cp, which shares whole
+// sequences alone, as they are, and logits of batches that are not divided yet.
 static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_t B, int micro, int32_t *tokens,
                             Result *out)
 {
@@ -394,8 +405,11 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
     memset(step.loss_sum, 0, sizeof step.loss_sum);
     gx_to_device(g, g->step, &step, sizeof step);
     fill_window(l, 0, begin, B, micro, batch, tokens);
+    const int64_t length = l->cp > 1 ? T : SHORT_T;
+    GxBatch whole[MAX_MICRO];
     for (int i = 0; i < micro; i++) {
-        shorten(&batch[i], SHORT_T);
+        if (length < T) shorten(&batch[i], length);
+        whole[i] = batch[i];
         test_put_batch_values(t, &batch[i], i, values_of());
     }
     gx_runner_evaluate(g, &t->r, batch, micro, g->step->loss_sum);
@@ -414,8 +428,8 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
     GxTarget last = GX_ZERO;
     int32_t rows[MAX_COLUMNS], parts[3 * MAX_COLUMNS];
     for (int64_t i = 0; i < B; i++) {
-        rows[i] = (int32_t)((SHORT_T - 1) * B + i);
-        parts[3 * i] = (int32_t)i, parts[3 * i + 1] = 1, parts[3 * i + 2] = SHORT_T;
+        rows[i] = (int32_t)((length - 1) * B + i);
+        parts[3 * i] = (int32_t)i, parts[3 * i + 1] = 1, parts[3 * i + 2] = (int32_t)length;
     }
     last.rows = picked, last.rows_host = rows, last.n = B;
     gx_to_device(g, picked, rows, (int64_t)sizeof *rows * B);
@@ -430,7 +444,13 @@ static inline void validate(TestModel *t, const Layout *l, int64_t begin, int64_
         batch[i].target[0].logits = gx_rows(logits + i * n, GX_F32, B, outputs_of());
     }
     g->recorder = &out->evaluation;
-    gx_runner_evaluate(g, &t->r, batch, shown, NULL);
+    if (t->m.cp.n < 2) gx_runner_evaluate(g, &t->r, batch, shown, NULL);
+    for (int i = 0; i < shown && t->m.cp.n > 1; i++) {
+        const GxForward forward = gx_runner_hook(&t->r);
+        memcpy(whole[i].target, batch[i].target, sizeof whole[i].target);
+        test_put_whole(t, &whole[i], i);
+        forward.run(g, forward.user, &whole[i], NULL);
+    }
     g->recorder = NULL;
     if (shows) out->logits = test_kept(t, logits, shown * n);
 }
@@ -487,6 +507,8 @@ static inline void run_rank(const Layout *l, const GxMode *mode, int tp, int64_t
     t->request.dtype = test_dtype;
     t->request.spec.micro_batches = micro;
     t->request.pp = comm ? l->pp : 0, t->request.width = comm && l->width[0] ? l->width : NULL;
+    t->request.cp = l->cp, t->request.zigzags = l->zigzags, t->request.ring = l->ring;
+    t->request.cp_rows.part = l->cp_rows, t->request.cp_rows.n = l->cp_rows[0] ? l->cp : 0;
     wish_subject(&t->request, l, other, sizeof other);
     t->request.candidates = 2 * columns_of(l) * (l->micro / micro);
     if (!test_model_open_split(t, &config, &probe.mode, T, B, HEAD_CHUNK, comm, 1, tp, &lists)) {
@@ -546,7 +568,7 @@ static inline void *rank_main(void *user)
     Rank *r = (Rank *)user;
     const Layout *l = r->layout;
     int64_t begin = 0;
-    const int dp = l->width[0] ? 0 : r->rank / l->tp % l->dp;
+    const int dp = l->width[0] ? 0 : r->rank / (int)(l->tp * gx_max(l->cp, 1)) % l->dp;
     for (int i = 0; i < dp; i++) begin += l->samples[i];
     run_rank(l, l->mode, l->tp, begin, l->samples[dp], l->micro, &r->comm, &r->result);
     return NULL;
@@ -663,12 +685,13 @@ static inline double gate_scale(const Result *serial, const char *name)
 static inline double least_gradient(const Result *serial, const char *name)
 {
     static const char *const keys[][2] = {{"key.bias", "key.weight"},
+                                          {"k_proj.bias", "k_proj.weight"}, // of a BART
                                           {"k_proj.adaption_bias", "k_proj.adaption_scale"}};
     const GxTable *table = &serial->model->m.table;
     const double least = (test_dtype == GX_BF16 ? 1 : 1e-3) * serial->norm[0] / sqrt(table->n);
     char beside[GX_NAME];
     if (strstr(name, "adaption_gate") || strstr(name, "side.gate.")) return fmax(least, gate_scale(serial, name));
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         const char *key = strstr(name, keys[i][0]);
         if (!key) continue;
         snprintf(beside, sizeof beside, "%.*s%s", (int)(key - name), name, keys[i][1]);

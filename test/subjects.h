@@ -1,6 +1,6 @@
 // test/subjects.h: models with picked rows for the tests of modes: BERT's masked tokens with pairs of texts, labels and
 // numbers of whole texts (BERT, LLaMA), vectors of texts, and a LLaMA with texts that share a column and labels that do
-// not count. All with documents and padding, BERT with dropout.
+// not count. All with documents and padding, BERT with dropout. And apart from these, a BART: targets of sources.
 #ifndef GX_TEST_SUBJECTS_H
 #define GX_TEST_SUBJECTS_H
 #include "bert.h"
@@ -95,7 +95,10 @@ static void pick_texts(const Layout *l, GxBatch *b, const int64_t *sample, const
 
 // ---- BERT ----------------------------------------------------------------------------------------------------------
 
-static const GxBertConfig bert_config = {61, 36, 40, LAYERS, 6, 16, 3, 0, "gelu", 0.1, 0.2, 0.3, 1e-12, 0.2, 1};
+static const GxBertConfig bert_config = {61, 36, 40, LAYERS, 6, 16, 3, 0, "gelu", 0.1, 0.2, 0.3, 1e-12, 0.2, 1, "bert"};
+
+static const GxBertConfig roberta_config = {61,     36,  40,  LAYERS, 6,     16,  3, 1,
+                                            "gelu", 0.1, 0.2, 0.3,    1e-12, 0.2, 1, "roberta"};
 
 static void bert_tie(void *config, int tied) { ((GxBertConfig *)config)->tie_word_embeddings = tied; }
 
@@ -170,6 +173,45 @@ static void fill_scores(const Layout *l, GxBatch *b, const int64_t *sample, int3
     pick_texts(l, b, sample, &a, 0, 1, 3);
 }
 
+// ---- BART ----------------------------------------------------------------------------------------------------------
+
+enum { SOURCE_T = 7 }; // sources are shorter than targets
+static const GxBartConfig bart_config = {61, 36, LAYERS, LAYERS, 6,      6,   40,  40,   16,
+                                         1,  0,  2,      2,      "gelu", 0.1, 0.2, 0.15, 0.2};
+
+static void bart_tie(void *config, int tied) { (void)config, (void)tied; }
+
+// Sources of 1 to SOURCE_T tokens, padded; targets without padding, of whose labels some do not count.
+static void fill_targets(const Layout *l, GxBatch *b, const int64_t *sample, int32_t *room)
+{
+    enum { N = T * MAX_COLUMNS };
+    const Arrays a = arrays_in(room);
+    GxBatch *s = (GxBatch *)(room + 16 * N);
+    int32_t *tokens = room + 19 * N, *positions = room + 20 * N, *own = room + 21 * N, *reads = room + 23 * N,
+            *read_by = room + 25 * N;
+    assert(sizeof *s <= 3 * N * sizeof *room);
+    memset(s, 0, sizeof *s);
+    memset(own, 0, 6 * N * sizeof *own); // and reads, and read_by
+    for (int64_t row = 0; row < T * b->B; row++) {
+        const int32_t length = 1 + (int32_t)(draw(sample[row % b->B], 0, 5) % SOURCE_T);
+        const int64_t t = row / b->B;
+        a.positions[row] = (int32_t)t + GX_BART_FIRST_POSITION, reads[2 * row + 1] = length;
+        if (t >= SOURCE_T) continue;
+        tokens[row] = (int32_t)(draw(sample[row % b->B], t, 6) % 61);
+        positions[row] = (int32_t)t + GX_BART_FIRST_POSITION;
+        if (t < length) own[2 * row + 1] = length, read_by[2 * row + 1] = T;
+    }
+    s->tokens = tokens, s->positions = positions, s->documents = own, s->T = SOURCE_T, s->B = b->B;
+    s->runs = gx_runs_one(SOURCE_T, 0), s->number = b->number, s->window_sample = b->window_sample;
+    b->positions = a.positions, b->reads = reads, b->read_by = read_by, b->source = s;
+    GxTarget *target = &b->target[0];
+    for (int64_t row = 0; row < T * b->B; row++) {
+        const int32_t label = label_at(l, sample[row % b->B], row / b->B);
+        if (label != GX_IGNORE_INDEX) a.rows[0][target->n] = (int32_t)row, a.labels[0][target->n++] = label;
+    }
+    target->rows = a.rows[0], target->labels = a.labels[0];
+}
+
 // ---- subjects ------------------------------------------------------------------------------------------------------
 
 #define BERT  &gx_bert, sizeof bert_config, &bert_config, bert_tie
@@ -184,6 +226,19 @@ static TestSubject pretraining =
                    scores = {LLAMA, {GX_HEAD_LABELS, 0, 3, GX_CROSS_ENTROPY, NULL, 0}, 1, 3, 1, 0, fill_scores},
                    vectors = {BERT, {GX_HEAD_VECTORS, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 36, 1, 0, fill_vectors},
                    firsts = {BERT, {GX_HEAD_VECTORS, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 36, 1, 0, fill_first_tokens};
+static TestSubject targets = {
+    &gx_bart, sizeof bart_config, &bart_config, bart_tie, {GX_HEAD_CAUSAL, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 61, 1,
+    0,        fill_targets};
+static TestSubject roberta_labels = {&gx_bert,
+                                     sizeof roberta_config,
+                                     &roberta_config,
+                                     bert_tie,
+                                     {GX_HEAD_LABELS, 0, 3, GX_CROSS_ENTROPY, NULL, 0},
+                                     1,
+                                     3,
+                                     1,
+                                     0,
+                                     fill_labels};
 static TestSubject *const subjects[] = {&pretraining, &masked, &labels,  &several, &numbers,
                                         &texts,       &scores, &vectors, &firsts};
 static const char *const subject_names[] = {"pre-training",   "masked tokens", "labels",
@@ -193,6 +248,8 @@ enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
 __attribute__((constructor)) static void set_depths(void)
 {
+    roberta_labels.depth = reference_depth_of(36, T, 36, 40, 61, LAYERS);
+    targets.depth = 2 * reference_depth_of(36, T + 5 * 36, 36, 40, 61, LAYERS);
     for (int i = 0; i < SUBJECTS; i++)
         subjects[i]->depth = subjects[i]->family == &gx_llama ? test_model_depth(&model_config, T, 0)
                                                               : reference_depth_of(36, T, 36, 40, 61, LAYERS);

@@ -50,6 +50,9 @@ static uint64_t small_grad(uint64_t w, uint64_t slot, uint64_t x, uint64_t dy)
 {
     return mix(13, mix(9, w, slot, x), dy, 0);
 }
+// Of a decoder's layer: what it reads, with the memory; and its share of the memory's gradient.
+static uint64_t with_memory(uint64_t x, uint64_t memory) { return mix(14, x, memory, 0); }
+static uint64_t memory_dx(uint64_t slot, uint64_t dy) { return mix(15, slot, dy, 0); }
 static uint64_t norm_of(uint64_t grads) { return mix(11, grads, 0, 0); }
 static uint64_t stepped(uint64_t w, uint64_t grads, uint64_t clip) { return mix(12, w, grads, clip); }
 static uint64_t reduced(uint64_t grads, int axes)
@@ -62,6 +65,24 @@ static uint64_t reduced(uint64_t grads, int axes)
 static int small_reads(const GxStepsSpec *p, int u) { return u > 0 || p->embedding_reads; }
 static int unit_reads(const GxStepsSpec *p, int u) { return u > 0 ? p->has_lora : p->embedding_reads; }
 static int is_frozen(const GxStepsSpec *p, int u) { return p->frozen && p->frozen[u]; }
+// Of a model with an encoder: the decoder's embedding, which has no input, and the layers behind it.
+static int behind(const GxStepsSpec *p) { return p->memory ? p->memory + 1 : -1; }
+static int has_input(const GxStepsSpec *p, int u) { return u > 0 && u != behind(p); }
+static int reads_memory(const GxStepsSpec *p, int u) { return p->memory && u > behind(p) && u < p->units - 1; }
+static int trains_below(const GxStepsSpec *p, int u) // something below unit u
+{
+    int trains = 0;
+    for (int below = 0; below < u; below++) trains |= !is_frozen(p, below);
+    return trains;
+}
+// The action is the last of its micro-batch that reads the memory: the backward of the first layer that has one.
+static int ends_memory(const GxStepsSpec *p, const GxAction *a)
+{
+    const int u = a->unit, last = p->units - 2, trains = trains_below(p, p->units - 1);
+    if (!reads_memory(p, u)) return 0;
+    if (p->kind == GX_STEPS_FORWARD || !trains) return a->what == GX_DO_FORWARD && u == last;
+    return a->what == GX_DO_BACKWARD && (!trains_below(p, u) || u == behind(p) + 1);
+}
 // Where a unit is in a pipeline: stages go round the ranks, or (zbv) down and up again.
 static int is_mine(const GxStepsSpec *p, int u)
 {
@@ -84,8 +105,12 @@ static uint64_t plain_step(const GxStepsSpec *p, uint64_t *w)
     const int head = p->units - 1, tied = p->is_tied;
     uint64_t grads[UNITS] = {0}, loss = 0, clip = 0;
     for (int i = 0; i < p->micro_batches; i++) {
-        uint64_t x[UNITS + 1] = {0};
-        for (int u = 0; u < head; u++) x[u + 1] = forward(u, w[u], x[u], i);
+        uint64_t x[UNITS + 1] = {0}, read[UNITS] = {0}, of_memory = 0; // read: x, with the memory
+        const uint64_t *memory = &x[gx_max(behind(p), 0)];
+        for (int u = 0; u < head; u++) {
+            if (has_input(p, u)) read[u] = reads_memory(p, u) ? with_memory(x[u], *memory) : x[u];
+            x[u + 1] = forward(u, u == behind(p) ? head_weight(w[u], w[0], tied) : w[u], read[u], i);
+        }
         const uint64_t wh = head_weight(w[head], w[0], tied);
         if (p->kind == GX_STEPS_FORWARD) {
             loss += forward(head, wh, x[head], i);
@@ -97,10 +122,14 @@ static uint64_t plain_step(const GxStepsSpec *p, uint64_t *w)
         if (tied) grads[0] += tied_grad(wh, x[head], 77);
         for (int u = head - 1; u >= 0; u--) {
             if (is_bypassed(p, u)) continue;
-            const uint64_t slot = saved(w[u], x[u]);
-            grads[u] += unit_grad(unit_reads(p, u) ? w[u] : 0, slot, p->weight_reads_x ? x[u] : 0, dy);
-            grads[u] += small_grad(small_reads(p, u) ? w[u] : 0, slot, x[u], dy);
-            dy = backward(w[u], slot, x[u], dy);
+            const uint64_t own = u == behind(p) ? head_weight(w[u], w[0], tied) : w[u], slot = saved(own, read[u]),
+                           in = has_input(p, u) ? x[u] : 0, also = reads_memory(p, u) ? *memory : 0;
+            if (u == p->memory && p->memory) dy = of_memory;
+            if (reads_memory(p, u)) of_memory += memory_dx(slot, dy);
+            if (u == behind(p) && tied) grads[0] += tied_grad(own, slot, dy);
+            grads[u] += unit_grad(unit_reads(p, u) ? own : 0, slot, (p->weight_reads_x ? in : 0) + also, dy);
+            grads[u] += small_grad(small_reads(p, u) ? own : 0, slot, in, dy);
+            dy = backward(own, slot, in, dy);
         }
     }
     if (p->kind == GX_STEPS_FORWARD) return loss;
@@ -224,6 +253,28 @@ static uint64_t weights_of_head(Machine *m, int i)
     return head_weight(w, !tied ? 0 : is_mine(&m->s->spec, 0) ? weights(m, i, 0) : m->whole_copy, tied);
 }
 
+// Of the head, and of a decoder's embedding, those of unit 0, too.
+static uint64_t weights_of(Machine *m, int i, int u)
+{
+    const int tied = m->s->spec.is_tied && u == behind(&m->s->spec);
+    const uint64_t w = weights(m, i, u);
+    return u == behind(&m->s->spec) ? head_weight(w, tied ? weights(m, i, 0) : 0, tied) : w;
+}
+
+static uint64_t memory_of(Machine *m, int i)
+{
+    const GxStepsSpec *p = &m->s->spec;
+    const int at = behind(p), b = m->s->action[i].micro_batch;
+    if (!reads_memory(p, m->s->action[i].unit)) return 0;
+    return get(m, i, &m->x[at][b], m->s->operands[i].memory, m->bytes ? m->bytes->x[at] : 0, "no memory");
+}
+
+static void give_up_memory(Machine *m, int i)
+{
+    const GxAction *a = &m->s->action[i];
+    if (ends_memory(&m->s->spec, a)) give_up(m, &m->x[behind(&m->s->spec)][a->micro_batch], m->s->operands[i].memory);
+}
+
 // A contribution to gradients, which begins them if there are none.
 static void add(Machine *m, int i, int u, int buffer, uint64_t value)
 {
@@ -240,9 +291,8 @@ static void run_backward(Machine *m, int i)
     const GxAction *a = &m->s->action[i];
     const GxOperands *o = &m->s->operands[i];
     const int u = a->unit, b = a->micro_batch, head = p->units - 1;
-    int has_dx = 0;
-    for (int below = 0; below < u; below++) has_dx |= !is_frozen(p, below);
-    const uint64_t x = u ? get(m, i, &m->x[u][b], o->x, m->bytes ? m->bytes->x[u] : 0, "no x") : 0;
+    const int has_dx = trains_below(p, u) && u != behind(p);
+    const uint64_t x = has_input(p, u) ? get(m, i, &m->x[u][b], o->x, m->bytes ? m->bytes->x[u] : 0, "no x") : 0;
     if (u == head) {
         const int tied = p->is_tied;
         const uint64_t w = weights_of_head(m, i), counts = get(m, i, &m->counts, NOT_ROWS, 0, "no counts");
@@ -258,8 +308,16 @@ static void run_backward(Machine *m, int i)
     const int from = above(p, u);
     const uint64_t slot = get(m, i, &m->slot[u][b], o->slot, m->bytes ? m->bytes->slot[u] : 0, "no slot"),
                    dy = get(m, i, &m->dx[from][b], o->dy, m->bytes ? m->bytes->x[from] : 0, "no dy");
-    const uint64_t w = small_reads(p, u) ? weights(m, i, u) : 0;
+    const uint64_t w = small_reads(p, u) ? weights_of(m, i, u) : 0, memory = memory_of(m, i);
     give_up(m, &m->dx[from][b], o->dy);
+    if (reads_memory(p, u) && trains_below(p, p->memory + 1)) {
+        Cell *c = &m->dx[behind(p)][b];
+        uint64_t share = memory_dx(slot, dy);
+        if (c->is_there) share += get(m, i, c, o->dmemory, m->bytes ? m->bytes->x[behind(p)] : 0, "no gradient");
+        c->is_there = 0;
+        put(m, i, c, o->dmemory, share, "the memory's gradient twice");
+    }
+    if (u == behind(p) && p->is_tied && !is_frozen(p, 0)) add(m, i, 0, o->tied, tied_grad(w, slot, dy));
     if (has_dx) put(m, i, &m->dx[u][b], o->dx, backward(w, slot, x, dy), "dx twice");
     if (!is_frozen(p, u)) add(m, i, u, o->grads, small_grad(w, slot, x, dy));
     if (a->half != GX_HALF_NONE) {
@@ -268,9 +326,10 @@ static void run_backward(Machine *m, int i)
         return;
     }
     if (!is_frozen(p, u))
-        add(m, i, u, o->grads, unit_grad(unit_reads(p, u) ? w : 0, slot, p->weight_reads_x ? x : 0, dy));
+        add(m, i, u, o->grads, unit_grad(unit_reads(p, u) ? w : 0, slot, (p->weight_reads_x ? x : 0) + memory, dy));
     give_up(m, &m->slot[u][b], o->slot);
-    if (u) give_up(m, &m->x[u][b], o->x);
+    if (has_input(p, u)) give_up(m, &m->x[u][b], o->x);
+    give_up_memory(m, i);
 }
 
 static void run_weight(Machine *m, int i)
@@ -299,13 +358,16 @@ static void run_forward(Machine *m, int i)
     const GxAction *a = &m->s->action[i];
     const GxOperands *o = &m->s->operands[i];
     const int u = a->unit, b = a->micro_batch, head = p->units - 1;
-    const uint64_t x = u ? get(m, i, &m->x[u][b], o->x, m->bytes ? m->bytes->x[u] : 0, "no x") : 0;
-    const uint64_t w = a->what == GX_DO_FORWARD && u == head ? weights_of_head(m, i) : weights(m, i, u);
+    const int memory = reads_memory(p, u);
+    uint64_t x = has_input(p, u) ? get(m, i, &m->x[u][b], o->x, m->bytes ? m->bytes->x[u] : 0, "no x") : 0;
+    const uint64_t w = a->what == GX_DO_FORWARD && u == head ? weights_of_head(m, i) : weights_of(m, i, u);
+    if (memory) x = with_memory(x, memory_of(m, i));
     if (a->what == GX_DO_FORWARD && u == head) m->loss += forward(u, w, x, b);
     if (a->what == GX_DO_FORWARD && u < head) put(m, i, &m->x[u + 1][b], o->y, forward(u, w, x, b), "y twice");
     put(m, i, &m->slot[u][b], o->slot, saved(w, x), "slot twice");
     if (a->what == GX_DO_FORWARD && a->keep != GX_KEEP_SLOT) give_up(m, &m->slot[u][b], o->slot);
-    if (a->what == GX_DO_FORWARD && a->keep == GX_KEEP_NOTHING && u) give_up(m, &m->x[u][b], o->x);
+    if (a->what == GX_DO_FORWARD && a->keep == GX_KEEP_NOTHING && has_input(p, u)) give_up(m, &m->x[u][b], o->x);
+    if (a->what == GX_DO_FORWARD) give_up_memory(m, i);
 }
 
 // What this rank adds to what all agree on.
@@ -449,5 +511,6 @@ static void shard_at_random(GxStepsSpec *p, int sharded)
     p->bucket = p->starts_sums = 0;
     p->scatters_each = sharded > 1 && random_below(2);
     p->gathered = 1 + (p->is_tied != 0) + random_below(many);
+    p->overlaps = random_below(2) ? GX_OVERLAPS_SHARDS : 0;
 }
 #endif

@@ -84,11 +84,14 @@ static void check_resumed(const char *const *ways)
 
 static void check_recomputed(const char *more)
 {
+    static const char *const what[] = {"none", "layer", "mlp:0,layer:1"};
     if (!make_base()) return;
-    for (int i = 0; i < 2; i++)
-        CHECK_RAN(run(BASE "--output_dir again%d --max_steps 3 --recompute %s %s", i, i ? "layer" : "none", more));
-    CHECK(same_file("again0/checkpoint-3/adapter_model.safetensors", "again1/checkpoint-3/adapter_model.safetensors"),
-          "other adapters");
+    for (int i = 0; i < 3; i++) {
+        char adapter[100];
+        snprintf(adapter, sizeof adapter, "again%d/checkpoint-3/adapter_model.safetensors", i);
+        CHECK_RAN(run(BASE "--output_dir again%d --max_steps 3 --recompute %s %s", i, what[i], more));
+        CHECK(same_file("again0/checkpoint-3/adapter_model.safetensors", adapter), "%s: another adapter", what[i]);
+    }
 }
 
 // Trained for `steps` with the flags `training`, which lowers the loss by more than `by`; evaluated as it was saved,

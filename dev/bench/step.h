@@ -122,7 +122,10 @@ static inline GxStatus step_open_model(Step *t, const GxLlamaConfig *config, con
     t->o.max_grad_norm = 1;
     options.lists = lists;
     options.dtype = strcmp(o->precision, "bf16") ? GX_F32 : GX_BF16;
-    spec.recomputes_layers = !strcmp(o->recompute, "layer"), spec.keeps_graphs = o->cuda_graphs;
+    uint8_t again[GX_MAX_UNITS];
+    GX_TRY(gx_recompute_read(o->recompute, GX_MAX_UNITS, again, &t->g.error));
+    options.again = again;
+    spec.keeps_graphs = o->cuda_graphs;
     GX_TRY(gx_model_open(&t->g, &t->m, &gx_llama, &t->config, &t->mode, &options));
     return gx_runner_open(&t->g, &t->r, &t->m, &t->o, &spec);
 }

@@ -16,7 +16,7 @@
 //
 // Entries of their own have dq and dk rotated back (of odd heads nothing is), eight documents in each column, with
 // padding at the end, and dropout; by wgmma, too, the backward of documents also by mma.sync. FLOPs are those of whole
-// columns there, too: of documents the time is what counts.
+// columns there, too: of documents the time is what counts. The last entry merges attention to two sets of keys.
 #define GALAXY_CUDA_IMPLEMENTATION
 #if defined(GX_EMU) && !defined(GX_CUDA_SM_90A)
 #define GX_CUDA_SM_90A
@@ -439,6 +439,24 @@ static void open_backward_documents(Work *w, const int64_t *d) { open_backward(w
 static void open_forward_dropout(Work *w, const int64_t *d) { open_forward(w, d), give_step(w); }
 static void open_backward_dropout(Work *w, const int64_t *d) { open_backward(w, d), give_step(w); }
 
+// Attention to some keys and to others, made one. The result of rows that lie between both; lse is a logarithm, whose
+// absolute error is the sum's relative one.
+enum { MERGED, MERGED_LSE, OTHER, OTHER_LSE };
+static void merge(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_attention_merge(g, (float *)p[MERGED], (float *)p[MERGED_LSE], p[OTHER], (const float *)p[OTHER_LSE],
+                       d[TQ] * d[B], d[H], d[HEAD], dtype);
+}
+static void open_merge(Work *w, const int64_t *d)
+{
+    const int64_t rows = d[TQ] * d[B] * d[H];
+    const double few = 16; // two exponentials, a division, products and a sum
+    work_in_place(w, "o", GX_F32, rows * d[HEAD], few, 0, 0);
+    work_in_place(w, "lse", GX_F32, rows, few, 0, sqrt((double)rows));
+    work_input(w, "o2", w->dtype, rows * d[HEAD]);
+    work_input(w, "lse2", GX_F32, rows);
+}
+
 static const WorkEntry entries[] = {
     {"forward",
      open_forward,
@@ -486,6 +504,7 @@ static const WorkEntry entries[] = {
      prepare_dropout,
      WORK_BOTH,
      {WGMMA(wgmma_backward_dropout){"shipped", NULL}}},
+    {"merge", open_merge, merge, NULL, WORK_BOTH, {{"a warp to a head of a row (shipped)", NULL}}},
 };
 
 static const int64_t checked[][WORK_DIMS] = {
@@ -506,6 +525,7 @@ static void device(GxDevice *table)
     table->attention_scratch = gx_cuda_attention_scratch;
     table->attention_forward = gx_cuda_attention_forward;
     table->attention_backward = gx_cuda_attention_backward;
+    table->attention_merge = gx_cuda_attention_merge;
     table->rope = gx_cuda_rope;
 }
 

@@ -1099,21 +1099,15 @@ TEST(squares_of_any_number_of_parts_are_two_launches)
 // A new operation of the device's table needs a row here, or a program of its own.
 TEST(every_operation_of_a_device_is_here_or_elsewhere_in_the_workshop)
 {
-    static const size_t elsewhere[] = {offsetof(GxDevice, rms_norm_forward),
-                                       offsetof(GxDevice, add_rms_norm_forward),
-                                       offsetof(GxDevice, rms_norm_backward),
-                                       offsetof(GxDevice, layer_norm_forward),
-                                       offsetof(GxDevice, layer_norm_backward),
-                                       offsetof(GxDevice, dropout),
-                                       offsetof(GxDevice, residual_forward),
-                                       offsetof(GxDevice, residual_backward),
-                                       offsetof(GxDevice, attention_scratch),
-                                       offsetof(GxDevice, attention_forward),
-                                       offsetof(GxDevice, attention_backward),
-                                       offsetof(GxDevice, linear_forward),
-                                       offsetof(GxDevice, linear_backward_input),
-                                       offsetof(GxDevice, dequantize),
-                                       offsetof(GxDevice, clip)};
+    static const size_t elsewhere[] = {
+        offsetof(GxDevice, rms_norm_forward),    offsetof(GxDevice, add_rms_norm_forward),
+        offsetof(GxDevice, rms_norm_backward),   offsetof(GxDevice, layer_norm_forward),
+        offsetof(GxDevice, layer_norm_backward), offsetof(GxDevice, dropout),
+        offsetof(GxDevice, residual_forward),    offsetof(GxDevice, residual_backward),
+        offsetof(GxDevice, attention_scratch),   offsetof(GxDevice, attention_forward),
+        offsetof(GxDevice, attention_backward),  offsetof(GxDevice, attention_merge),
+        offsetof(GxDevice, linear_forward),      offsetof(GxDevice, linear_backward_input),
+        offsetof(GxDevice, dequantize),          offsetof(GxDevice, clip)};
     GxDevice table;
     memset(&table, 0, sizeof table);
     for (int i = 0; i < COUNT(shops); i++) shops[i].device(&table);

@@ -1486,7 +1486,8 @@ static int bpe_run(const Case *c)
     return ACCEPTED;
 }
 
-// What GPT-2's, LLaMA-3's and Qwen's files have, and LLaMA-2's and Mistral's, with a vocabulary of a few pieces.
+// What GPT-2's, LLaMA-3's and Qwen's files have, and LLaMA-2's and Mistral's with RoBERTa's frame, with a vocabulary of
+// a few pieces.
 static int bpe_make(Case *c)
 {
     static const char model[] =
@@ -1507,18 +1508,20 @@ static int bpe_make(Case *c)
         "\"Sequence\","
         "\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"\xE2\x96\x81\"},\"content\":\" \"},{\"type\":"
         "\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},"};
+    static const char *const frame[] = {
+        "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},"
+        "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},"
+        "{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}],\"special_tokens\":{\"<s>\":{\"ids\":[1]}}}",
+        "{\"type\":\"RobertaProcessing\",\"sep\":[\"<x>\",11],\"cls\":[\"<s>\",1],\"trim_offsets\":true,"
+        "\"add_prefix_space\":false}"};
     for (int i = 0; i < 2; i++) {
         char document[4000];
         snprintf(
             document, sizeof document,
             "{\"added_tokens\":[{\"id\":1,\"content\":\"<s>\",\"single_word\":false,\"lstrip\":true,\"rstrip\":true,"
             "\"normalized\":false,\"special\":true},{\"id\":11,\"content\":\"<x>\",\"single_word\":false,\"lstrip\":"
-            "false,\"rstrip\":false,\"normalized\":true,\"special\":false}],%s\"post_processor\":{\"type\":"
-            "\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":{"
-            "\"id\":"
-            "\"A\",\"type_id\":0}}],\"pair\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"Sequence\":{\"id\":\"B\","
-            "\"type_id\":1}}],\"special_tokens\":{\"<s>\":{\"ids\":[1]}}},%s",
-            before[i], model);
+            "false,\"rstrip\":false,\"normalized\":true,\"special\":false}],%s\"post_processor\":%s,%s",
+            before[i], frame[i], model);
         case_text(&c[i], "tokenizer.json", document);
         case_text(&c[i], "text", bpe_text);
     }

@@ -1,11 +1,11 @@
-"""Loads a BERT that Galaxy saved, as a user of transformers would, and checks what is in it.
+"""Loads a BERT, a RoBERTa or an XLM-R that Galaxy saved, as a user of transformers would, and checks what is in it.
 
     python dev/ref/load_bert.py DIR [--logits FILE] [--ids "1 17 4 2"]
 
 DIR holds config.json and model.safetensors (or shards), and may hold a tokenizer. It is loaded as BertForPreTraining,
-BertForMaskedLM, BertForSequenceClassification and BertModel. What config.json's architectures names must find all that
-it has, and use all that is there; the others may lack a head that DIR has not, or leave one that they have not, but
-whole; and every weight is the file's, to the bit.
+BertForMaskedLM, BertForSequenceClassification and BertModel (Roberta..., XLMRoberta...: without the first). What
+config.json's architectures names must find all that it has, and use all that is there; the others may lack a head that
+DIR has not, or leave one that they have not, but whole; and every weight is the file's, to the bit.
 
 FILE (safetensors) holds what Galaxy computed: tokens [B,T], if need be types and mask [B,T], all int32, and one or more
 of logits ([B,T,V], or [B,labels] of a classification), next_sentence_logits [B,2], pooled [B,C], x.L [B,T,C] (what
@@ -23,21 +23,30 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from transformers import (AutoTokenizer, BertForMaskedLM, BertForPreTraining, BertForSequenceClassification, BertModel,
-                          PreTrainedTokenizerFast)
+                          PreTrainedTokenizerFast, RobertaForMaskedLM, RobertaForSequenceClassification, RobertaModel,
+                          XLMRobertaForMaskedLM, XLMRobertaForSequenceClassification, XLMRobertaModel)
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 BOUND = 1e-5  # relative L2: fp32 sums in another order
 TEXTS = ("In the beginning was the Word.", "Crème brûlée, naïvely – 北京 don't!", "[MASK] a[SEP]b  \t\n",
          "x" * 120 + " é")
-# The parts of a BERT, by what their tensors' names begin with, once "bert." is cut off.
+# The parts of a BERT, by what their tensors' names begin with, once "bert." or "roberta." is cut off.
 PARTS = {"embeddings": "encoder", "encoder": "encoder", "pooler": "pooler", "cls.predictions": "predictions",
-         "cls.seq_relationship": "next sentence", "classifier": "classifier"}
+         "cls.seq_relationship": "next sentence", "classifier": "classifier", "lm_head": "predictions"}
 CLASSES = {
-    BertForPreTraining: {"encoder", "pooler", "predictions", "next sentence"},
-    BertForMaskedLM: {"encoder", "predictions"},
-    BertForSequenceClassification: {"encoder", "pooler", "classifier"},
-    BertModel: {"encoder", "pooler"},
+    "bert": {BertForPreTraining: {"encoder", "pooler", "predictions", "next sentence"},
+             BertForMaskedLM: {"encoder", "predictions"},
+             BertForSequenceClassification: {"encoder", "pooler", "classifier"},
+             BertModel: {"encoder", "pooler"}},
+    "roberta": {RobertaForMaskedLM: {"encoder", "predictions"},
+                RobertaForSequenceClassification: {"encoder", "classifier"},
+                RobertaModel: {"encoder", "pooler"}},
+    "xlm-roberta": {XLMRobertaForMaskedLM: {"encoder", "predictions"},
+                    XLMRobertaForSequenceClassification: {"encoder", "classifier"},
+                    XLMRobertaModel: {"encoder", "pooler"}},
 }
+
+BASES = {BertModel, RobertaModel, XLMRobertaModel}
 
 
 def check(ok, message):
@@ -46,7 +55,7 @@ def check(ok, message):
 
 
 def plain(name):
-    return name.removeprefix("bert.")
+    return name.removeprefix("bert.").removeprefix("roberta.")
 
 
 def part_of(name):
@@ -56,12 +65,13 @@ def part_of(name):
 
 
 def read_weights(folder):
-    """{name without "bert.": tensor} of all files."""
+    """{name without "bert." or "roberta.": tensor} of all files."""
     index = folder / "model.safetensors.index.json"
     names = set(json.loads(index.read_text())["weight_map"].values()) if index.exists() else {"model.safetensors"}
     weights = {plain(n): t for name in sorted(names) for n, t in load_file(folder / name).items()}
     is_tied = json.loads((folder / "config.json").read_text()).get("tie_word_embeddings", True)
-    check(not is_tied or not {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"} & set(weights),
+    tied = {f"{head}.decoder.{what}" for head in ("cls.predictions", "lm_head") for what in ("weight", "bias")}
+    check(not is_tied or not tied & set(weights),
           f"{folder}: has the decoder's weight or bias, which are tied: transformers does not save them")
     return weights
 
@@ -70,9 +80,9 @@ def load_as(kind, folder, weights, is_own):
     """A model in fp32. transformers makes missing weights up at random: only its report tells."""
     model, report = kind.from_pretrained(folder, local_files_only=True, dtype=torch.float32,
                                          attn_implementation="eager", output_loading_info=True)
-    there, has = {part_of(n) for n in weights}, CLASSES[kind]
+    there, has = {part_of(n) for n in weights}, CLASSES[kind.config_class.model_type][kind]
     # A folder of embeddings has no pooler, and BertModel without one cannot be asked for here.
-    lacks = has - there if not is_own else {"pooler"} - there if kind is BertModel else set()
+    lacks = has - there if not is_own else {"pooler"} - there if kind in BASES else set()
     may = {"missing_keys": lacks, "unexpected_keys": set() if is_own else there - has}
     for what, names in report.items():
         wrong = [n for n in sorted(map(str, names)) if part_of(n) not in may.get(what, set())]
@@ -89,17 +99,21 @@ def load_as(kind, folder, weights, is_own):
 def outputs_of(models, there, tokens, types, mask):
     """What the folder's parts make of a batch, by the names that dumps have."""
     inputs = dict(input_ids=tokens.long(), token_type_ids=types.long(), attention_mask=mask.long())
+
+    def of(end):
+        return next(model for kind, model in models.items() if kind.__name__.endswith(end))
+
     with torch.no_grad():
-        base = models[BertModel](**inputs)
-        out = {f"x.{models[BertModel].config.num_hidden_layers}": base.last_hidden_state}
+        base = of("Model")(**inputs)
+        out = {f"x.{of('Model').config.num_hidden_layers}": base.last_hidden_state}
         if "pooler" in there:
             out["pooled"] = base.pooler_output
         if "classifier" in there:
-            out["logits"] = models[BertForSequenceClassification](**inputs).logits
+            out["logits"] = of("ForSequenceClassification")(**inputs).logits
         elif "predictions" in there:
-            out["logits"] = models[BertForMaskedLM](**inputs).logits
+            out["logits"] = of("ForMaskedLM")(**inputs).logits
         if "next sentence" in there:
-            both = models[BertForPreTraining](**inputs)
+            both = of("ForPreTraining")(**inputs)
             out["next_sentence_logits"] = both.seq_relationship_logits
             check(torch.equal(both.prediction_logits, out["logits"]), "BertForPreTraining and BertForMaskedLM differ")
     return out
@@ -164,10 +178,11 @@ def main():
     check((args.folder / "config.json").is_file(), f"{args.folder}: no config.json")
     config = json.loads((args.folder / "config.json").read_text())
     own = (config.get("architectures") or ["nothing"])[0]
-    check(own in {kind.__name__ for kind in CLASSES}, f"{args.folder}: architectures names {own}")
+    classes = CLASSES.get(config.get("model_type"), {})
+    check(own in {kind.__name__ for kind in classes}, f"{args.folder}: architectures names {own}")
     weights = read_weights(args.folder)
     there = {part_of(n) for n in weights}
-    models = {kind: load_as(kind, args.folder, weights, kind.__name__ == own) for kind in CLASSES}
+    models = {kind: load_as(kind, args.folder, weights, kind.__name__ == own) for kind in classes}
     said = [f"{own} of {sum(t.numel() for t in weights.values())} parameters ({', '.join(sorted(there))})"]
     if args.logits:
         said += compare(models, there, args.logits)

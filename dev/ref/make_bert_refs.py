@@ -10,12 +10,16 @@ models compute, in float32, with attn_implementation="eager".
     bert_cls1, _cls3, _cls5       BertForSequenceClassification: MSE on one number; one of 3 classes; 5 classes of which
                                   several may hold
     bert_cls3_dropout             the second of them with dropout, and a classifier_dropout of its own; T = 9
+    roberta_mlm, _mlm_dropout     RobertaForMaskedLM; hidden_act gelu_new, which its head does not have; pad_token_id 1,
+                                  and a pad token within a text
+    xlmr_cls3, xlmr_cls3_dropout  XLMRobertaForSequenceClassification: one of 3 classes; pad_token_id 2
     bert_embed                    BertModel without pooler: embeddings of texts, ranked (MultipleNegativesRanking)
     bert_variants/*.safetensors   bert_pretrain's weights as other files hold them: see make_variants
     llama_score                   LlamaForSequenceClassification: 3 classes, from the last token that is no pad
     llama_packed                  LlamaForCausalLM: documents that share a row and do not see each other
 
-Keys of ref.safetensors. B samples, T positions, C hidden_size, H heads, V vocab_size; l counts layers from 0. Numbers
+Keys of ref.safetensors; what is said of bert_* holds for roberta_* and xlmr_*, too, but that these have positions, no
+types, and no pooler. B samples, T positions, C hidden_size, H heads, V vocab_size; l counts layers from 0. Numbers
 are int32 or fp32; a scalar is [1].
 
     tokens, types   [B,T]       input_ids; token_type_ids (bert_*)
@@ -26,7 +30,8 @@ are int32 or fp32; a scalar is [1].
                     [B,5]       bert_cls5: fp32, 0 or 1
     next_sentence   [B]         bert_pretrain: 0: B follows A, 1: it does not
     count           [1]         bert_mlm, bert_pretrain, llama_packed: labels that count
-    positions, documents [B,T]  llama_packed: position in the document, number of the document in the row
+    positions       [B,T]       llama_packed: position in the document; roberta_*, xlmr_*: row of the table of positions
+    documents       [B,T]       llama_packed: number of the document in the row
     rows            [B]         llama_score: the position whose output is scored
 
     Activations. Rows of padding hold what transformers computes there: only rows of mask 1 have a meaning.
@@ -46,9 +51,10 @@ are int32 or fp32; a scalar is [1].
     loss            [1]         the mean over counted labels; bert_cls5: over all B*5 numbers; bert_pretrain: the sum of
                                 loss.mlm and loss.next_sentence, each a mean of its own
     grad.NAME                   of the loss, by the parameter's name in transformers; a tied weight is listed once, with
-                                the gradients of both its uses. The pad token's row (token 0) gets none from the lookup,
-                                wherever it stands (llama_packed has no pad). A key bias's is 0 but for rounding, on the
-                                scale of its weight's: compare_refs.py judges it by that one's norm
+                                the gradients of both its uses. The pad token's row (token 0; RoBERTa's pad_token_id,
+                                also of its positions) gets none from the lookup, wherever it stands (llama_packed has
+                                no pad). A key bias's is 0 but for rounding, on the scale of its weight's:
+                                compare_refs.py judges it by that one's norm
     grad_norm       [1]         of all of them
     sgd.losses      [10]        ten steps of SGD on the batch, of lr sgd.lr, without momentum, decay, clipping: the loss
     sgd.NAME                    before each of them, and the weights after all
@@ -66,6 +72,7 @@ here, as uint8: 1 is kept, and multiplied by 1/(1 - p). Probability and number o
     kept.probs.l    [B,H,T,T]   attention_probs_dropout_prob    8(l + 1) + 1
     kept.mlp.l      [B,T,C]     hidden_dropout_prob             8(l + 1) + 2
     kept.head       [B,C]       classifier_dropout              8(layers + 1), the elements numbered as those of t = 0
+    kept.head_in    [B,C]       xlmr_*: classifier_dropout      8(layers + 1) + 1, as kept.head: before the first matrix
 
 bert_embed. The texts are n anchors, their n positives, and n negatives. VARIANT is mean, cls (of the first 2n texts
 alone: no negatives), mean_negatives, cls_negatives (of all 3n).
@@ -88,7 +95,8 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from transformers import (AttentionInterface, BertConfig, BertForMaskedLM, BertForPreTraining,
                           BertForSequenceClassification, BertModel, LlamaConfig, LlamaForCausalLM,
-                          LlamaForSequenceClassification)
+                          LlamaForSequenceClassification, RobertaConfig, RobertaForMaskedLM, XLMRobertaConfig,
+                          XLMRobertaForSequenceClassification)
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 from transformers.utils.logging import disable_progress_bar
 
@@ -169,6 +177,18 @@ class Site(torch.nn.Module):
         return (x.float() * (kept.float() * self.scale)).to(x.dtype)
 
 
+class TwoSites(torch.nn.Module):
+    """In place of one torch.nn.Dropout that a module asks twice."""
+
+    def __init__(self, first, second):
+        super().__init__()
+        self.sites, self.asked = [first, second], 0
+
+    def forward(self, x):
+        self.asked += 1
+        return self.sites[(self.asked - 1) % 2](x)
+
+
 def attention_with_sites(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
     """transformers' eager attention, but that the module's own dropout is asked."""
     probs = module.dropout((query @ key.transpose(2, 3) * scaling + attention_mask).softmax(-1))
@@ -181,20 +201,25 @@ AttentionMaskInterface.register("eager_with_sites", eager_mask)
 
 def put_sites(model, dropout):
     """Replaces every dropout of a BERT; returns the sites by the name of their mask in the dump."""
-    bert, c = model.base_model, model.config
+    bert, c, heads = model.base_model, model.config, {}
     sites = {"embed": (bert.embeddings, 0, c.hidden_dropout_prob)}
     for l, layer in enumerate(bert.encoder.layer):
         sites[f"att.{l}"] = (layer.attention.output, 8 * (l + 1), c.hidden_dropout_prob)
         sites[f"probs.{l}"] = (layer.attention.self, 8 * (l + 1) + 1, c.attention_probs_dropout_prob)
         sites[f"mlp.{l}"] = (layer.output, 8 * (l + 1) + 2, c.hidden_dropout_prob)
-    if hasattr(model, "classifier"):
+    if hasattr(model, "classifier") and c.model_type != "bert":
+        first, second = (Site(dropout, SITE_DROPOUT | 8 * (c.num_hidden_layers + 1) + which, c.classifier_dropout)
+                         for which in (1, 0))
+        model.classifier.dropout = TwoSites(first, second)
+        heads = {"head_in": first, "head": second}
+    elif hasattr(model, "classifier"):
         p = c.hidden_dropout_prob if c.classifier_dropout is None else c.classifier_dropout
         sites["head"] = (model, 8 * (c.num_hidden_layers + 1), p)
     for module, number, p in sites.values():
         module.dropout = Site(dropout, SITE_DROPOUT | number, p)
     left = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Dropout)]
     assert not left, left
-    return {name: module.dropout for name, (module, _, _) in sites.items()}
+    return {**{name: module.dropout for name, (module, _, _) in sites.items()}, **heads}
 
 
 # ------------------------------------------------------------------------------ models and data
@@ -260,6 +285,8 @@ def hook_bert(model, dump):
         handles.append(bert.pooler.register_forward_hook(keep("pooled")))
     if hasattr(model, "cls"):
         handles.append(model.cls.predictions.transform.register_forward_hook(keep("transform")))
+    if hasattr(model, "lm_head"):
+        handles.append(model.lm_head.layer_norm.register_forward_hook(keep("transform")))
     return handles
 
 
@@ -409,6 +436,67 @@ def make_pretrain(out, name, dropout):
     dump_model(out / name, model, batch, compute, hook_bert, adamw=True)
 
 
+def roberta_texts(lengths, T, config):
+    """texts() of a RoBERTa: other special tokens (CLS here is 0, SEP the id after pad), padding of its own, positions
+    that begin behind pad's id and do not count it."""
+    pad, begin, end = config.pad_token_id, 0, config.pad_token_id + 1
+    B = len(lengths)
+    tokens, mask = torch.full((B, T), pad), torch.zeros(B, T, dtype=torch.long)
+    for b, n in enumerate(lengths):
+        tokens[b, :n] = torch.randint(end + 1, config.vocab_size, (n,))
+        tokens[b, 0], tokens[b, n - 1], mask[b, :n] = begin, end, 1
+    return dict(tokens=tokens, types=torch.zeros_like(tokens), mask=mask)
+
+
+def positions_of(tokens, pad):
+    counted = tokens != pad
+    return pad + counted.cumsum(1) * counted
+
+
+def roberta_fields(**fields):
+    """No room is left in the table of positions: T and pad_token_id + 1."""
+    base = dict(hidden_size=12, num_attention_heads=3, intermediate_size=21, num_hidden_layers=2, vocab_size=61,
+                type_vocab_size=1, bos_token_id=0)
+    return {**base, **fields}
+
+
+def make_roberta_mlm(out, name, dropout):
+    """Sample 0 has a pad token among its tokens, as a random one can be, and sample 1 has no label."""
+    T, pad = 11, 1
+    fields = roberta_fields(hidden_size=18, intermediate_size=29, hidden_act="gelu_new", pad_token_id=pad,
+                            max_position_embeddings=T + pad + 1, **(DROPOUT if dropout else NO_DROPOUT))
+    config = RobertaConfig(attn_implementation="eager_with_sites" if dropout else "eager", **fields)
+    model = make_model(RobertaForMaskedLM, config, 0.2)
+    batch = roberta_texts([11, 7, 5], T, config)
+    batch["labels"] = labels_at([(0, 1), (0, 4), (0, 9), (2, 3), (2, 2)], batch["tokens"], config.vocab_size)
+    batch["count"] = (batch["labels"] != IGNORE).sum()
+    batch["tokens"][0, 6] = pad
+    batch["positions"] = positions_of(batch["tokens"], pad)
+
+    def compute(model):
+        output = model(**inputs_of(batch), labels=batch["labels"])
+        return dict(logits=output.logits, loss=same_loss(entropy(output.logits, batch["labels"]), output.loss))
+
+    dump_model(out / name, model, batch, compute, hook_bert, Dropout(20240229, 7, 5, T) if dropout else None)
+
+
+def make_xlmr_cls(out, name, dropout):
+    T, pad = 9, 2
+    fields = roberta_fields(num_labels=3, pad_token_id=pad, eos_token_id=pad + 1, max_position_embeddings=T + pad + 1,
+                            classifier_dropout=0.3 if dropout else None, **(DROPOUT if dropout else NO_DROPOUT))
+    config = XLMRobertaConfig(attn_implementation="eager_with_sites" if dropout else "eager", **fields)
+    model = make_model(XLMRobertaForSequenceClassification, config, 0.2)
+    batch = roberta_texts([6, 9, 3, 8], T, config)
+    batch["labels"] = torch.tensor([2, 0, 1, 2])
+    batch["positions"] = positions_of(batch["tokens"], pad)
+
+    def compute(model):
+        output = model(**inputs_of(batch), labels=batch["labels"])
+        return dict(logits=output.logits, loss=same_loss(entropy(output.logits, batch["labels"]), output.loss))
+
+    dump_model(out / name, model, batch, compute, hook_bert, Dropout(977, 3, 5, T) if dropout else None)
+
+
 def mse(logits, labels):
     return F.mse_loss(logits.float()[:, 0], labels)
 
@@ -539,6 +627,8 @@ def make_packed(out, name, dropout):
 CASES = {
     "bert_mlm": make_mlm, "bert_mlm_dropout": make_mlm, "bert_pretrain": make_pretrain,
     "bert_cls1": make_cls, "bert_cls3": make_cls, "bert_cls3_dropout": make_cls, "bert_cls5": make_cls,
+    "roberta_mlm": make_roberta_mlm, "roberta_mlm_dropout": make_roberta_mlm,
+    "xlmr_cls3": make_xlmr_cls, "xlmr_cls3_dropout": make_xlmr_cls,
     "bert_embed": make_embed, "llama_score": make_score, "llama_packed": make_packed,
 }
 

@@ -2,7 +2,8 @@
 """Writes data/ref/bpe: two small BPE tokenizers as tokenizer.json has them (byte_level.json, byte_fallback.json), what
 stands around them in the files of GPT-2, LLaMA-2 and 3, Mistral (also with Tekken), Qwen, SmolLM2, DeepSeek (pipelines.json), and what
 Hugging Face's `tokenizers` makes of 10,000 strings and of every code point in each of these (expected.txt), which
-test_bpe.cu compares with; and the merges that the library's own trainer finds in these strings (trained.txt), which
+test_bpe.cu compares with; a tokenizer like RoBERTa's and BART's (roberta.json), with the ids of texts and pairs in its
+frame (roberta_expected.json), for the same test; and the merges that the library's own trainer finds in these strings (trained.txt), which
 test_bpe_train.cu compares with.
 
     $(dev/ref/venv.sh | tail -n 1) dev/ref/make_bpe.py --lines data/ref/wordpiece/expected.txt --out data/ref/bpe
@@ -279,6 +280,71 @@ def write_pipelines(out, pipelines, bases, strings):
         print(f"string {short(h):08x}", file=out)
 
 
+# ---- RoBERTa's frame -------------------------------------------------------------------------------------------------
+
+ROBERTA_MERGES, ROBERTA_TEXTS, ROBERTA_PAIRS = 200, 240, 120
+ROBERTA_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+ROBERTA_TRAPS = [
+    "", " ", "  ", "\n", "<mask>", " <mask>", "<mask> ", "  <mask>  ", "\t\n<mask>", "\u00a0<mask>", "\u3000 <mask>", "\u200b<mask>",
+    "\u180e<mask>", "\x85<mask>", "a<mask>b", "a <mask> b", "a  <mask>  b", "<mask><mask>", "<mask> <mask>", " <mask>  <mask> ",
+    "<mask", "mask>", "< mask>", "<MASK>", "<<mask>>", "<s>", "</s>", "<s> a </s>", "a</s>b", "a </s></s> b", "</s> <mask>", "<mask> </s>",
+    "<pad><pad>", "<unk>", " <unk> <mask>.", "</s", "<s", "the <mask> of the LORD", "And God said, Let there be <mask>:", "I'm we'll",
+    "\U0001f600", " \U0001f600 <mask> \U0001f44d\U0001f3fd", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea<mask>",
+    "e\u0301 \u00e9", "\u4e2d\u6587 <mask>\u3002", "\u0120<mask>", "12345", "3.14 <mask>%", "a\r\n<mask>\r\nb"]
+ROBERTA_PARTS = ["<mask>", "<mask>", " <mask>", "<s>", "</s>", "<pad>", "<unk>", "<mask", "mask>", " ", " ", "  ", "\n", "\t", "\u00a0",
+                 "\u2003", "\u200b", "the", " the", " and", "God", " LORD", "'s", ",", " .", "!", "42", "\u00e9", "e\u0301", "\u4e2d",
+                 "\U0001f600", "\U0001f44d\U0001f3fd"]
+
+
+def roberta_file(strings):
+    """As the files of roberta-base and bart-base: four special tokens first, and <mask> last, which takes the spaces before it."""
+    words = words_of(strings, pre_tokenizers.ByteLevel(add_prefix_space=False))
+    _, merges = train(words, ROBERTA_MERGES, 256)
+    vocab, kept = vocabulary(ROBERTA_SPECIAL, sorted(pre_tokenizers.ByteLevel.alphabet()), merges)
+    vocab["<mask>"] = len(vocab)
+    out = document({"vocab": vocab, "merges": [f"{a} {b}" for a, b in kept], "continuing_subword_prefix": "", "end_of_word_suffix": ""}, [
+        *((i, name, dict(normalized=True)) for i, name in enumerate(ROBERTA_SPECIAL)), (vocab["<mask>"], "<mask>", dict(lstrip=True))])
+    return {**out, "pre_tokenizer": byte_level(), "decoder": byte_level(prefix=True), "post_processor": {
+        "type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0], "trim_offsets": True, "add_prefix_space": False}}
+
+
+def roberta_text(i):
+    r = Numbers(i)
+    return ROBERTA_TRAPS[i] if i < len(ROBERTA_TRAPS) else "".join(ROBERTA_PARTS[r.below(len(ROBERTA_PARTS))] for _ in range(1 + r.below(9)))
+
+
+def framed(t, *texts):
+    e = t.encode(*texts)
+    assert set(e.type_ids) <= {0}
+    return e.ids
+
+
+def write_roberta(out, base):
+    """texts: the text; its ids in the frame; those with special tokens as characters; those where add_prefix_space is true.
+    pairs: the numbers of both texts, -1 for none; the most tokens, 0 for all; the ids."""
+    prefixed = {**base, "pre_tokenizer": byte_level(prefix=True)}
+    plain, spaced = Tokenizer.from_str(json.dumps(base)), Tokenizer.from_str(json.dumps(prefixed))
+    texts, pairs = [], []
+    for i in range(ROBERTA_TEXTS):
+        row = [roberta_text(i), framed(plain, roberta_text(i))]
+        plain.encode_special_tokens = True
+        row.append(framed(plain, row[0]))
+        plain.encode_special_tokens = False
+        texts.append([*row, framed(spaced, row[0])])
+    for i in range(ROBERTA_PAIRS):
+        r = Numbers(i)
+        a, b, most = r.below(ROBERTA_TEXTS), r.below(ROBERTA_TEXTS + 40), r.below(3) and 4 + r.below(16)
+        b = b if b < ROBERTA_TEXTS else -1
+        if most:
+            plain.enable_truncation(most, strategy="longest_first")
+        pairs.append([a, b, most, framed(plain, *(roberta_text(k) for k in (a, b) if k >= 0))])
+        plain.no_truncation()
+    rows = {name: ",\n".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in list)
+            for name, list in (("texts", texts), ("pairs", pairs))}
+    print(f'{{"made by": "dev/ref/make_bpe.py with tokenizers {tokenizers.__version__}",\n"texts": [\n{rows["texts"]}\n],\n"pairs": [\n'
+          f'{rows["pairs"]}\n]}}', file=out)
+
+
 # ---- the library's trainer -------------------------------------------------------------------------------------------
 
 TRAININGS = [(600, 2, True, TRAINED), (1200, 2, True, TRAINED), (4000, 2, False, 200), (100000, 40, True, 0)]
@@ -343,6 +409,11 @@ def main():
         for first, last in common.RANGES:
             print(f"range {first:x} {last:x}", file=out)
         write_pipelines(out, PIPELINES, bases, strings)
+    roberta = roberta_file(trained)
+    with open(os.path.join(a.out, "roberta.json"), "w", encoding="utf-8") as out:
+        json.dump(roberta, out, ensure_ascii=False, separators=(",", ":"))
+    with open(os.path.join(a.out, "roberta_expected.json"), "w", encoding="utf-8") as out:
+        write_roberta(out, roberta)
     with open(os.path.join(a.out, "trained.txt"), "w", encoding="utf-8") as out:
         write_trained(out, strings, len(lines))
 

@@ -25,7 +25,7 @@ from tuned_refs import out_folder
 NEW = ["<q1>", {"content": "<|q2|>", "special": True}, {"content": "<LL>", "lstrip": True, "special": True}, {"content": "<RR>", "rstrip": True}, "qq word",
        {"content": "ÉQ", "normalized": True}, {"content": "<NN>", "special": True, "normalized": True},
        {"content": "<ln>", "lstrip": True, "rstrip": True, "normalized": False}, "Zürich Qk", "<q1>x"]
-TOKENIZERS = ["bpe/byte_level.json", "bpe/byte_fallback.json", "wordpiece/tokenizer.json", "unigram/likely.json"]
+TOKENIZERS = ["bpe/byte_level.json", "bpe/byte_fallback.json", "wordpiece/tokenizer.json", "unigram/likely.json", "bpe/roberta.json"]
 PARTS = ["<q1>", "<|q2|>", "<LL>", "<RR>", "qq word", "QQ word", "ÉQ", "éq", "<NN>", "<ln>", "Zürich Qk", "<q1>x", " ", "  ", "the ", "beginning God", "x", "42",
          ", ", "ZÜRICH QK", "été"]
 ADAPTERS = {  # base, new tokens, configuration

@@ -33,6 +33,9 @@ typedef struct {
     int64_t top, kind_top[GX_MEM_KINDS]; // what was in use when the most was, since gx_arena_watch
     int dry;                             // 1: only counts
     int exhausted;                       // 1: a take did not fit and returned NULL
+    // gx_arena_offload: kinds whose memory is in a file (a mask of 1 << GxMemoryKind), and how much of the file is used
+    int in_file, file;
+    int64_t file_used, file_bytes;
 } GxArena;
 typedef struct {
     int64_t used, kind_used[GX_MEM_KINDS];
@@ -42,6 +45,11 @@ void gx_arena_open_dry(GxArena *a);
 // Zero-filled, on huge pages where the system gives them.
 GxStatus gx_arena_open(GxArena *a, int64_t bytes, GxError *err);
 void gx_arena_close(GxArena *a);
+// From now on what is taken of these kinds (a mask of 1 << GxMemoryKind), up to `bytes` of it, is memory in a file
+// without a name in `folder`: the system keeps what was used last in memory, and the rest on the disk. Whole pages of
+// it, where nothing was taken before. The disk's room is taken at once. For an arena that is in the host's memory, and
+// that was opened and not used yet. An error names a folder where no file can be made, and a full disk.
+GxStatus gx_arena_offload(GxArena *a, const char *folder, int kinds, int64_t bytes, GxError *err);
 // GX_ALIGN-aligned; contents undefined after a release.
 void *gx_arena_allocate(GxArena *a, GxMemoryKind kind, int64_t bytes);
 GxArenaMark gx_arena_mark(const GxArena *a); // both take NULL: a context may have no arena
@@ -54,9 +62,13 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_ARENA_IMPLEMENTED)
 #define GX_ARENA_IMPLEMENTED
-#include <string.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 void gx_arena_open_dry(GxArena *a)
 {
@@ -82,9 +94,42 @@ GxStatus gx_arena_open(GxArena *a, int64_t bytes, GxError *err)
     return GX_OK;
 }
 
+GxStatus gx_arena_offload(GxArena *a, const char *folder, int kinds, int64_t bytes, GxError *err)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/galaxy-XXXXXX", folder) >= (int)sizeof path)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "the name of the folder for offloaded memory is too long");
+    const int file = mkstemp(path);
+    if (file < 0)
+        return GX_FAIL(err, GX_ERR_IO, "%s: no file for offloaded memory can be made there: %s", folder,
+                       strerror(errno));
+    unlink(path);
+    const int code = posix_fallocate(file, 0, (off_t)bytes);
+    if (code) close(file);
+    if (code)
+        return GX_FAIL(err, GX_ERR_IO, "%s: there is no room for %.1f MB of offloaded memory: %s", folder,
+                       (double)bytes / 1e6, strerror(code));
+    a->file = file, a->in_file = kinds, a->file_used = 0, a->file_bytes = bytes;
+    return GX_OK;
+}
+
+// Puts the whole pages of [from, to), which nothing has used yet, into the file, as far as it has room.
+static void gx__arena_put_in_file(GxArena *a, int64_t from, int64_t to)
+{
+    const int64_t page = sysconf(_SC_PAGESIZE);
+    from = gx_round_up(from, page), to = to / page * page;
+    to = gx_min(to, from + (a->file_bytes - a->file_used) / page * page);
+    if (to <= from) return;
+    const void *p = mmap(a->base + from, (size_t)(to - from), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, a->file,
+                         (off_t)a->file_used);
+    if (p != MAP_FAILED) a->file_used += to - from;
+    else a->exhausted = 1;
+}
+
 void gx_arena_close(GxArena *a)
 {
     if (a->base && !a->dry) munmap(a->base, (size_t)a->capacity);
+    if (a->in_file) close(a->file);
     memset(a, 0, sizeof *a);
 }
 
@@ -96,6 +141,8 @@ void *gx_arena_allocate(GxArena *a, GxMemoryKind kind, int64_t bytes)
         return NULL;
     }
     char *p = a->base + a->used;
+    if (a->in_file >> kind & 1) gx__arena_put_in_file(a, gx_max(a->used, a->peak), a->used + size);
+    if (a->exhausted) return NULL;
     a->used += size;
     a->peak = gx_max(a->peak, a->used);
     a->kind_used[kind] += size;

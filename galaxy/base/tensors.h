@@ -157,7 +157,7 @@ static GxStatus gx__table_check(const GxTable *t, const GxTensor *row, GxError *
     if (row->packed && (t->n == 0 || t->row[t->n - 1].unit != row->unit))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "tensor %s cannot be packed: the row before is of another unit",
                        row->name);
-    if (row->unit < 0 || (row->unit != t->units && row->unit != t->units - 1 && !row->has_alias))
+    if (row->unit < 0 || (row->unit < t->units - 1 && !row->has_alias)) // a unit may have no tensors
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "tensor %s of unit %d comes after unit %d; units are added in ascending order", row->name,
                        row->unit, t->units - 1);

@@ -16,7 +16,7 @@ GX_BEGIN
 typedef enum { GX_SUM = 0, GX_MAX } GxReduce;
 
 // An entry of the list of point-to-point messages that gx_transfer is given.
-enum { GX_CHANNELS = 4 };
+enum { GX_CHANNELS = 128 };
 typedef struct {
     int peer, is_send, channel;
     void *data; // read if is_send, otherwise written

@@ -37,13 +37,12 @@
 //
 // Memory: everything comes from the host's arena (gx_host_arena), copies of device buffers included: for an all-reduce
 // a chunk at a time, for other collectives the whole. A blocking sum takes up to `chunk` bytes (GX_MEM_COMM) and
-// releases them; larger sums are done in chunks. A started one occupies one of `slots` such blocks, which gx_comm_open
-// takes. If no slot is free, `start` runs the blocking form, which is always correct.
+// releases them; larger sums are done in chunks. A started sum occupies one of two such blocks, which gx_comm_open
+// takes. If none is free, or if `slots` operations are in flight, `start` runs the blocking form, which is always
+// correct.
 //
-// Overlap: data are moved and summed while this rank is inside a call of this file, for all collectives in flight at
-// once, in whatever order ranks wait for them. Code that computes between start and wait may call gx_progress
-// (flight.h). So `start` hides the waiting for slower ranks and for the network, but it does not work in the
-// background.
+// Overlap: data are moved and summed while this rank is inside a call of this file, and while it computes by a second
+// thread (background.h), for all collectives in flight at once, in whatever order ranks wait for them.
 //
 // Not supported: more than GX_MAX_PARTS ranks in a group.
 #ifndef GX_COMM_H
@@ -85,6 +84,8 @@ GxTicket gx_all_gather_start(GxContext *g, int axes, const GxSplit *rows, void *
                              int64_t row_elements, GxDtype dtype);
 GxTicket gx_reduce_scatter_start(GxContext *g, int axes, const GxSplit *rows, void *mine, const void *partial,
                                  int64_t row_elements, GxDtype dtype);
+// `list` may be reused after the call, what it points to only after gx_wait.
+GxTicket gx_transfer_start(GxContext *g, int axes, const GxTransfer *list, int n);
 void gx_wait(GxContext *g, GxTicket ticket); // once per ticket; again does nothing
 void gx_progress(GxContext *g);              // advances the started collectives as far as possible without waiting
 
@@ -96,6 +97,9 @@ GxStatus gx_comm_open(GxContext *g, GxComm *comm);
 // g->rank and g->world; the caller opens a mesh of the new world. All ranks call it, at the same place in their calls of
 // collectives. On a rank that is not kept, g->world becomes 0: it closes the communicator, and the others go on.
 void gx_comm_keep(GxContext *g, const int16_t *kept, int n);
+// Before another mesh on the same ranks: waits for all of them, closes the device's engine, and counts calls anew, since
+// ranks of different groups have made different numbers of calls. No collective is in flight; all ranks call it.
+void gx_comm_regroup(GxContext *g);
 // Finishes the started collectives and leaves; ranks that still wait for this one fail. A failed context aborts them
 // instead. g->comm stays set: a later collective is an error, not a dry run.
 void gx_comm_close(GxContext *g);
@@ -325,22 +329,35 @@ static int gx__comm_transfer_is_sound(GxContext *g, const GxCollective *c, const
     return !gx_failed(g);
 }
 
-void gx_transfer(GxContext *g, int axes, const GxTransfer *list, int n)
+// Returns 1 if there is something to transfer.
+static int gx__comm_transfers(GxContext *g, GxCollective *c, int axes, const GxTransfer *list, int n)
 {
-    GxCollective c;
-    if (!gx__comm_begin(g, &c, GX__COMM_SEND, axes, GX_U8) || n < 1) return;
+    if (!gx__comm_begin(g, c, GX__COMM_SEND, axes, GX_U8) || n < 1) return 0;
     int sound = 1;
-    for (int i = 0; i < n && sound; i++) sound = gx__comm_transfer_is_sound(g, &c, &list[i]);
+    for (int i = 0; i < n && sound; i++) sound = gx__comm_transfer_is_sound(g, c, &list[i]);
     const int most = g->comm ? 2 * gx_comm_peers(g->comm) : 2 * GX_MAX_PARTS;
     if (sound && n > most)
         GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%d transfers in one call; at most two per rank of the world, %d", n, most);
     if (gx_failed(g)) {
         gx__comm_give_up(g);
-        return;
+        return 0;
     }
-    c.list = list;
-    c.count = n;
-    gx__comm_run_where(g, &c);
+    c->list = list;
+    c->count = n;
+    return 1;
+}
+
+void gx_transfer(GxContext *g, int axes, const GxTransfer *list, int n)
+{
+    GxCollective c;
+    if (gx__comm_transfers(g, &c, axes, list, n)) gx__comm_run_where(g, &c);
+}
+
+GxTicket gx_transfer_start(GxContext *g, int axes, const GxTransfer *list, int n)
+{
+    GxCollective c;
+    GxTicket none = GX_ZERO;
+    return gx__comm_transfers(g, &c, axes, list, n) ? gx__comm_start_where(g, &c) : none;
 }
 
 static void gx__comm_transfer_one(GxContext *g, int axes, int peer, int is_send, void *x, int64_t n, GxDtype dtype)
@@ -371,17 +388,18 @@ GxStatus gx_comm_open(GxContext *g, GxComm *comm)
     g->rank = comm->rank;
     g->local_rank = comm->local_rank;
     g->world = comm->world;
-    comm->blocking = NULL;
+    comm->blocking = NULL, comm->background = NULL;
     comm->is_dead = 0;
     comm->seconds = 0, comm->kept = 0;
     memset(comm->ticket, 0, sizeof comm->ticket);
+    memset(comm->pooled, 0, sizeof comm->pooled);
     memset(comm->sequence, 0, sizeof comm->sequence);
     int slots = gx_comm_slots(comm);
     GxArena *a = gx_host_arena(g);
     const int64_t messages = (int64_t)(1 + slots) * 2 * gx_comm_peers(comm);
     comm->message = (GxMessage *)gx_allocate_from(g, a, GX_MEM_COMM, messages * (int64_t)sizeof *comm->message);
     comm->flight = (GxCollective *)gx_allocate_from(g, a, GX_MEM_COMM, slots * (int64_t)sizeof *comm->flight);
-    comm->pool = (char *)gx_allocate_from(g, a, GX_MEM_COMM, slots * gx_comm_chunk(comm));
+    comm->pool = (char *)gx_allocate_from(g, a, GX_MEM_COMM, gx_comm_sums(comm) * gx_comm_chunk(comm));
     if (!gx_failed(g) && !gx__comm_dry(g)) memset(comm->flight, 0, (size_t)slots * sizeof *comm->flight);
     comm->is_open = !gx_failed(g);
     return gx_status(g);
@@ -402,10 +420,21 @@ void gx_comm_keep(GxContext *g, const int16_t *kept, int n)
     comm->kept = n;
 }
 
+void gx_comm_regroup(GxContext *g)
+{
+    GxComm *comm = g->comm;
+    gx_barrier(g, GX_AXIS_ALL);
+    if (!comm || gx_failed(g)) return;
+    if (comm->device_engine && comm->device_state) comm->device_engine->close(g);
+    comm->device_engine = NULL;
+    memset(comm->sequence, 0, sizeof comm->sequence);
+}
+
 void gx_comm_close(GxContext *g)
 {
     GxComm *comm = g->comm;
     if (!comm) return;
+    gx__background_end(g);
     if (gx_failed(g)) gx__comm_give_up(g); // tells the others the reason before this rank leaves
     if (comm->device_engine && comm->device_state) comm->device_engine->close(g);
     if (comm->engine && comm->state && !gx__comm_dry(g)) {

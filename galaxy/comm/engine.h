@@ -13,15 +13,17 @@
 #define GX_ENGINE_H
 #include "../base/mesh.h"
 #include "../base/partition.h"
+#include <pthread.h>
 GX_BEGIN
 
 typedef struct GxEngine GxEngine;
 typedef struct GxDeviceEngine GxDeviceEngine; // comm/device_buffers.h
 typedef struct GxMessage GxMessage;
 typedef struct GxCollective GxCollective; // comm/collective.h
+typedef struct GxBackground GxBackground; // comm/background.h
 
 // ---- the communicator ----------------------------------------------------------------------------------------------
-enum { GX_MAX_SLOTS = 16 };
+enum { GX_MAX_SLOTS = 16, GX_COMM_SUMS = 2 }; // SUMS: the most sums among the operations in flight
 
 struct GxComm {
     const GxEngine *engine;              // NULL: a dry run
@@ -34,24 +36,28 @@ struct GxComm {
     // (gx_comm_keep). kept 0: the engine's numbers are the context's.
     int16_t place[GX_MAX_PARTS];
     int kept;
-    double timeout; // seconds without progress; 0: 600
-    int64_t chunk;  // bytes of scratch of one sum; 0: 4 MB (a million fp32)
-    int slots;      // operations in flight that start can hold; 0: 2, -1: none, at most GX_MAX_SLOTS
-    double seconds; // spent inside collectives so far: the communication time that is not hidden
+    double timeout;    // seconds without progress; 0: 600
+    int64_t chunk;     // bytes of scratch of one sum; 0: 4 MB (a million fp32)
+    int slots;         // operations in flight that start can hold; 0: GX_MAX_SLOTS, -1: none
+    int no_background; // 1: what is in flight advances only while this rank is inside a call
+    double seconds;    // spent inside collectives so far: the communication time that is not hidden
     // from here on private
     GxCollective *flight;                  // [slots]
     GxCollective *blocking;                // the blocking collective that this rank is in, or NULL
     GxMessage *message;                    // [1 + slots][2 * peers]: of the blocking one, then of the started ones
-    char *pool;                            // [slots][chunk]
+    char *pool;                            // [sums][chunk]: scratch of the sums in flight
+    int64_t pooled[GX_COMM_SUMS];          // number of the ticket that holds a piece of the pool, 0: free
     int64_t ticket[GX_MAX_SLOTS], tickets; // number of the ticket that holds a slot, 0: free
     int64_t sequence[GX_AXIS_ALL + 1];     // collectives begun, per group
     int is_open, is_dead;
+    GxBackground *background; // NULL: nothing has been started yet, or it does without
 };
 
 // The defaults filled in.
 double gx_comm_timeout(const GxComm *comm); // seconds
 int64_t gx_comm_chunk(const GxComm *comm);  // bytes; comm NULL: of a plan
 int gx_comm_slots(const GxComm *comm);
+int gx_comm_sums(const GxComm *comm);  // sums in flight that start can hold
 int gx_comm_peers(const GxComm *comm); // the most ranks that one group can have
 // Between the numbers of the context's world and those of the engine.
 int gx_comm_engine_rank(const GxComm *comm, int rank);
@@ -96,6 +102,12 @@ struct GxEngine {
     int64_t (*events)(GxComm *comm);
     // Sleeps until the event count differs from `events`, for at most a second.
     void (*idle)(GxComm *comm, int64_t events);
+    // For the thread that advances messages while the rank computes (background.h). rest: as idle, also until wake;
+    // `lock` is held at its call and at its return, and not while it sleeps. wake: with the lock held, by another
+    // thread, after messages were posted. Calls of the engine's other functions take turns, with the lock held at each
+    // change of turns. rest NULL: this engine is called by one thread only.
+    void (*rest)(GxComm *comm, int64_t events, pthread_mutex_t *lock);
+    void (*wake)(GxComm *comm);
     // After an abort: from its return on, the engine does not touch the list or its data.
     void (*cancel)(GxComm *comm, GxMessage *list, int n);
     // Tells all ranks that this one has failed, and why: their next poll fails with the text of gx_comm_failure.
@@ -119,8 +131,10 @@ int64_t gx_comm_chunk(const GxComm *comm)
 
 int gx_comm_slots(const GxComm *comm)
 {
-    return comm->slots < 0 ? 0 : comm->slots == 0 ? 2 : (int)gx_min(comm->slots, GX_MAX_SLOTS);
+    return comm->slots < 0 ? 0 : comm->slots == 0 ? GX_MAX_SLOTS : (int)gx_min(comm->slots, GX_MAX_SLOTS);
 }
+
+int gx_comm_sums(const GxComm *comm) { return (int)gx_min(gx_comm_slots(comm), GX_COMM_SUMS); }
 
 int gx_comm_peers(const GxComm *comm) { return (int)gx_min(comm->world, GX_MAX_PARTS); }
 

@@ -4,17 +4,16 @@
 // rank is inside a call, all of them advance: the messages of a step are posted, polled until they are complete, and
 // summed; then those of the next step are posted. So ranks may wait for them in any order without deadlock.
 //
-// Overlap: start posts the first messages and returns; data are moved and summed while this rank is inside a call.
-// Meanwhile MPI's library and the network may move messages by themselves; the threads engine copies when the receiver
-// is inside a call. Code that computes between start and wait may call gx_progress (the weight gradients of a linear
-// do), which handles what has arrived and never waits. So start hides the waiting for slower ranks and for the network,
-// but it does not work in the background. comm->seconds is the time that was not hidden.
+// Overlap: start posts the first messages and returns; data are moved and summed while this rank is inside a call, and
+// between calls by its second thread (background.h). gx_progress handles what has arrived, and never waits; it is for
+// communicators without that thread. comm->seconds is the time that was not hidden.
 //
 // A rank that fails aborts all others with its message, and then touches no buffer any more. If ranks call different
 // collectives, the error names both ranks and both operations; on a time-out it names the rank that is waited for.
 #ifndef GX_FLIGHT_H
 #define GX_FLIGHT_H
 #include "../ops/memory.h"
+#include "background.h"
 #include "collective.h"
 GX_BEGIN
 
@@ -75,6 +74,7 @@ void gx__comm_give_up(GxContext *g)
 {
     GxComm *comm = g->comm;
     if (!comm || comm->is_dead || !comm->is_open || gx__comm_dry(g)) return;
+    gx__background_enter(g);
     comm->is_dead = 1;
     comm->engine->abort(g, comm, g->error.message);
     for (int i = 0; i <= gx_comm_slots(comm); i++) {
@@ -83,6 +83,8 @@ void gx__comm_give_up(GxContext *g)
         if (c) c->running = 0;
     }
     memset(comm->ticket, 0, sizeof comm->ticket);
+    memset(comm->pooled, 0, sizeof comm->pooled);
+    gx__background_leave(g);
 }
 
 static void gx__comm_say_mismatch(GxContext *g, const GxMessage *m)
@@ -270,11 +272,14 @@ int64_t gx__comm_record(GxContext *g, const GxCollective *c, int is_started)
     e.unit = g->unit, e.pair = g->pair;
     e.axes = c->axes;
     e.members = c->n;
-    if (c->operation == GX__COMM_SEND) return gx__comm_record_transfers(g, c, e), 0;
+    if (is_started) e.ticket = ++g->recorder->tickets; // one for all transfers of a list
+    if (c->operation == GX__COMM_SEND) {
+        gx__comm_record_transfers(g, c, e);
+        return e.ticket;
+    }
     e.bytes = gx__comm_bytes_sent(c);
     e.elements = c->operation == GX__COMM_ALL_TO_ALL ? gx_split_total(&c->to) * c->row : c->count;
     e.dtype = c->dtype;
-    if (is_started) e.ticket = ++g->recorder->tickets;
     gx_recorder_add(g->recorder, &e);
     return e.ticket;
 }
@@ -307,6 +312,7 @@ void gx__comm_run(GxContext *g, GxCollective *c)
     GxArenaMark mark = gx_arena_mark(a);
     if (c->scratch_bytes > 0 && (a || !gx__comm_dry(g)))
         c->scratch = (char *)gx_allocate_from(g, a, GX_MEM_COMM, c->scratch_bytes);
+    gx__background_enter(g);
     if (gx_failed(g)) gx__comm_give_up(g);
     else if (!gx__comm_dry(g)) {
         g->comm->blocking = c;
@@ -314,28 +320,52 @@ void gx__comm_run(GxContext *g, GxCollective *c)
         gx__comm_complete(g, c);
         g->comm->blocking = NULL;
     }
+    gx__background_leave(g);
     gx_arena_release(a, mark);
+}
+
+// ---- started ones --------------------------------------------------------------------------------------------------
+
+static int gx__comm_free_slot(const GxComm *comm) // -1: none
+{
+    for (int slot = 0; comm && comm->is_open && slot < gx_comm_slots(comm); slot++)
+        if (!comm->ticket[slot]) return slot;
+    return -1;
+}
+
+// A piece of the pool for a sum; GX_COMM_SUMS: none is free.
+static int gx__comm_free_piece(const GxComm *comm)
+{
+    for (int i = 0; comm && i < gx_comm_sums(comm); i++)
+        if (!comm->pooled[i]) return i;
+    return GX_COMM_SUMS;
 }
 
 GxTicket gx__comm_start(GxContext *g, GxCollective *c)
 {
     GxTicket t = GX_ZERO;
     GxComm *comm = g->comm;
-    int slot = 0;
-    while (comm && comm->is_open && slot < gx_comm_slots(comm) && comm->ticket[slot]) slot++;
-    if (!comm || !comm->is_open || slot == gx_comm_slots(comm)) {
+    const int slot = gx__comm_free_slot(comm), sums = c->scratch_bytes > 0,
+              piece = sums ? gx__comm_free_piece(comm) : 0;
+    if (slot < 0 || piece == GX_COMM_SUMS) {
         gx__comm_run(g, c);
         return t;
     }
     t.recorded = gx__comm_record(g, c, 1);
     t.slot = slot + 1;
     t.number = comm->ticket[slot] = ++comm->tickets;
+    if (sums) comm->pooled[piece] = t.number;
     if (gx__comm_dry(g)) return t;
+    gx__background_enter(g);
     GxCollective *own = &comm->flight[slot];
     *own = *c;
-    own->scratch = comm->pool + slot * gx_comm_chunk(comm);
-    gx__comm_launch(g, own, slot + 1);
+    own->scratch = comm->pool + piece * gx_comm_chunk(comm);
+    if (!gx_failed(g)) {
+        gx__background_begin(g, gx__comm_advance_all);
+        gx__comm_launch(g, own, slot + 1);
+    }
     if (gx_failed(g)) gx__comm_give_up(g);
+    gx__background_leave(g);
     return t;
 }
 
@@ -344,16 +374,24 @@ void gx__comm_finish(GxContext *g, GxTicket ticket)
     GxComm *comm = g->comm;
     if (!comm || !ticket.slot || comm->ticket[ticket.slot - 1] != ticket.number) return;
     if (g->recorder) gx_recorder_wait(g->recorder, ticket.recorded, g->site, g->unit);
-    if (!gx__comm_dry(g)) gx__comm_complete(g, &comm->flight[ticket.slot - 1]);
+    gx__background_enter(g);
+    if (gx_failed(g)) gx__comm_give_up(g);
+    else if (!gx__comm_dry(g)) gx__comm_complete(g, &comm->flight[ticket.slot - 1]);
+    gx__background_leave(g);
     comm->ticket[ticket.slot - 1] = 0;
+    for (int i = 0; i < GX_COMM_SUMS; i++)
+        if (comm->pooled[i] == ticket.number) comm->pooled[i] = 0;
 }
 
 void gx__comm_progress(GxContext *g)
 {
     GxComm *comm = g->comm;
     if (!comm || !comm->is_open || gx_failed(g) || gx__comm_dry(g)) return;
+    if (comm->background && !gx__background_has_failed(comm)) return;
     const double begin = gx_seconds();
-    while (gx__comm_advance_all(g)) {}
+    gx__background_enter(g);
+    while (!gx_failed(g) && gx__comm_advance_all(g)) {}
+    gx__background_leave(g);
     comm->seconds += gx_seconds() - begin;
     if (gx_failed(g)) gx__comm_give_up(g);
 }

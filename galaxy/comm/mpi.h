@@ -101,6 +101,7 @@ typedef struct {
     MPI_Datatype block_type;
     int64_t limit, block;
     int world, started; // started: MPI was initialised here, and is finalised here
+    int level;          // which threads may call MPI
     MPI_Request goodbye;
     double *left; // the time when each rank's goodbye was received; 0: not yet
 } GxMpi;
@@ -214,6 +215,19 @@ static void gx__mpi_idle(GxComm *comm, int64_t events)
     sched_yield(); // there may be more ranks than cores
 }
 
+// MPI has no call that sleeps until something arrives.
+static void gx__mpi_rest(GxComm *comm, int64_t events, pthread_mutex_t *lock)
+{
+    const struct timespec pause = {0, 100000};
+    (void)events;
+    gx__mpi_see_goodbyes(gx__mpi(comm));
+    pthread_mutex_unlock(lock);
+    nanosleep(&pause, NULL);
+    pthread_mutex_lock(lock);
+}
+
+static void gx__mpi_wake(GxComm *comm) { (void)comm; }
+
 static void gx__mpi_cancel(GxComm *comm, GxMessage *list, int n)
 {
     (void)comm, (void)list, (void)n; // after MPI_Abort there is nothing to cancel
@@ -246,16 +260,17 @@ static void gx__mpi_close(GxComm *comm)
     comm->state = NULL;
 }
 
-static const GxEngine gx__mpi_engine = {"mpi",        gx__mpi_post,   gx__mpi_poll,  gx__mpi_events,
-                                        gx__mpi_idle, gx__mpi_cancel, gx__mpi_abort, gx__mpi_close};
+static const GxEngine gx__mpi_engine = {"mpi",        gx__mpi_post, gx__mpi_poll,   gx__mpi_events, gx__mpi_idle,
+                                        gx__mpi_rest, gx__mpi_wake, gx__mpi_cancel, gx__mpi_abort,  gx__mpi_close};
 
 static GxStatus gx__mpi_start(GxMpi *mpi, GxError *err)
 {
-    int before = 0, provided = 0;
+    int before = 0;
     MPI_Initialized(&before);
     mpi->started = !before;
     if (!before)
-        GX_TRY(gx__mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread", err));
+        GX_TRY(gx__mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &mpi->level), "MPI_Init_thread", err));
+    else MPI_Query_thread(&mpi->level);
     GX_TRY(gx__mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, &mpi->all), "MPI_Comm_dup", err));
     MPI_Comm_set_errhandler(mpi->all, MPI_ERRORS_RETURN);
     MPI_Comm_size(mpi->all, &mpi->world);
@@ -290,6 +305,7 @@ GxStatus gx_mpi_comm(GxComm *comm, GxError *err)
     comm->world = mpi->world;
     comm->engine = &gx__mpi_engine;
     comm->state = mpi;
+    comm->no_background = mpi->level < MPI_THREAD_SERIALIZED;
     return GX_OK;
 }
 #endif

@@ -35,6 +35,7 @@
 // join or return later.
 #ifndef GX_RENDEZVOUS_H
 #define GX_RENDEZVOUS_H
+#include "../base/log.h"
 #include "../base/partition.h"
 #include "sockets.h"
 GX_BEGIN
@@ -46,6 +47,7 @@ typedef struct {
     char host[256]; // where rank 0 listens: a name or a numeric address
     int port;
     double timeout; // seconds until all ranks must have connected; 0: 600
+    GxLogger log;   // is told once, after five seconds, for whom this rank waits
 } GxRendezvous;
 
 // Sets all but the timeout. Variables that contradict each other, or of which some are missing, are an error that names
@@ -177,6 +179,7 @@ GxStatus gx_rendezvous_address(GxRendezvous *r, int rank, int world, const char 
 static const uint64_t gx__meet_magic = 0x0079786c61676c61; // differs on a machine of the other byte order
 enum { GX__MEET_VERSION = 1, GX__MEET_GUESTS = 64 };
 static const double gx__meet_hello_seconds = 5; // between connecting and the end of the hello
+static const double gx__meet_tell_seconds = 5;  // of waiting in silence
 
 typedef struct {
     uint64_t magic;
@@ -204,6 +207,7 @@ typedef struct {
     GxHello hello; // this rank's
     GxSeat seat[GX_MAX_PARTS];
     double deadline;
+    double tell;       // when the log is told for whom this rank waits; 0: it was
     char refused[300]; // who was refused last
 } GxMeeting;
 
@@ -215,6 +219,15 @@ typedef struct {
 } GxGuest;
 
 static double gx__meet_timeout(const GxRendezvous *r) { return r->timeout > 0 ? r->timeout : 600; }
+
+// Tells the log once that this rank has been waiting for some time: for whom, and why so far.
+static void gx__meet_tell(GxMeeting *m, const char *for_whom, const char *why)
+{
+    if (!m->tell || gx_seconds() < m->tell) return;
+    m->tell = 0;
+    gx_log(&m->r->log, GX_LOG_INFO, "waiting for %s, for up to %g s (--timeout)%s%s%s", for_whom,
+           gx__meet_timeout(m->r), why[0] ? "; " : "", why[0] ? "so far: " : "", why);
+}
 
 static void gx__meet_introduce(GxMeeting *m)
 {
@@ -292,7 +305,7 @@ static void gx__meet_seat_guest(GxMeeting *m, GxGuest *guest)
 // refused.
 static void gx__meet_receive_guest(GxMeeting *m, GxGuest *guest, int first)
 {
-    char why[160];
+    char why[200];
     guest->hello.job[sizeof guest->hello.job - 1] = guest->hello.machine[sizeof guest->hello.machine - 1] = 0;
     gx__meet_judge(m, &guest->hello, first, why, sizeof why);
     if (!why[0]) {
@@ -378,11 +391,14 @@ static int gx__meet_attend(GxMeeting *m, GxGuest *guests, int first)
 static GxStatus gx__meet_admit(GxMeeting *m, int first, GxError *err)
 {
     GxGuest guests[GX__MEET_GUESTS];
-    char missing[120];
-    int goes_on = 1;
+    char missing[120], for_whom[160];
+    int goes_on = 1, all;
     for (int i = 0; i < GX__MEET_GUESTS; i++) guests[i].fd = -1;
-    while (goes_on && gx_seconds() < m->deadline && gx__meet_missing(m, first, missing, sizeof missing))
+    while (goes_on && gx_seconds() < m->deadline && (all = gx__meet_missing(m, first, missing, sizeof missing)) > 0) {
+        snprintf(for_whom, sizeof for_whom, "rank%s %s of %d to connect", gx_text_s(all), missing, m->r->world);
+        gx__meet_tell(m, for_whom, m->refused);
         goes_on = gx__meet_attend(m, guests, first);
+    }
     for (int i = 0; i < GX__MEET_GUESTS; i++) gx_socket_close(&guests[i].fd);
     if (!goes_on) return gx__meet_hear_first(m, err);
     if (!gx__meet_missing(m, first, missing, sizeof missing)) return GX_OK;
@@ -518,13 +534,15 @@ static GxAsked gx__meet_ask_first(GxMeeting *m, char *why, size_t n)
 static GxStatus gx__meet_join_ranks(GxMeeting *m, GxError *err)
 {
     const GxRendezvous *r = m->r;
-    char why[400] = "";
+    char why[400] = "", for_whom[320];
+    snprintf(for_whom, sizeof for_whom, "rank 0 at %s, port %d", r->host, r->port);
     for (double pause = 0.01;; pause = pause < 0.5 ? 2 * pause : 1) {
         const GxAsked asked = gx__meet_ask_first(m, why, sizeof why);
         if (asked == GX__MEET_ASK_WELCOME) return GX_OK;
         if (asked == GX__MEET_ASK_REFUSED)
             return GX_FAIL(err, GX_ERR_COMM, "rank %d was refused by rank 0 at %s, port %d: %s", r->rank, r->host,
                            r->port, why);
+        gx__meet_tell(m, for_whom, why);
         if (gx_seconds() + pause > m->deadline)
             return GX_FAIL(err, GX_ERR_COMM,
                            "rank %d waited %g s for rank 0 at %s, port %d: %s; was it started, with the same address?",
@@ -588,7 +606,7 @@ GxStatus gx_rendezvous(GxRendezvous *r, int *link, GxError *err)
     m->r = r;
     m->link = link;
     m->listener = -1;
-    m->deadline = gx_seconds() + gx__meet_timeout(r);
+    m->deadline = gx_seconds() + gx__meet_timeout(r), m->tell = gx_seconds() + gx__meet_tell_seconds;
     for (int i = 0; i < r->world; i++) link[i] = -1;
     gx__meet_introduce(m);
     const GxStatus status = r->rank == 0 ? gx__meet_gather_ranks(m, err) : gx__meet_connect_all(m, err);

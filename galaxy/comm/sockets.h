@@ -45,6 +45,7 @@ int gx_socket_wait(int fd, short events, double deadline);
 int gx_socket_write(int fd, const void *data, size_t n, double deadline); // all n bytes
 int gx_socket_read(int fd, void *data, size_t n, double deadline);
 void gx_socket_close(int *fd); // -1: nothing; becomes -1
+int gx_socket_pipe(int fd[2]); // neither end blocks; returns 0, and errno, on a failure
 
 GX_END
 #endif
@@ -116,6 +117,16 @@ void gx_socket_close(int *fd)
 {
     if (*fd >= 0) close(*fd);
     *fd = -1;
+}
+
+int gx_socket_pipe(int fd[2])
+{
+    if (pipe(fd)) {
+        fd[0] = fd[1] = -1;
+        return 0;
+    }
+    for (int i = 0; i < 2; i++) fcntl(fd[i], F_SETFD, FD_CLOEXEC), fcntl(fd[i], F_SETFL, O_NONBLOCK);
+    return 1;
 }
 
 int gx_socket_wait(int fd, short events, double deadline)

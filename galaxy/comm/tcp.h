@@ -24,8 +24,7 @@
 // the rank has died, and the error names it. If a machine disappears from the network, no connection ends; there the
 // communicator's timeout ends the run. A peer that breaks the protocol is treated as dead.
 //
-// Memory: from the system, all taken by gx_tcp_comm: 330 bytes x (2 x world + 16) for each rank. There are no threads:
-// data are moved while this rank is inside a call, and by the system's buffers.
+// Memory: from the system, all taken by gx_tcp_comm: 330 bytes x (2 x world + 16) for each rank.
 //
 // Latency: a message of up to 256 bytes arrives after one network latency, and its receipt after two; a longer message
 // arrives after three.
@@ -112,6 +111,9 @@ typedef struct {
     GxTcpPeer *peer;     // [world]
     struct pollfd *wait; // [world]
     GxTcpOffer *offers;  // [world][offers_most]
+    // of the thread that advances messages while the rank computes: what it waits for, and a pipe that wakes it
+    struct pollfd *rest; // [world + 1]
+    int is_resting, pipe[2];
 } GxTcp;
 
 static GxTcp *gx__tcp(const GxComm *comm) { return (GxTcp *)comm->state; }
@@ -302,15 +304,20 @@ static int gx__tcp_read(GxTcp *tcp, int rank)
 
 // Waits up to `milliseconds` until something can be read, or written if there is something to write. EINTR also ends
 // the wait.
-static void gx__tcp_await(GxTcp *tcp, int milliseconds)
+static void gx__tcp_list_waits(const GxTcp *tcp, struct pollfd *wait)
 {
     for (int r = 0; r < tcp->world; r++) {
         const GxTcpPeer *p = &tcp->peer[r];
         const int has_more = (p->out.message || p->talk.first || p->data.first) && !p->is_deaf;
-        tcp->wait[r].fd = p->fd; // poll leaves out -1
-        tcp->wait[r].events = has_more ? POLLIN | POLLOUT : POLLIN;
-        tcp->wait[r].revents = 0;
+        wait[r].fd = p->fd; // poll leaves out -1
+        wait[r].events = has_more ? POLLIN | POLLOUT : POLLIN;
+        wait[r].revents = 0;
     }
+}
+
+static void gx__tcp_await(GxTcp *tcp, int milliseconds)
+{
+    gx__tcp_list_waits(tcp, tcp->wait);
     poll(tcp->wait, (nfds_t)tcp->world, milliseconds);
 }
 
@@ -396,6 +403,28 @@ static void gx__tcp_idle(GxComm *comm, int64_t events)
     gx__tcp_await(gx__tcp(comm), (int)(wait * 1000) + 1);
 }
 
+static void gx__tcp_rest(GxComm *comm, int64_t events, pthread_mutex_t *lock)
+{
+    (void)events;
+    GxTcp *tcp = gx__tcp(comm);
+    struct pollfd *pipe = &tcp->rest[tcp->world];
+    char woken[16];
+    gx__tcp_list_waits(tcp, tcp->rest);
+    pipe->fd = tcp->pipe[0], pipe->events = POLLIN, pipe->revents = 0;
+    tcp->is_resting = 1;
+    pthread_mutex_unlock(lock);
+    poll(tcp->rest, (nfds_t)tcp->world + 1, 1000);
+    pthread_mutex_lock(lock);
+    tcp->is_resting = 0;
+    while (pipe->revents && read(tcp->pipe[0], woken, sizeof woken) > 0) {}
+}
+
+static void gx__tcp_wake(GxComm *comm)
+{
+    const GxTcp *tcp = gx__tcp(comm);
+    if (tcp->is_resting && write(tcp->pipe[1], "", 1) < 0) return; // full: it is awake
+}
+
 static void gx__tcp_cancel(GxComm *comm, GxMessage *list, int n)
 {
     (void)comm, (void)list, (void)n; // the abort has already removed all messages from the queues
@@ -468,7 +497,9 @@ static void gx__tcp_free(GxTcp *tcp)
     if (!tcp) return;
     free(tcp->peer);
     free(tcp->wait);
+    free(tcp->rest);
     free(tcp->offers);
+    for (int i = 0; i < 2; i++) gx_socket_close(&tcp->pipe[i]);
     free(tcp);
 }
 
@@ -480,8 +511,8 @@ static void gx__tcp_close(GxComm *comm)
     comm->state = NULL;
 }
 
-static const GxEngine gx__tcp_engine = {"tcp",        gx__tcp_post,   gx__tcp_poll,  gx__tcp_events,
-                                        gx__tcp_idle, gx__tcp_cancel, gx__tcp_abort, gx__tcp_close};
+static const GxEngine gx__tcp_engine = {"tcp",        gx__tcp_post, gx__tcp_poll,   gx__tcp_events, gx__tcp_idle,
+                                        gx__tcp_rest, gx__tcp_wake, gx__tcp_cancel, gx__tcp_abort,  gx__tcp_close};
 
 static GxTcp *gx__tcp_new(int rank, int world)
 {
@@ -490,11 +521,13 @@ static GxTcp *gx__tcp_new(int rank, int world)
     tcp->rank = rank;
     tcp->world = world;
     tcp->dead = -1;
+    tcp->pipe[0] = tcp->pipe[1] = -1;
     tcp->offers_most = 2 * world + GX_MAX_SLOTS;
     tcp->peer = (GxTcpPeer *)calloc((size_t)world, sizeof *tcp->peer);
     tcp->wait = (struct pollfd *)calloc((size_t)world, sizeof *tcp->wait);
+    tcp->rest = (struct pollfd *)calloc((size_t)world + 1, sizeof *tcp->rest);
     tcp->offers = (GxTcpOffer *)calloc((size_t)world * (size_t)tcp->offers_most, sizeof *tcp->offers);
-    if (tcp->peer && tcp->wait && tcp->offers) return tcp;
+    if (tcp->peer && tcp->wait && tcp->rest && tcp->offers && gx_socket_pipe(tcp->pipe)) return tcp;
     gx__tcp_free(tcp);
     return NULL;
 }

@@ -79,7 +79,7 @@ static void gx__threads_wake(GxThreadsGroup *group, int rank)
     pthread_mutex_lock(&box->lock);
     __atomic_add_fetch(&box->events, 1, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&box->lock);
-    pthread_cond_signal(&box->changed); // only its own rank waits there, and finds the lock free when it wakes up
+    pthread_cond_broadcast(&box->changed); // its own rank waits there, and finds the lock free when it wakes up
 }
 
 static GxStatus gx__threads_post(GxComm *comm, GxMessage *list, int n, GxError *err)
@@ -98,7 +98,7 @@ static GxStatus gx__threads_post(GxComm *comm, GxMessage *list, int n, GxError *
         box->last = m;
         __atomic_add_fetch(&box->events, 1, __ATOMIC_RELEASE);
         pthread_mutex_unlock(&box->lock);
-        pthread_cond_signal(&box->changed);
+        pthread_cond_broadcast(&box->changed);
     }
     return GX_OK;
 }
@@ -172,13 +172,9 @@ static int64_t gx__threads_events(GxComm *comm)
     return __atomic_load_n(&gx__threads(comm)->box[comm->rank].events, __ATOMIC_ACQUIRE);
 }
 
-static void gx__threads_idle(GxComm *comm, int64_t events)
+static void gx__threads_sleep(GxComm *comm, int64_t events)
 {
     GxBox *box = &gx__threads(comm)->box[comm->rank];
-    const double spin = gx__threads(comm)->spin;
-    for (double until = gx_seconds() + spin; spin > 0 && gx_seconds() < until;)
-        for (int i = 0; i < 100; i++)
-            if (gx__threads_events(comm) != events) return;
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     double wait = comm->timeout > 0 && comm->timeout < 1 ? comm->timeout : 1; // so that a time-out is noticed in time
@@ -189,6 +185,24 @@ static void gx__threads_idle(GxComm *comm, int64_t events)
     while (box->events == events && pthread_cond_timedwait(&box->changed, &box->lock, &until) != ETIMEDOUT) {}
     pthread_mutex_unlock(&box->lock);
 }
+
+static void gx__threads_idle(GxComm *comm, int64_t events)
+{
+    const double spin = gx__threads(comm)->spin;
+    for (double until = gx_seconds() + spin; spin > 0 && gx_seconds() < until;)
+        for (int i = 0; i < 100; i++)
+            if (gx__threads_events(comm) != events) return;
+    gx__threads_sleep(comm, events);
+}
+
+static void gx__threads_rest(GxComm *comm, int64_t events, pthread_mutex_t *lock)
+{
+    pthread_mutex_unlock(lock);
+    gx__threads_sleep(comm, events);
+    pthread_mutex_lock(lock);
+}
+
+static void gx__threads_wake_own(GxComm *comm) { gx__threads_wake(gx__threads(comm), comm->rank); }
 
 // Takes back notes that no receiver has taken, and waits for receivers that are copying.
 static void gx__threads_cancel(GxComm *comm, GxMessage *list, int n)
@@ -228,8 +242,9 @@ static void gx__threads_close(GxComm *comm)
     comm->state = NULL;
 }
 
-static const GxEngine gx__threads_engine = {"threads",        gx__threads_post,   gx__threads_poll,  gx__threads_events,
-                                            gx__threads_idle, gx__threads_cancel, gx__threads_abort, gx__threads_close};
+static const GxEngine gx__threads_engine = {
+    "threads",        gx__threads_post,     gx__threads_poll,   gx__threads_events, gx__threads_idle,
+    gx__threads_rest, gx__threads_wake_own, gx__threads_cancel, gx__threads_abort,  gx__threads_close};
 
 void gx_threads_comm(GxComm *comm, GxThreadsGroup *group, int rank)
 {

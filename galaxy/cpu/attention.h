@@ -22,6 +22,9 @@ void gx_cpu_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const
                                const float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
                                void *scratch);
 
+void gx_cpu_attention_merge(GxContext *g, float *o, float *lse, const void *o2, const float *lse2, int64_t rows,
+                            int64_t head_dim, GxDtype dtype);
+
 GX_END
 #endif
 
@@ -519,5 +522,27 @@ void gx_cpu_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const
         gx__cpu_attention_backward_head(g, dq, dk, dv, d_o, o, lse, q, k, v, a, job / a->K, job % a->K,
                                         gx__cpu_thread_scratch(scratch, floats));
     if (a->cosine) gx_attention_rotate_back(g, dq, dk, a);
+}
+
+// One head of one row, with what the two sides count for.
+static GX_CPU_INLINE void gx__cpu_merge_head(float *o, const void *o2, int64_t h, float a, float b, GxDtype dtype)
+{
+    GX_OMP(simd)
+    for (int64_t i = 0; i < h; i++) o[i] = a * o[i] + b * gx_cpu_load(o2, i, dtype);
+}
+
+void gx_cpu_attention_merge(GxContext *g, float *o, float *lse, const void *o2, const float *lse2, int64_t rows,
+                            int64_t head_dim, GxDtype dtype)
+{
+    (void)g;
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, rows * head_dim)))
+    for (int64_t r = 0; r < rows; r++) {
+        const float most = fmaxf(lse[r], lse2[r]);
+        if (most == -INFINITY) continue; // neither has seen a key
+        const float a = expf(lse[r] - most), b = expf(lse2[r] - most), sum = a + b;
+        GX_CPU_TYPES(dtype, gx__cpu_merge_head, o + r * head_dim, gx_cpu_from(o2, r * head_dim, dtype), head_dim,
+                     a / sum, b / sum);
+        lse[r] = most + logf(sum);
+    }
 }
 #endif

@@ -105,6 +105,7 @@ static void gx__cpu_device_fill(void)
     d.attention_scratch = gx_cpu_attention_scratch;
     d.attention_forward = gx_cpu_attention_forward;
     d.attention_backward = gx_cpu_attention_backward;
+    d.attention_merge = gx_cpu_attention_merge;
 
     d.swiglu_forward = gx_cpu_swiglu_forward;
     d.swiglu_backward = gx_cpu_swiglu_backward;

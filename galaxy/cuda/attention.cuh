@@ -27,6 +27,8 @@ void gx_cuda_attention_forward(GxContext *g, void *o, float *lse, const void *q,
 void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o,
                                 const float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
                                 void *scratch);
+void gx_cuda_attention_merge(GxContext *g, float *o, float *lse, const void *o2, const float *lse2, int64_t rows,
+                             int64_t head_dim, GxDtype dtype);
 
 GX_END
 #endif
@@ -335,7 +337,7 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
     for (int i = 0; i < N; i++) m[i] = -INFINITY;
     gx__cuda_load_tile<T, ROWS, HEAD>(qs, gx__cuda_head(q, tile.row, b, head, p.a.q_stride, p), p.a.B * p.a.q_stride,
                                       tile.length, p);
-    gx__cuda_load_documents(documents, p, tile, b);
+    gx__cuda_load_documents<false>(documents, p, tile, b);
     for (int run = 0; run < p.a.k_runs.n; run++) {
         const GxCudaRange of = gx__cuda_of_documents(documents, p, tile, p.a.k_runs.run[run]);
         const GxCudaRange visible = gx__cuda_visible_keys(of, p, tile, p.a.k_runs.run[run]);
@@ -482,7 +484,7 @@ gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const 
                                       keys.length, p);
     gx__cuda_load_tile<T, ROWS, HEAD>(vs, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
                                       keys.length, p);
-    gx__cuda_load_documents(documents, p, keys, b);
+    gx__cuda_load_documents<true>(documents, p, keys, b);
     for (int64_t head = first < 0 ? 0 : first; head < (end < p.a.H ? end : p.a.H); head++)
         for (int run = 0; run < p.a.q_runs.n; run++) {
             const GxRun &rows = p.a.q_runs.run[run];
@@ -576,7 +578,7 @@ gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const floa
                                       queries.length, p);
     gx__cuda_load_tile<T, ROWS, HEAD>(os, gx__cuda_head(d_o, queries.row, b, head, p.a.o_stride, p),
                                       p.a.B * p.a.o_stride, queries.length, p);
-    gx__cuda_load_documents(documents, p, queries, b);
+    gx__cuda_load_documents<false>(documents, p, queries, b);
     for (int run = 0; run < p.a.k_runs.n; run++) {
         const GxCudaRange of = gx__cuda_of_documents(documents, p, queries, p.a.k_runs.run[run]);
         const GxCudaRange visible = gx__cuda_visible_keys(of, p, queries, p.a.k_runs.run[run]);
@@ -774,5 +776,50 @@ void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, cons
     GX_CUDA_TYPES(a->dtype, gx__cuda_launch_dot, g, (float *)scratch, d_o, o, &p);
     gx__cuda_gradients(g, d, x, lse, (const float *)scratch, &p);
     if (a->cosine && !rotates) gx_attention_rotate_back(g, dq, dk, a);
+}
+
+// ---- merge ---------------------------------------------------------------------------------------------------------
+
+// A warp per head of a row.
+template <class T, int N>
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
+    gx__cuda_attention_merge(float *o, float *lse, const T *o2, const float *lse2, int64_t rows, int64_t h)
+{
+    const int64_t warps = blockDim.x / GX_WARP, first = (int64_t)(threadIdx.x % GX_WARP) * N, step = GX_WARP * N;
+    for (int64_t r = blockIdx.x * warps + threadIdx.x / GX_WARP; r < rows; r += gridDim.x * warps) {
+        const float mine = lse[r], other = lse2[r], most = fmaxf(mine, other);
+        if (most == -INFINITY) continue; // neither has seen a key
+        const float a = expf(mine - most), b = expf(other - most), sum = a + b;
+        for (int64_t c = first; c < h; c += step) {
+            float u[N], v[N];
+            gx_load(u, o + r * h + c);
+            gx_load(v, o2 + r * h + c);
+            for (int i = 0; i < N; i++) u[i] = a / sum * u[i] + b / sum * v[i];
+            gx_store(o + r * h + c, u);
+        }
+        __syncwarp(); // all lanes have read lse
+        if (first == 0) lse[r] = most + logf(sum);
+    }
+}
+
+template <class T>
+static void gx__cuda_merge(GxContext *g, float *o, float *lse, const void *o2, const float *lse2, int64_t rows,
+                           int64_t h)
+{
+    enum { N = GxPack<T>::N };
+    const int warps = GX_CUDA_BLOCK / GX_WARP;
+    const unsigned blocks = gx_cuda_blocks(gx_ceil_div(rows, warps));
+    const cudaStream_t stream = gx_cuda(g)->stream;
+    const T *x = (const T *)o2;
+    if (gx_wide<T>(h, o, o2))
+        GX_LAUNCH((gx__cuda_attention_merge<T, N>), blocks, GX_CUDA_BLOCK, 0, stream, o, lse, x, lse2, rows, h);
+    else GX_LAUNCH((gx__cuda_attention_merge<T, 1>), blocks, GX_CUDA_BLOCK, 0, stream, o, lse, x, lse2, rows, h);
+    gx_cuda_check(g, "attention_merge");
+}
+
+void gx_cuda_attention_merge(GxContext *g, float *o, float *lse, const void *o2, const float *lse2, int64_t rows,
+                             int64_t head_dim, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_merge, g, o, lse, o2, lse2, rows, head_dim);
 }
 #endif

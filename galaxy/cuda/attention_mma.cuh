@@ -537,7 +537,7 @@ static __device__ __forceinline__ void gx__mma_forward_tile(T *o, float *lse, co
 #pragma unroll
     for (int m = 0; m < M; m++) rows.row_max[m][0] = rows.row_max[m][1] = -INFINITY;
     __syncthreads(); // the previous tile has been read
-    gx__cuda_load_documents(tiles->documents, p, tile, b);
+    gx__cuda_load_documents<false>(tiles->documents, p, tile, b);
     gx__mma_next_keys<N>(&keys, tiles->documents, p, tile, b);
     if (keys.tile.length) {
         gx__mma_load<T, OWN, HEAD>(tiles->q, gx__cuda_head(q, tile.row, b, head, p.a.q_stride, p), p.a.B * p.a.q_stride,
@@ -773,7 +773,7 @@ static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradient
     GxMmaOthers others = gx__mma_others_of<KEYS>(head, p);
     gx__mma_begin_own<KEYS, T, M, HEAD>(own, x, p, tile, b, head);
     __syncthreads(); // the previous tile has been read
-    gx__cuda_load_documents(tiles->documents, p, tile, b);
+    gx__cuda_load_documents<KEYS>(tiles->documents, p, tile, b);
     gx__mma_next_others<KEYS, N>(&others, tiles->documents, p, tile);
     if (others.tile.length) {
         gx__mma_load<T, OWN, HEAD>(tiles->first, gx__cuda_head(x.first, tile.row, b, head, x.stride, p),

@@ -98,22 +98,26 @@ typedef struct {
     int64_t begin, end;
 } GxCudaRange; // of a run's rows
 
-// The document of a tile's row r.
+// The document of a tile's row r: of a query or, with KEYS, of a key.
+template <bool KEYS>
 static __device__ __forceinline__ GxCudaDocument gx__cuda_document(const GxCudaAttention &p, const GxCudaTile &tile,
                                                                    int r, int64_t b)
 {
-    const int32_t *from = p.a.documents + 2 * ((tile.position + r) * p.a.B + b);
+    const int32_t *documents = KEYS && p.a.key_documents ? p.a.key_documents : p.a.documents;
+    const int32_t *from = documents + 2 * ((tile.position + r) * p.a.B + b);
     const GxCudaDocument document = {from[0], from[1]};
     return document;
 }
 
 // Loads the documents of all rows of a tile into shared memory. All threads of the block must call it.
+template <bool KEYS>
 static __device__ __forceinline__ void gx__cuda_load_documents(GxCudaDocument *to, const GxCudaAttention &p,
                                                                const GxCudaTile &tile, int64_t b)
 {
     if (!p.a.documents) return;
     __syncthreads(); // the previous tile's documents have been read
-    for (int r = (int)threadIdx.x; r < tile.length; r += (int)blockDim.x) to[r] = gx__cuda_document(p, tile, r, b);
+    for (int r = (int)threadIdx.x; r < tile.length; r += (int)blockDim.x)
+        to[r] = gx__cuda_document<KEYS>(p, tile, r, b);
     __syncthreads();
 }
 

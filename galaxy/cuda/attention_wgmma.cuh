@@ -254,6 +254,7 @@ static __device__ __forceinline__ void gx__wgmma_load(GxWgmmaTile<T, ROWS, HEAD>
 
 // All lanes of a warp load the documents of a block's own rows. Stores before an arrival at the barrier are visible
 // after a wait on it.
+template <bool KEYS>
 static __device__ __forceinline__ void gx__wgmma_load_documents(GxWgmmaDocuments *to, const GxCudaAttention &p,
                                                                 const GxWgmmaJob &job)
 {
@@ -262,7 +263,7 @@ static __device__ __forceinline__ void gx__wgmma_load_documents(GxWgmmaDocuments
         const int end = min((i + 1) * (int)GX__WGMMA_ROWS, job.tile.length);
         GxCudaDocument some = {INT32_MAX, 0}, all = {0, INT32_MAX}; // no row so far
         for (int r = i * GX__WGMMA_ROWS + lane; r < end; r += GX_WARP) {
-            const GxCudaDocument one = gx__cuda_document(p, job.tile, r, job.b);
+            const GxCudaDocument one = gx__cuda_document<KEYS>(p, job.tile, r, job.b);
             to->row[r] = one;
             gx__cuda_join(&some, one);
             all.begin = max(all.begin, one.begin), all.end = min(all.end, one.end);
@@ -309,7 +310,7 @@ static __device__ __forceinline__ void gx__wgmma_produce(GxWgmmaTiles<T, HEAD> *
     for (unsigned i = blockIdx.x; i < jobs; i = gx__wgmma_job_after(i), phase ^= 1) {
         const GxWgmmaJob job = gx__wgmma_job<false>(p, i);
         gx_mbarrier_wait(&tiles->q_empty, phase);
-        gx__wgmma_load_documents(&tiles->documents, p, job);
+        gx__wgmma_load_documents<false>(&tiles->documents, p, job);
         if (lane == 0) gx__wgmma_load_job<T, HEAD>(tiles, &at, maps, p, job);
         __syncwarp();
     }

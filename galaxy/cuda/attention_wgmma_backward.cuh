@@ -221,7 +221,7 @@ static __device__ __forceinline__ void gx__wgmma_backward_producer(GxWgmmaBackwa
     for (unsigned i = blockIdx.x; i < jobs; i = gx__wgmma_job_after(i), phase ^= 1) {
         gx__wgmma_wait_until_empty(&tiles->own_empty, phase ^ 1);
         const GxWgmmaJob job = gx__wgmma_job<KEYS>(p, i);
-        gx__wgmma_load_documents(&tiles->documents, p, job);
+        gx__wgmma_load_documents<KEYS>(&tiles->documents, p, job);
         gx__wgmma_produce_backward<KEYS, T, HEAD>(tiles, &at, maps, x, p, job);
     }
 }

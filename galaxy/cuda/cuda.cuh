@@ -103,6 +103,7 @@ static GxDevice gx__cuda_device_filled(void)
     d.attention_scratch = gx_cuda_attention_scratch;
     d.attention_forward = gx_cuda_attention_forward;
     d.attention_backward = gx_cuda_attention_backward;
+    d.attention_merge = gx_cuda_attention_merge;
 
     d.swiglu_forward = gx_cuda_swiglu_forward;
     d.swiglu_backward = gx_cuda_swiglu_backward;

@@ -73,6 +73,20 @@ static GxStatus gx__config_ask_help(GxConfig *c, const char *next, GxError *err)
                    gx_text_cut(next, cut, sizeof cut));
 }
 
+// A word that is no option, behind another one, which may be an option that takes only true or false.
+static GxStatus gx__config_refuse_word(const GxConfig *c, const char *before, const char *word, GxError *err)
+{
+    const GxField *o = NULL;
+    void *target;
+    char cut[GX_TEXT_VALUE];
+    gx_text_cut(word, cut, sizeof cut);
+    if (!strncmp(before, "--", 2) && gx_config_find(c, before + 2, &o, &target) >= 0 && o->type == GX_FIELD_BOOL)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is followed by \"%s\"; expected true or false, or the next option",
+                       before, cut);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "\"%s\" is not an option: options are written --name value; --help lists them",
+                   cut);
+}
+
 GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err)
 {
     const char *file = NULL; // of the last --config: read when all flags are known
@@ -85,10 +99,7 @@ GxStatus gx_config_read_args(GxConfig *c, int argc, char **argv, GxError *err)
         c->version = !strcmp(arg, "--version");
         if (c->help) return gx__config_ask_help(c, i + 1 < argc ? argv[i + 1] : NULL, err);
         if (c->version) return GX_OK;
-        if (strncmp(arg, "--", 2) || !arg[2])
-            return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "\"%s\" is not an option: options are written --name value; --help lists them",
-                           gx_text_cut(arg, cut, sizeof cut));
+        if (strncmp(arg, "--", 2) || !arg[2]) return gx__config_refuse_word(c, i > 1 ? argv[i - 1] : "", arg, err);
         snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - arg - 2) : GX_FIELD_TEXT, arg + 2);
         int number = gx_config_find(c, name, &o, &target), is_config = !strcmp(name, "config");
         if (gx_config_is_reserved(name) && !is_config)

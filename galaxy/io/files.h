@@ -63,6 +63,8 @@ typedef struct {
     char name[GX_FILE_NAME], temporary[GX_FILE_NAME]; // its name in that folder, and its name until it is committed
 } GxNewFile;
 GxStatus gx_file_create(GxNewFile *file, const char *path, GxError *err);
+// Long before it is created: an error that names `who`, an option, if the file exists or cannot be created.
+GxStatus gx_file_check_new(const char *path, const char *who, GxError *err);
 GxStatus gx_file_commit(GxNewFile *file, GxError *err);
 void gx_file_abandon(GxNewFile *file);
 GxStatus gx_file_write(const char *path, const void *data, int64_t bytes, GxError *err); // all of it in one call
@@ -385,6 +387,16 @@ GxStatus gx_file_create(GxNewFile *file, const char *path, GxError *err)
     if (reason && file->folder >= 0) close(file->folder);
     if (reason) return GX_FAIL(err, GX_ERR_IO, "cannot create %s: %s", path, strerror(reason));
     file->is_open = 1;
+    return GX_OK;
+}
+
+GxStatus gx_file_check_new(const char *path, const char *who, GxError *err)
+{
+    GxNewFile file;
+    if (access(path, F_OK) == 0 || gx_path_is_broken(path))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s %s already exists; remove it, or choose another name", who, path);
+    GX_TRY(gx_file_create(&file, path, err)); // only to see whether that is possible
+    gx_file_abandon(&file);
     return GX_OK;
 }
 

@@ -8,6 +8,7 @@
 #define GX_GENERATION_CONFIG_H
 #include "json_fields.h"
 #include "json_keys.h"
+#include "model_folder.h"
 GX_BEGIN
 
 enum { GX_STOP_TOKENS = 32 };
@@ -23,6 +24,12 @@ typedef struct {
 // supported are warnings in `log`. has_length: the caller gives the length, which overrides max_length.
 GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, int has_length, const GxLogger *log,
                                    GxError *err);
+// Its parts, for other readers. The file is generation_config.json, or, if there is none (*has_file 0), the model's
+// config.json; *json NULL: neither exists. The caller frees it. path[GX_PATH]
+GxStatus gx_generation_config_open(GxJson **json, char *path, const char *folder, int *has_file, GxError *err);
+// eos_token_id: a token or several; absent: *n is unchanged.
+GxStatus gx_generation_config_stops(int32_t stop[GX_STOP_TOKENS], int *n, const GxJson *json, const char *path,
+                                    GxError *err);
 // Checks bos_token_id and eos_token_id of a config.json or generation_config.json: values that are not token ids are
 // errors, ids outside a vocabulary of `vocab` tokens (0: unknown) are warnings.
 GxStatus gx_generation_check_ids(const GxJson *json, int64_t vocab, const char *path, const GxLogger *log,
@@ -156,7 +163,8 @@ static void gx__generation_config_name_others(const GxJson *json, const char *pa
                names);
 }
 
-static GxStatus gx__generation_config_stops(GxGenerationConfig *c, const GxJson *json, const char *path, GxError *err)
+GxStatus gx_generation_config_stops(int32_t stop[GX_STOP_TOKENS], int *count, const GxJson *json, const char *path,
+                                    GxError *err)
 {
     const GxJson *eos = gx_json_get(json, "eos_token_id");
     const GxJsonType type = gx_json_type(eos);
@@ -165,13 +173,13 @@ static GxStatus gx__generation_config_stops(GxGenerationConfig *c, const GxJson 
     if (n > GX_STOP_TOKENS)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: eos_token_id has %ld tokens; at most %d are possible", path,
                        (long)n, GX_STOP_TOKENS);
-    c->n_stop = 0;
+    *count = 0;
     for (int64_t i = 0; i < n; i++) {
         const GxJson *id = type == GX_JSON_ARRAY ? gx_json_at(eos, i) : eos;
         if (gx_json_type(id) != GX_JSON_INT || gx_json_int(id) < 0 || gx_json_int(id) > INT32_MAX)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: eos_token_id is %s; expected the id of a token, or a list of ids",
                            path, gx_json_type_name(id));
-        c->stop[c->n_stop++] = (int32_t)gx_json_int(id);
+        stop[(*count)++] = (int32_t)gx_json_int(id);
     }
     return GX_OK;
 }
@@ -196,11 +204,12 @@ GxStatus gx_generation_check_ids(const GxJson *json, int64_t vocab, const char *
     return GX_OK;
 }
 
-static GxStatus gx__generation_config_open(GxJson **json, char path[GX_PATH], const char *folder, const char *name,
-                                           GxError *err)
+GxStatus gx_generation_config_open(GxJson **json, char *path, const char *folder, int *has_file, GxError *err)
 {
     *json = NULL;
-    GX_TRY(gx_path_join(path, folder, name, err));
+    GX_TRY(gx_path_join(path, folder, "generation_config.json", err));
+    *has_file = gx_path_is_file(path);
+    if (!*has_file) GX_TRY(gx_model_config_path(path, folder, err));
     return gx_path_is_file(path) ? gx_json_read_object(json, path, GX__GENERATION_CONFIG_CAP, 0, err) : GX_OK;
 }
 
@@ -211,12 +220,10 @@ GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, in
     GxJson *json;
     memset(c, 0, sizeof *c);
     c->temperature = c->top_p = c->repetition_penalty = 1, c->top_k = 50;
-    GX_TRY(gx__generation_config_open(&json, path, folder, "generation_config.json", err));
-    c->has_file = json != NULL;
-    if (!json) GX_TRY(gx__generation_config_open(&json, path, folder, "config.json", err));
+    GX_TRY(gx_generation_config_open(&json, path, folder, &c->has_file, err));
     if (!json) return GX_OK;
     GxStatus status = gx_generation_check_ids(json, 0, path, log, err);
-    if (status == GX_OK) status = gx__generation_config_stops(c, json, path, err);
+    if (status == GX_OK) status = gx_generation_config_stops(c->stop, &c->n_stop, json, path, err);
     if (status == GX_OK && !c->has_file) gx__generation_config_name_others(json, path, log);
     if (status == GX_OK && c->has_file) {
         status = gx_json_get_fields(json, GX_FIELDS(gx__generation_config_fields), 0, c, path, err);

@@ -24,14 +24,9 @@ GX_END
 
 GxStatus gx_npy_check(const char *path, const char *who, GxError *err)
 {
-    GxNewFile file;
     if (gx_text_stem(path, ".npy") <= 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s %s: its name must end with .npy", who, path);
-    if (gx_path_is_file(path) || gx_path_is_folder(path) || gx_path_is_broken(path))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s %s already exists; remove it, or choose another name", who, path);
-    GX_TRY(gx_file_create(&file, path, err)); // tests whether that is possible
-    gx_file_abandon(&file);
-    return GX_OK;
+    return gx_file_check_new(path, who, err);
 }
 
 // Magic, version, the header's length in two bytes, then a dictionary, padded with spaces to a multiple of 64 bytes.

@@ -1,4 +1,4 @@
-// model/att.h: self-attention as a core:
+// model/att.h: attention as a core:
 //
 //     q, k, v = in W^T + b                    then, where the model has them: a norm of each head of q and k, RoPE
 //     result  = softmax(q k^T / sqrt(h)) v    with dropout of the probabilities
@@ -9,9 +9,12 @@
 // TP: a rank has its query heads and the K,V heads that they use, on all rows; `out` is its summand.
 // SP: a rank has all heads, the queries of its slice of T, and the keys and values of all rows. Keys and values are
 // all-gathered inside the core; their gradients, of which each rank has a summand, are reduce-scattered to their rows.
+// With context parallelism (cp.h) those of other ranks' rows of the sequence come in the same way, behind the former, or
+// one rank's after the other (ring.h).
 //
 // With a KV cache the keys and values of the new rows are written into its pages. The queries attend to all positions
-// in the cache, or to those in their window. Pages that no window will reach again are not freed.
+// in the cache, or to those in their window. Pages that no window will reach again are not freed. Those of the memory
+// are computed once, and kept in the cache.
 //
 // The head norms have one weight [h] shared by all heads of q, and another shared by those of k. A rank computes the
 // gradient from its own heads (TP) or its own rows (SP), so it is summed over tp. This also holds for a K head that
@@ -19,16 +22,21 @@
 // backward is linear in that gradient. The norms' inputs are kept, (H+K)h elements a row. They cannot be recomputed
 // from the outputs: a weight may be 0, and in bf16 the result would not be exact.
 //
-// Keys and values lie beside the queries, are gathered from all ranks, or are in a cache. Each of these places has its
-// own functions (GxAttKeys); attention itself does not know which one it reads.
+// In a decoder that reads an encoder's output (memory), k and v of its cross attention are computed from that. Each
+// layer adds its share to the memory's gradient.
+//
+// Keys and values lie beside the queries, are gathered from all ranks, are in a cache, or come from the memory. Each of
+// these places has its own functions (GxAttKeys); attention itself does not know which one it reads.
 //
 // With prompts (prompt.h) the attention to them is added to `result` before the out projection.
 #ifndef GX_ATT_H
 #define GX_ATT_H
+#include "cp.h"
 #include "doors.h"
 #include "kv_cache.h"
 #include "linear.h"
 #include "prompt.h"
+#include "ring.h"
 GX_BEGIN
 extern const GxCore gx_att;
 GX_END
@@ -46,7 +54,7 @@ enum { GX__ATT_QKV = 0, GX__ATT_O }; // of a pair's linears
 enum {
     GX__ATT_Q = 0,  // q, k, v side by side [rows, (H+2K)h]; only q [rows, Hh] if K and V are gathered
     GX__ATT_RESULT, // [rows, Hh]
-    GX__ATT_KV,     // if K and V are gathered: those of all rows [all, 2Kh]
+    GX__ATT_KV,     // if K and V are gathered: those of all rows [all, 2Kh]; if they come from the memory: of its rows
     GX__ATT_BEFORE  // with head norms: their inputs, q and k [rows, (H+K)h]
 };
 enum { GX__ATT_DQ = 0, GX__ATT_DKV }; // the gradients of GX__ATT_Q and GX__ATT_KV
@@ -81,16 +89,27 @@ static void gx__att_open(GxContext *g, GxModel *m, int unit, int k, int number)
     m->unit[unit].pair[k].linear[GX__ATT_O] = gx_model_linear(m, out, 1, gx_no_tensor());
 }
 
-// 1: keys and values of other ranks' rows are gathered.
+// 1: keys and values of other rows are gathered over tp; over tp or cp.
 static int gx__att_gathers(const GxModel *m) { return m->mode->methods.att == GX_METHOD_SP && m->members > 1; }
+static int gx__att_is_apart(const GxPairView *v)
+{
+    return gx__att_gathers(v->m) || v->b->cp || v->spec->core.reads_memory;
+}
+static int gx__att_goes_round(const GxPairView *v) { return v->b->cp && v->b->cp->by_ring; }
+static int gx__att_is_whole(const GxPairView *v)
+{
+    return v->b->cp && !v->b->cp->by_ring;
+} // K and V of all ranks of cp
 
 static void gx__att_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)
 {
     const int64_t h = u->spec.pair[k].core.head_dim, Q = gx_share_count(&u->q), KV = gx_share_count(&u->kv);
-    const int gathers = gx__att_gathers(l->m);
+    const int reads_memory = u->spec.pair[k].core.reads_memory,
+              gathers = gx__att_gathers(l->m) || l->whole != l->all || reads_memory;
     s->core[GX__ATT_Q] = gx_slot_rows(l, rows, gathers ? Q : Q + 2 * KV);
     s->core[GX__ATT_RESULT] = gx_slot_rows(l, rows, Q);
-    if (gathers) s->core[GX__ATT_KV] = gx_slot_rows(l, l->all, 2 * KV);
+    const int64_t keys = reads_memory ? l->memory : l->m->cp.by_ring ? l->all : l->whole; // rows of K and V
+    if (gathers) s->core[GX__ATT_KV] = gx_slot_rows(l, keys, 2 * KV);
     s->lse = (float *)gx_arena_allocate(&l->arena, GX_MEM_ACTIVATIONS, 4 * rows * (Q / h));
     if (u->spec.pair[k].core.has_qk_norm) {
         s->core[GX__ATT_BEFORE] = gx_slot_rows(l, rows, Q + KV);
@@ -98,7 +117,7 @@ static void gx__att_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t 
     }
     if (!l->defers_weights) return;
     s->dcore[GX__ATT_DQ] = gx_slot_rows(l, rows, s->core[GX__ATT_Q].cols);
-    if (gathers) s->dcore[GX__ATT_DKV] = gx_slot_rows(l, l->all, 2 * KV);
+    if (gathers) s->dcore[GX__ATT_DKV] = gx_slot_rows(l, keys, 2 * KV);
 }
 
 // ---- one call of attention -----------------------------------------------------------------------------------------
@@ -109,7 +128,7 @@ typedef struct {
     GxAttention a;
     GxRuns own;                 // positions of this rank's rows
     GxLinear q, kv;             // parts of the packed linear
-    GxRows pool;                // the pages, if K and V are in a cache
+    GxRows pool;                // the cache's rows, if K and V are in one
     int64_t k_column, v_column; // the columns where K and V begin
 } GxAttCall;
 
@@ -138,24 +157,27 @@ static void gx__att_heads(const GxPairView *v, GxAttention *a)
 
 static void gx__att_mask(const GxPairView *v, GxAttention *a)
 {
+    const int reads_memory = v->spec->core.reads_memory;
     a->causal = v->spec->core.is_causal;
     a->sliding_window = v->m->unit[v->p->unit].sliding_window;
-    a->documents = v->b->documents;
+    a->documents = reads_memory ? v->b->reads : v->b->documents;
+    a->key_documents = reads_memory ? v->b->read_by : NULL;
 }
 
 static void gx__att_dropout(const GxPairView *v, GxAttention *a)
 {
     const float p = v->spec->core.dropout;
     a->dropout = v->p->is_training ? p : 0;
-    a->site = gx_view_dropout(v, GX_DROPOUT_ATT, p).site;
-    a->first_sample = v->b->window_sample, a->T = v->b->T;
+    a->site = gx_view_dropout(v, GX_DROPOUT_CORE, p).site;
+    a->first_sample = v->b->window_sample, a->T = gx_batch_positions(v->b);
+    if (v->spec->core.reads_memory) a->T = gx_max(a->T, v->b->source->T);
 }
 
 // 1: the attention operation's backward also applies RoPE's backward to dq and dk. It cannot if the gradients from
 // other ranks' queries or from prompts have to be added first.
 static int gx__att_backward_rotates(const GxPairView *v)
 {
-    return v->spec->core.rope.theta > 0 && !gx__att_gathers(v->m) && !gx_view_has_prompt(v);
+    return v->spec->core.rope.theta > 0 && !gx__att_is_apart(v) && !gx_view_has_prompt(v);
 }
 
 // Takes the packed linear apart: that of q, and that of k and v.
@@ -171,7 +193,7 @@ static GxAttCall gx__att_call(const GxPairView *v)
 {
     GxAttCall c = GX_ZERO;
     const GxRopeTable *rope = &v->m->rope[gx_pass_is_side(v->p)];
-    c.pool = v->b->cache ? gx_kv_cache_rows(v->p) : gx_no_rows();
+    c.pool = v->b->cache ? gx_kv_cache_rows(v->p, v->spec->core.reads_memory) : gx_no_rows();
     c.keys = gx__att_keys_of(v, c.pool);
     gx__att_heads(v, &c.a);
     gx__att_mask(v, &c.a);
@@ -272,27 +294,47 @@ static void gx__att_apart_project(const GxPairView *v, const GxAttCall *c, GxRow
 
 static void gx__att_gathered(const GxPairView *v, GxAttCall *c)
 {
+    const GxBatch *b = v->b;
     const GxSplit *rows = &v->p->slot->rows;
     const int me = v->m->member;
     gx__att_apart(c);
-    c->a.k_runs = v->b->runs;
-    c->own = c->a.q_runs = gx_runs_slice(&v->b->runs, rows->begin[me] / v->b->B, gx_split_part(rows, me) / v->b->B);
+    c->a.k_runs = b->cp ? gx_runs_one(gx_batch_positions(b), 0) : b->runs;
+    c->own = c->a.q_runs = b->runs;
+    if (gx__att_gathers(v->m))
+        c->own = c->a.q_runs = gx_runs_slice(&b->runs, rows->begin[me] / b->B, gx_split_part(rows, me) / b->B);
 }
 
 static GxRows gx__att_gathered_at(const GxAttCall *c, GxRows q, GxRows kv) { return (void)c, (void)q, kv; }
 
+// Of the batch's rows, those of this rank of tp.
+static GxRows gx__att_own(const GxPairView *v, GxRows batch)
+{
+    return gx__att_gathers(v->m) ? gx_slice(v->p, batch) : batch;
+}
+
+// Where the gradients of the batch's K and V are put: in place of all of them, which are not needed any more.
+static GxRows gx__att_batch_of(const GxPairView *v, GxRows dkv)
+{
+    return gx__att_is_whole(v) ? gx_some_rows(dkv, 0, v->b->T * v->b->B) : dkv;
+}
+
 static void gx__att_gathered_project(const GxPairView *v, const GxAttCall *c, GxRows in)
 {
-    const GxRows kv = v->slot->core[GX__ATT_KV], own = gx_slice(v->p, kv);
+    const GxRows kv = v->slot->core[GX__ATT_KV],
+                 batch = gx__att_is_whole(v) ? gx_pass_rows(v->p, v->b->T * v->b->B, kv.cols) : kv,
+                 own = gx__att_own(v, batch);
     gx__att_apart_project(v, c, v->slot->core[GX__ATT_Q], own, in);
-    gx_tp_all_gather(v->p, v->k, GX_INSIDE, kv, own);
+    if (gx__att_gathers(v->m)) gx_tp_all_gather(v->p, v->k, GX_INSIDE, batch, own);
+    if (gx__att_is_whole(v)) gx_cp_all_gather(v->p, kv, batch);
     gx_view_at(v, GX_AT_CORE);
 }
 
 static void gx__att_gathered_backward(const GxPairView *v, const GxAttCall *c, GxRows din)
 {
-    const GxRows dq = v->p->dcore[GX__ATT_DQ], dkv = v->p->dcore[GX__ATT_DKV], own = gx_slice(v->p, dkv);
-    gx_tp_reduce_scatter(v->p, v->k, GX_INSIDE, own, dkv);
+    const GxRows dq = v->p->dcore[GX__ATT_DQ], dkv = v->p->dcore[GX__ATT_DKV], batch = gx__att_batch_of(v, dkv),
+                 own = gx__att_own(v, batch);
+    if (gx__att_is_whole(v)) gx_cp_reduce_scatter(v->p, batch, dkv);
+    if (gx__att_gathers(v->m)) gx_tp_reduce_scatter(v->p, v->k, GX_INSIDE, own, batch);
     gx_view_at(v, GX_AT_CORE);
     gx__att_rotate(v, c, dq, c->a.H, c->a.q_stride, -1);
     gx__att_rotate(v, c, own, c->a.K, c->a.kv_stride, -1);
@@ -303,8 +345,9 @@ static void gx__att_gathered_backward(const GxPairView *v, const GxAttCall *c, G
 
 static void gx__att_gathered_backward_weight(const GxPairView *v, const GxAttCall *c, GxRows in)
 {
+    const GxRows own = gx__att_own(v, gx__att_batch_of(v, v->p->dcore[GX__ATT_DKV]));
     gx_linear_apply_backward_weight(v->p, &c->q, v->p->dcore[GX__ATT_DQ], in);
-    gx_linear_apply_backward_weight(v->p, &c->kv, gx_slice(v->p, v->p->dcore[GX__ATT_DKV]), in);
+    gx_linear_apply_backward_weight(v->p, &c->kv, own, in);
 }
 
 static void gx__att_cached(const GxPairView *v, GxAttCall *c)
@@ -328,16 +371,78 @@ static void gx__att_cached_project(const GxPairView *v, const GxAttCall *c, GxRo
     gx_view_at(v, GX_AT_CORE);
 }
 
+// ---- K and V of an encoder's output --------------------------------------------------------------------------------
+
+static void gx__att_of_memory(const GxPairView *v, GxAttCall *c)
+{
+    gx__att_gathered(v, c);
+    c->a.k_runs = v->b->source->runs;
+}
+
+// Of rows that belong to the memory's, those of this rank of tp: with SP its slice, if they are not that slice already.
+static GxRows gx__att_of_own_memory(const GxPairView *v, GxRows all)
+{
+    const GxSplit rows = gx_batch_slices(v->m, v->b->source->T, v->b->B);
+    if (!gx__att_gathers(v->m) || all.rows != gx_split_total(&rows)) return all;
+    return gx_some_rows(all, gx_memory_begin(v), gx_own_rows(v->m, &rows));
+}
+
+// Gathers K and V from all ranks, or scatters the summands of their gradients to the ranks whose rows they are of.
+static void gx__att_move_memory(const GxPairView *v, GxRows kv, GxRows own, int gathers)
+{
+    const GxSplit rows = gx_batch_slices(v->m, v->b->source->T, v->b->B);
+    if (!gx__att_gathers(v->m)) return;
+    gx_at(v->g, v->p->unit, gx_door_name(GX_CORE_ATT, GX_INSIDE));
+    if (gathers) gx_all_gather(v->g, GX_AXIS_TP, &rows, kv.data, own.data, kv.cols, kv.dtype);
+    else gx_reduce_scatter(v->g, GX_AXIS_TP, &rows, own.data, kv.data, kv.cols, kv.dtype);
+    gx_view_at(v, GX_AT_CORE);
+}
+
+static void gx__att_memory_project(const GxPairView *v, const GxAttCall *c, GxRows in)
+{
+    const GxRows kv = v->slot->core[GX__ATT_KV], own = gx__att_of_own_memory(v, kv);
+    gx_linear_apply(v->p, &c->q, v->slot->core[GX__ATT_Q], in, 0);
+    gx_linear_apply(v->p, &c->kv, own, gx__att_of_own_memory(v, v->p->memory), 0);
+    gx__att_move_memory(v, kv, own, 1);
+}
+
+static void gx__att_kept_project(const GxPairView *v, const GxAttCall *c, GxRows in)
+{
+    gx_linear_apply(v->p, &c->q, v->slot->core[GX__ATT_Q], in, 0);
+    if (v->b->cache->has_source) return;
+    gx_linear_apply(v->p, &c->kv, gx_some_rows(c->pool, 0, v->p->memory.rows), v->p->memory, 0);
+}
+
+static void gx__att_memory_backward(const GxPairView *v, const GxAttCall *c, GxRows din)
+{
+    GxPass *p = v->p;
+    const GxRows dkv = p->dcore[GX__ATT_DKV], own = gx__att_of_own_memory(v, dkv);
+    gx__att_move_memory(v, dkv, own, 0);
+    gx_linear_apply_backward_input(p, &c->q, din, p->dcore[GX__ATT_DQ], 0);
+    gx_linear_apply_backward_input(p, &c->kv, gx__att_of_own_memory(v, p->dmemory), own, !p->writes_memory);
+}
+
+static void gx__att_memory_backward_weight(const GxPairView *v, const GxAttCall *c, GxRows in)
+{
+    gx_linear_apply_backward_weight(v->p, &c->q, v->p->dcore[GX__ATT_DQ], in);
+    gx_linear_apply_backward_weight(v->p, &c->kv, gx__att_of_own_memory(v, v->p->dcore[GX__ATT_DKV]),
+                                    gx__att_of_own_memory(v, v->p->memory));
+}
+
 static const GxAttKeys gx__att_keys_packed = {gx__att_packed, gx__att_packed_at, gx__att_packed_project,
                                               gx__att_packed_backward, gx__att_packed_backward_weight},
                        gx__att_keys_gathered = {gx__att_gathered, gx__att_gathered_at, gx__att_gathered_project,
                                                 gx__att_gathered_backward, gx__att_gathered_backward_weight},
-                       gx__att_keys_cached = {gx__att_cached, gx__att_cached_at, gx__att_cached_project, NULL, NULL};
+                       gx__att_keys_cached = {gx__att_cached, gx__att_cached_at, gx__att_cached_project, NULL, NULL},
+                       gx__att_keys_memory = {gx__att_of_memory, gx__att_gathered_at, gx__att_memory_project,
+                                              gx__att_memory_backward, gx__att_memory_backward_weight},
+                       gx__att_keys_kept = {gx__att_of_memory, gx__att_cached_at, gx__att_kept_project, NULL, NULL};
 
 static const GxAttKeys *gx__att_keys_of(const GxPairView *v, GxRows pool)
 {
+    if (v->spec->core.reads_memory) return pool.data ? &gx__att_keys_kept : &gx__att_keys_memory;
     if (pool.data) return &gx__att_keys_cached;
-    return gx__att_gathers(v->m) ? &gx__att_keys_gathered : &gx__att_keys_packed;
+    return gx__att_is_apart(v) ? &gx__att_keys_gathered : &gx__att_keys_packed;
 }
 
 // ---- the core ------------------------------------------------------------------------------------------------------
@@ -349,8 +454,10 @@ static void gx__att_forward(const GxPairView *v, GxRows out, GxRows in)
     const GxRows kv = c.keys->at(&c, s->core[GX__ATT_Q], s->core[GX__ATT_KV]);
     GxRows result = s->core[GX__ATT_RESULT];
     c.keys->project(v, &c, in);
-    gx_attention_forward(v->g, result.data, s->lse, s->core[GX__ATT_Q].data, gx_rows_column(kv, c.k_column),
-                         gx_rows_column(kv, c.v_column), &c.a);
+    if (gx__att_goes_round(v)) gx_ring_forward(v->p, result, s->lse, s->core[GX__ATT_Q], kv, &c.a);
+    else
+        gx_attention_forward(v->g, result.data, s->lse, s->core[GX__ATT_Q].data, gx_rows_column(kv, c.k_column),
+                             gx_rows_column(kv, c.v_column), &c.a);
     if (gx_view_has_prompt(v)) gx_prompt_forward(v, &c.a, &c.kv, s->core[GX__ATT_Q]);
     if (out.data && gx_view_has_prompt(v)) result = gx_prompt_added(v, result);
     if (out.data) gx_linear_apply(v->p, &v->pair->linear[GX__ATT_O], out, result, 0);
@@ -393,9 +500,11 @@ static void gx__att_backward_input(const GxPairView *v, GxRows din, GxRows dout,
         gx_prompt_backward(v, &c.a, &c.kv, gx_no_rows(), dresult, q);
         return;
     }
-    gx_attention_backward(v->g, dq.data, gx_rows_column(dkv, c.k_column), gx_rows_column(dkv, c.v_column), dresult.data,
-                          result.data, s->lse, q.data, gx_rows_column(kv, c.k_column), gx_rows_column(kv, c.v_column),
-                          &c.a);
+    if (gx__att_goes_round(v)) gx_ring_backward(v->p, dq, dkv, dresult, result, s->lse, q, kv, &c.a);
+    else
+        gx_attention_backward(v->g, dq.data, gx_rows_column(dkv, c.k_column), gx_rows_column(dkv, c.v_column),
+                              dresult.data, result.data, s->lse, q.data, gx_rows_column(kv, c.k_column),
+                              gx_rows_column(kv, c.v_column), &c.a);
     if (gx_view_has_prompt(v)) gx_prompt_backward(v, &c.a, &c.kv, dq, dresult, q);
     c.keys->project_backward(v, &c, din);
 }

@@ -1,5 +1,6 @@
-// bert.h: BERT (Devlin et al. 2018, arXiv:1810.04805) as a family: its configuration, the names of its tensors, and the
-// description of its units.
+// bert.h: BERT (Devlin et al. 2018, arXiv:1810.04805) as a family, with RoBERTa (Liu et al. 2019, arXiv:1907.11692) and
+// XLM-R (Conneau et al. 2019, arXiv:1911.02116), which model_type names: its configuration, the names of its tensors,
+// and the description of its units.
 //
 //     embed   x = dropout(norm(tokens' rows + positions' + types'))
 //     layer   x1 = norm(x + dropout(ATT(x))),  y = norm(x1 + dropout(MLP(x1)))
@@ -11,6 +12,11 @@
 // Attention is bidirectional within a text; it does not reach other texts in the same column of the batch, or padding.
 // The padding token's row of the embedding gets no gradient from lookups (as in transformers), but does from a tied
 // head.
+//
+// RoBERTa and XLM-R are one model with two names. In them a text's first position is row pad_token_id + 1 of the table
+// of positions, and a padding token within a text is not counted: its own is row pad_token_id, which gets no gradient.
+// There is no head for pairs of texts, the activation of the head for masked tokens is always gelu, and the row that
+// labels are computed from passes a dropout, too: dropout(tanh(dropout(x0) W^T + b)) V^T + b.
 #ifndef GX_BERT_H
 #define GX_BERT_H
 #include "cores.h"
@@ -24,15 +30,21 @@ typedef struct { // names as in Hugging Face's config.json
     double hidden_dropout_prob, attention_probs_dropout_prob, classifier_dropout; // last: -1 = hidden_dropout_prob
     double layer_norm_eps, initializer_range;
     int tie_word_embeddings;
+    char model_type[GX_FIELD_TEXT]; // "bert", "roberta", "xlm-roberta"; empty: "bert"
 } GxBertConfig;
+
+int gx_bert_is_roberta(const GxBertConfig *c); // 1: it is a RoBERTa or an XLM-R
+// The row of the table of positions that a text begins with; the table has as many rows more than a text has tokens.
+int64_t gx_bert_first_position(const GxBertConfig *c);
 
 GxStatus gx_bert_config_resolve(GxBertConfig *c, GxError *err); // an error if a value is invalid
 
 void gx_bert_describe(GxContext *g, GxModel *m); // of m->config, with the head that m->head asks for
 
 // Translates names of older files and of files without a head: "embeddings.LayerNorm.gamma" becomes
-// "bert.embeddings.LayerNorm.weight". Returns 0 if the tensor is not needed ("embeddings.position_ids"), otherwise 1.
-int gx_bert_tensor_name(const char *in_file, char name[GX_NAME]);
+// "bert.embeddings.LayerNorm.weight", or "roberta.…" if t, the model's table, has such names (NULL: it has not).
+// Returns 0 if the tensor is not needed ("embeddings.position_ids"), otherwise 1.
+int gx_bert_tensor_name(const GxTable *t, const char *in_file, char name[GX_NAME]);
 
 GX_END
 #endif
@@ -43,6 +55,24 @@ GX_END
 #include <string.h>
 
 // ---- configuration -------------------------------------------------------------------------------------------------
+
+int gx_bert_is_roberta(const GxBertConfig *c) { return c->model_type[0] && strcmp(c->model_type, "bert") != 0; }
+int64_t gx_bert_first_position(const GxBertConfig *c) { return gx_bert_is_roberta(c) ? c->pad_token_id + 1 : 0; }
+
+static GxStatus gx__bert_check_positions(const GxBertConfig *c, GxError *err)
+{
+    if (!gx_bert_is_roberta(c)) return GX_OK;
+    if (c->pad_token_id < 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "a %s needs a pad_token_id, with whose number its positions begin, but it is %ld (none)",
+                       c->model_type, (long)c->pad_token_id);
+    if (c->max_position_embeddings > gx_bert_first_position(c)) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "max_position_embeddings is %ld, but the positions of a %s begin with pad_token_id + 1, which is %ld; "
+        "it must be the most tokens of a text and that",
+        (long)c->max_position_embeddings, c->model_type, (long)gx_bert_first_position(c));
+}
 
 static GxStatus gx__bert_check_sizes(const GxBertConfig *c, GxError *err)
 {
@@ -61,7 +91,7 @@ static GxStatus gx__bert_check_sizes(const GxBertConfig *c, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "pad_token_id is %ld; it must be -1 (none) or an id of the vocabulary, which ends at %ld",
                        (long)c->pad_token_id, (long)c->vocab_size - 1);
-    return GX_OK;
+    return gx__bert_check_positions(c, err);
 }
 
 GxStatus gx_bert_config_resolve(GxBertConfig *c, GxError *err)
@@ -85,7 +115,14 @@ GxStatus gx_bert_config_resolve(GxBertConfig *c, GxError *err)
     return GX_OK;
 }
 
-int gx_bert_tensor_name(const char *in_file, char name[GX_NAME])
+static const char *gx__bert_prefix(const GxTable *t)
+{
+    for (int i = 0; t && i < t->n; i++)
+        if (!strncmp(t->row[i].name, "roberta.", 8)) return "roberta.";
+    return "bert.";
+}
+
+int gx_bert_tensor_name(const GxTable *t, const char *in_file, char name[GX_NAME])
 {
     static const char *const parts[] = {"embeddings.", "encoder.", "pooler."};
     static const struct {
@@ -94,7 +131,7 @@ int gx_bert_tensor_name(const char *in_file, char name[GX_NAME])
     const char *prefix = "";
     if (strstr(in_file, "embeddings.position_ids")) return 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (!strncmp(in_file, parts[i], strlen(parts[i]))) prefix = "bert.";
+        if (!strncmp(in_file, parts[i], strlen(parts[i]))) prefix = gx__bert_prefix(t);
     snprintf(name, GX_NAME, "%s%s", prefix, in_file);
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         const int64_t n = gx_text_stem(name, endings[i].old);
@@ -104,6 +141,37 @@ int gx_bert_tensor_name(const char *in_file, char name[GX_NAME])
 }
 
 // ---- units ---------------------------------------------------------------------------------------------------------
+
+// The two sets of names.
+typedef struct {
+    const char *words, *positions, *types, *norm;            // embeddings
+    const char *att[4], *att_norm, *mlp[2], *mlp_norm;       // layers
+    const char *transform, *transform_norm, *decoder, *bias; // head for masked tokens
+    const char *pool, *labels;                               // head for labels
+} gx__BertNames;
+#define GX__BERT_BODY(model)                                                                                           \
+    model ".embeddings.word_embeddings", model ".embeddings.position_embeddings",                                      \
+        model ".embeddings.token_type_embeddings", model ".embeddings.LayerNorm",                                      \
+        {model ".encoder.layer.%d.attention.self.query", model ".encoder.layer.%d.attention.self.key",                 \
+         model ".encoder.layer.%d.attention.self.value", model ".encoder.layer.%d.attention.output.dense"},            \
+        model ".encoder.layer.%d.attention.output.LayerNorm",                                                          \
+        {model ".encoder.layer.%d.intermediate.dense", model ".encoder.layer.%d.output.dense"},                        \
+        model ".encoder.layer.%d.output.LayerNorm"
+
+static const gx__BertNames *gx__bert_names(const GxBertConfig *c)
+{
+    static const gx__BertNames bert = {GX__BERT_BODY("bert"),
+                                       "cls.predictions.transform.dense",
+                                       "cls.predictions.transform.LayerNorm",
+                                       "cls.predictions.decoder",
+                                       "cls.predictions",
+                                       "bert.pooler.dense",
+                                       "classifier"},
+                               roberta = {GX__BERT_BODY("roberta"), "lm_head.dense", "lm_head.layer_norm",
+                                          "lm_head.decoder",        "lm_head",       "classifier.dense",
+                                          "classifier.out_proj"};
+    return gx_bert_is_roberta(c) ? &roberta : &bert;
+}
 
 static GxUnitSpec gx__bert_unit(const GxBertConfig *c, const char *name, int n_pairs)
 {
@@ -121,16 +189,16 @@ static GxActivation gx__bert_activation(const GxBertConfig *c)
 
 static GxUnitSpec gx__bert_embed(const GxBertConfig *c)
 {
+    const gx__BertNames *names = gx__bert_names(c);
     GxUnitSpec u = gx__bert_unit(c, "embed", 1);
     GxPairSpec *p = &u.pair[0];
     p->core.kind = GX_CORE_EMBED, p->core.vocab = c->vocab_size, p->core.ignored = c->pad_token_id;
-    p->core.matrix[0] = "bert.embeddings.word_embeddings";
+    p->core.matrix[0] = names->words;
     p->con.kind = GX_CON_EMBED, p->con.has_norm = 1;
     p->con.eps = (float)c->layer_norm_eps, p->con.dropout = (float)c->hidden_dropout_prob;
     p->con.positions = c->max_position_embeddings, p->con.types = c->type_vocab_size;
-    p->con.positions_name = "bert.embeddings.position_embeddings";
-    p->con.types_name = "bert.embeddings.token_type_embeddings";
-    p->con.norm_name = "bert.embeddings.LayerNorm";
+    p->con.first_position = gx_bert_first_position(c), p->con.skips_padding = gx_bert_is_roberta(c);
+    p->con.positions_name = names->positions, p->con.types_name = names->types, p->con.norm_name = names->norm;
     return u;
 }
 
@@ -146,44 +214,44 @@ static GxConSpec gx__bert_con(const GxBertConfig *c, const char *norm)
 
 static GxUnitSpec gx__bert_layer(const GxBertConfig *c)
 {
+    const gx__BertNames *names = gx__bert_names(c);
     GxUnitSpec u = gx__bert_unit(c, "layer", 2);
     GxPairSpec *att = &u.pair[0], *mlp = &u.pair[1];
-    att->con = gx__bert_con(c, "bert.encoder.layer.%d.attention.output.LayerNorm");
-    mlp->con = gx__bert_con(c, "bert.encoder.layer.%d.output.LayerNorm");
+    att->con = gx__bert_con(c, names->att_norm);
+    mlp->con = gx__bert_con(c, names->mlp_norm);
     att->core.kind = GX_CORE_ATT, att->core.has_bias = 1;
     att->core.heads = att->core.kv_heads = c->num_attention_heads;
     att->core.head_dim = c->hidden_size / c->num_attention_heads;
     att->core.dropout = (float)c->attention_probs_dropout_prob;
-    att->core.matrix[0] = "bert.encoder.layer.%d.attention.self.query";
-    att->core.matrix[1] = "bert.encoder.layer.%d.attention.self.key";
-    att->core.matrix[2] = "bert.encoder.layer.%d.attention.self.value";
-    att->core.matrix[3] = "bert.encoder.layer.%d.attention.output.dense";
+    for (int i = 0; i < 4; i++) att->core.matrix[i] = names->att[i];
     mlp->core.kind = GX_CORE_MLP, mlp->core.has_bias = 1;
     mlp->core.activation = gx__bert_activation(c), mlp->core.columns = c->intermediate_size;
-    mlp->core.matrix[0] = "bert.encoder.layer.%d.intermediate.dense";
-    mlp->core.matrix[1] = "bert.encoder.layer.%d.output.dense";
+    for (int i = 0; i < 2; i++) mlp->core.matrix[i] = names->mlp[i];
     return u;
 }
 
 static GxPairSpec gx__bert_masked(const GxBertConfig *c)
 {
+    const gx__BertNames *names = gx__bert_names(c);
     GxPairSpec p;
     memset(&p, 0, sizeof p);
     p.enter.kind = GX_ENTER_TRANSFORM, p.enter.norm = GX_LAYER_NORM, p.enter.eps = (float)c->layer_norm_eps;
-    p.enter.activation = gx__bert_activation(c);
-    p.enter.matrix = "cls.predictions.transform.dense", p.enter.norm_name = "cls.predictions.transform.LayerNorm";
+    p.enter.activation = gx_bert_is_roberta(c) ? GX_GELU : gx__bert_activation(c);
+    p.enter.matrix = names->transform, p.enter.norm_name = names->transform_norm;
     p.core.kind = GX_CORE_HEAD, p.core.vocab = c->vocab_size, p.core.has_bias = 1;
     p.core.is_tied = c->tie_word_embeddings;
-    p.core.matrix[0] = "cls.predictions.decoder", p.core.bias = "cls.predictions";
+    p.core.matrix[0] = names->decoder, p.core.bias = names->bias;
     p.con.kind = GX_CON_NOTHING;
     return p;
 }
 
-static GxPairSpec gx__bert_labels(const char *matrix, int64_t labels, GxLossKind loss, double dropout, int target)
+static GxPairSpec gx__bert_labels(const GxBertConfig *c, const char *matrix, int64_t labels, GxLossKind loss,
+                                  double dropout, int target)
 {
     GxPairSpec p;
     memset(&p, 0, sizeof p);
-    p.enter.kind = GX_ENTER_POOL, p.enter.matrix = "bert.pooler.dense", p.enter.dropout = (float)dropout;
+    p.enter.kind = GX_ENTER_POOL, p.enter.matrix = gx__bert_names(c)->pool, p.enter.dropout = (float)dropout;
+    p.enter.input_dropout = gx_bert_is_roberta(c) ? (float)dropout : 0;
     p.core.kind = GX_CORE_LABELS, p.core.vocab = labels, p.core.has_bias = 1, p.core.loss = loss;
     p.core.target = target;
     p.core.matrix[0] = matrix;
@@ -200,13 +268,13 @@ static GxUnitSpec gx__bert_head(const GxBertConfig *c, const GxHeadRequest *requ
         return u;
     }
     if (request->kind == GX_HEAD_LABELS) {
-        u.pair[0] = gx__bert_labels("classifier", request->labels, request->loss, dropout, 0);
+        u.pair[0] = gx__bert_labels(c, gx__bert_names(c)->labels, request->labels, request->loss, dropout, 0);
         return u;
     }
     u.pair[0] = gx__bert_masked(c);
     if (!request->with_pairs) return u;
     u.n_pairs = 2;
-    u.pair[1] = gx__bert_labels("cls.seq_relationship", 2, GX_CROSS_ENTROPY, 0, 1);
+    u.pair[1] = gx__bert_labels(c, "cls.seq_relationship", 2, GX_CROSS_ENTROPY, 0, 1);
     return u;
 }
 
@@ -217,9 +285,17 @@ void gx_bert_describe(GxContext *g, GxModel *m)
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
                 "a BERT has a head for masked tokens, for labels or for vectors; this task asks for %s",
                 gx_head_name(m->head.kind));
+    if (m->head.with_pairs && gx_bert_is_roberta(c))
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                "a model of type %s has no head for pairs of texts, which --nsp trains; leave it out", c->model_type);
+    if (m->head.kind == GX_HEAD_LABELS && gx_bert_is_roberta(c) && gx_model_has_adapter(m))
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                "an adapter (--tuning) of a model of type %s with a head for labels, whose two matrices peft names as "
+                "one module, is not supported yet; train the whole model: --tuning full",
+                c->model_type);
     if (gx_failed(g)) return;
     const GxUnitSpec embed = gx__bert_embed(c), layer = gx__bert_layer(c), head = gx__bert_head(c, &m->head);
-    m->max_positions = c->max_position_embeddings;
+    m->max_positions = c->max_position_embeddings - gx_bert_first_position(c);
     gx_model_chain(g, m, &embed, &layer, c->num_hidden_layers, &head);
 }
 #endif

@@ -85,7 +85,7 @@ static void gx__bottleneck_open(GxContext *g, GxModel *m, int unit, int number)
         if (u->pair[k].con.kind != GX_CON_ADD) continue;
         if (C % reduction) {
             GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                    "adapter_reduction_dim is %ld; it must divide the model's width (hidden_size), which is %ld",
+                    "adapter_reduction_dim is %ld; it must divide the model's width, which is %ld",
                     (long)reduction, (long)C);
             return;
         }

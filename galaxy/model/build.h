@@ -27,6 +27,8 @@ typedef struct {               // zero: defaults
     int unties_lora;
     GxSharded sharded;            // what the ranks of dp_shard share; the context then has its mesh
     const GxPartList *shard_list; // their shares; NULL: even
+    const uint8_t *again; // [layers]: GxUnit's, a decoder's behind its encoder's; NULL: nothing is computed again
+    const GxCp *cp;       // which rows of a sequence each rank of cp has; NULL: all
 } GxModelOptions;
 
 // config and mode are borrowed until gx_model_close, which must also be called after an error. A head that is tied to
@@ -75,7 +77,7 @@ GX_END
 
 // ---- what is not supported -----------------------------------------------------------------------------------------
 
-static void gx__model_refuse(GxContext *g, const GxUnitSpec *u)
+static void gx__model_refuse(GxContext *g, const GxModel *m, const GxUnitSpec *u)
 {
     for (int k = 0; k < u->n_pairs; k++) {
         const GxPairSpec *s = &u->pair[k];
@@ -94,7 +96,9 @@ static void gx__model_refuse(GxContext *g, const GxUnitSpec *u)
                  (s->con.positions || s->con.types || s->con.dropout > 0),
              "positions, types or dropout of an embedding without a norm"},
             {s->core.kind == GX_CORE_MLP && s->core.activation == GX_SWIGLU && s->core.has_bias, "SwiGLU with biases"},
-            {s->core.reads_memory, "attention to an encoder's output"},
+            {s->core.reads_memory && m->cp.n > 1, "attention to an encoder's output with context parallelism"},
+            {s->core.reads_memory && s->core.has_qk_norm, "norms of heads that attend to an encoder's output"},
+            {s->core.reads_memory && s->core.rope.theta > 0, "RoPE in attention to an encoder's output"},
         };
         for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
             if (missing[i].is_asked)
@@ -178,7 +182,7 @@ static GxStatus gx__model_split(GxContext *g, const GxModel *m, GxUnitKind *u)
 
 int gx_model_kind(GxContext *g, GxModel *m, const GxUnitSpec *spec)
 {
-    gx__model_refuse(g, spec);
+    gx__model_refuse(g, m, spec);
     if (m->kinds == GX_MAX_KINDS)
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "more than %d kinds of units in a model", GX_MAX_KINDS);
     if (gx_failed(g)) return 0;
@@ -220,7 +224,7 @@ void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
     GxUnit *made = &m->unit[unit];
     memset(made, 0, sizeof *made);
     made->gate = gx_no_tensor();
-    made->kind = kind;
+    made->kind = kind, made->number = number;
     made->first_row = m->table.n;
     if (unit > 0) {
         const GxSidePlace before = gx_unit_spec(m, unit - 1)->side;
@@ -285,6 +289,16 @@ static GxStatus gx__model_quantize(GxModel *m, int kind, GxError *err)
         "and up; all parts of a pack must be frozen): freeze some (--freeze), or train an adapter (--tuning lora)");
 }
 
+// The memory and what embeds the target are no layers.
+static void gx__model_mark_again(GxModel *m, const uint8_t *again)
+{
+    for (int u = 1; u < gx_min(m->units - 1, GX_MAX_UNITS); u++) { // more units are refused later
+        const int encoder_layers = m->memory && u > m->memory ? m->memory - 1 : 0;
+        if (!m->memory || (u != m->memory && u != m->memory + 1))
+            m->unit[u].again = again[encoder_layers + m->unit[u].number];
+    }
+}
+
 static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family, void *config, const GxMode *mode,
                                const GxModelOptions *options)
 {
@@ -295,6 +309,7 @@ static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family,
     m->widest = g->mesh ? gx_mesh_widest(g->mesh) : 1;
     m->embedding.index = -1;
     if (o->lists) m->lists = *o->lists;
+    if (o->cp) m->cp = *o->cp;
     if (o->head) m->head = *o->head;
     m->adapter = o->adapter;
     GX_TRY(gx_methods_check(mode->methods, &g->error));
@@ -304,6 +319,7 @@ static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family,
     if (!m->kind) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the kinds of a model's units");
     family->describe(g, m);
     GX_TRY(gx_status(g));
+    if (o->again) gx__model_mark_again(m, o->again);
     GX_TRY(gx_tuned_freeze(m, &g->error));
     if (o->freeze && o->freeze[0]) gx_table_freeze(&m->table, o->freeze, &g->error);
     GX_TRY(gx_status(g));
@@ -328,7 +344,11 @@ GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *c
     int tied = gx_tuned_tied_head(m), *tie = gx__model_tie(family, config);
     const int embedding = m->embedding.index, is_tuned = tied >= 0;
     if (tied < 0 && options && options->unties_lora) tied = gx_lora_tied_head(m);
-    if (tied < 0 || !tie) return GX_OK;
+    if (tied >= 0 && !tie)
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                       "%s alone is to be trained, but a %s always shares it; leave it out", m->table.row[tied].name,
+                       family->name);
+    if (tied < 0) return GX_OK;
     gx_model_close(m);
     const int was = *tie;
     *tie = 0;
@@ -383,17 +403,45 @@ static void gx__model_allocate_rope(GxContext *g, GxRopeTable *table, const GxCo
 void gx_model_allocate(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk)
 {
     const int is_split = gx_methods_have(m->mode->methods, GX_METHOD_SP);
-    const int64_t positions = gx_max(T, m->cached);
+    const int64_t whole = m->cp.n > 1 ? gx_split_total(&m->cp.rows) : T, positions = gx_max(whole, m->cached);
     if (gx_failed(g)) return;
     if (m->max_positions && positions > m->max_positions) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                "a sequence of %ld tokens is longer than the model's max_position_embeddings (%ld)%s", (long)positions,
-                (long)m->max_positions, T > m->max_positions ? "; set --seq_len to at most that" : "");
+                "a sequence of %ld tokens is longer than the %ld positions that the model has for texts "
+                "(max_position_embeddings)%s",
+                (long)positions, (long)m->max_positions,
+                whole > m->max_positions
+                    ? "; set --seq_len to at most that, or --max_position_embeddings of a new model to more"
+                    : "");
+        return;
+    }
+    if (m->memory && !m->max_source_T) m->max_source_T = T;
+    if (m->max_positions && m->max_source_T > m->max_positions) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "a source of %ld tokens is longer than the model's max_position_embeddings (%ld); set "
+                "--max_source_length to at most that, or --max_position_embeddings of a new model to more",
+                (long)m->max_source_T, (long)m->max_positions);
+        return;
+    }
+    if (is_split && m->memory && m->max_source_T < m->members) {
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "a source of %ld tokens cannot be split among %d ranks, since each needs at least 1; use a larger "
+                "--max_source_length, or at most %ld rank%s",
+                (long)m->max_source_T, m->members, (long)m->max_source_T, gx_text_s(m->max_source_T));
         return;
     }
     m->sequence = gx_split_even(T, 1);
-    if (is_split && gx_stage_split(g, &m->sequence, "seq_scatter_list", "seq_len", &m->lists.sequence, T) != GX_OK)
+    if (is_split && gx_stage_split(g, &m->sequence, "seq_scatter_list", "seq_len", &m->lists.sequence, whole) != GX_OK)
         return;
+    for (int r = 0; r < m->cp.n && is_split; r++) // the same on all ranks
+        if (gx_split_part(&m->cp.rows, r) < m->sequence.n) {
+            GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                    "seq_len: rank %d of cp has %ld of %ld rows, which cannot be split among the %d ranks of tp; use "
+                    "longer sequences, another --cp_list or fewer ranks",
+                    r, (long)gx_split_part(&m->cp.rows, r), (long)whole, m->sequence.n);
+            return;
+        }
+    if (is_split && T != whole) m->sequence = gx_split_like(&m->sequence, T); // as they divide whole sequences
     m->max_T = T, m->max_B = B, m->chunk = gx_min(T * B, chunk);
     for (int is_side = 0; is_side < 2; is_side++)
         gx__model_allocate_rope(g, &m->rope[is_side], gx__model_rotary(m, is_side), positions);

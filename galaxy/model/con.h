@@ -180,10 +180,12 @@ static void gx__con_embed(const GxPairView *v, GxRows y, GxRows out)
     if (drop.p > 0) gx_dropout(v->g, y.data, y.data, y.rows, y.cols, &drop, y.dtype);
 }
 
-static void gx__con_look_up_backward(const GxPairView *v, GxTensorId table, int64_t rows, const int32_t *ids,
-                                     GxRows dsum)
+// ignored: a row that gets no gradient; -1: none.
+static void gx__con_look_up_backward(const GxPairView *v, GxTensorId table, int64_t rows, int64_t ignored,
+                                     const int32_t *ids, GxRows dsum)
 {
     GxEmbedding e = gx_embedding_shape(dsum.rows, dsum.cols, rows, dsum.dtype);
+    e.ignored = ignored;
     float *dw = table.index < 0 ? NULL : gx_store_grad(v->store, table, &e.accumulate);
     const int before = gx_of_tensor(v->g, -(table.index + 1));
     if (dw) gx_embedding_backward(v->g, dw, dsum.data, gx__con_ids(v, ids, "rows"), &e);
@@ -201,8 +203,9 @@ static void gx__con_embed_backward(const GxPairView *v, GxRows dx, GxRows dy)
     gx_layer_norm_backward(v->g, dx.data, d.w, d.b, drop.p > 0 ? dx.data : dy.data, s->sum.data, s->con_mean,
                            s->con_rstd, gx_view_weight(v, pair->con_norm.weight), dy.rows, dy.cols, d.accumulate,
                            dy.dtype);
-    gx__con_look_up_backward(v, pair->positions, c->positions, v->b->positions, dx);
-    gx__con_look_up_backward(v, pair->types, c->types, v->b->types, dx);
+    gx__con_look_up_backward(v, pair->positions, c->positions, c->skips_padding ? c->first_position - 1 : -1,
+                             v->b->positions, dx);
+    gx__con_look_up_backward(v, pair->types, c->types, -1, v->b->types, dx);
 }
 
 // ---- CON -----------------------------------------------------------------------------------------------------------
@@ -211,7 +214,7 @@ void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
 {
     const GxPairView view = gx_view(p, k), *v = &view;
     const GxConSpec *c = &v->spec->con;
-    if (!y.data || c->kind == GX_CON_NOTHING) return;
+    if (!y.data || c->kind == GX_CON_NOTHING || c->kind == GX_CON_MEMORY) return;
     gx_view_at(v, GX_AT_CON);
     if (gx_view_has_adapter(v)) gx__con_adapt(v, out);
     if (c->kind == GX_CON_EMBED && c->has_norm) gx__con_embed(v, y, out);
@@ -225,7 +228,7 @@ void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy)
 {
     const GxPairView view = gx_view(p, k), *v = &view;
     const GxConSpec *c = &v->spec->con;
-    if (c->kind == GX_CON_NOTHING) return;
+    if (c->kind == GX_CON_NOTHING || c->kind == GX_CON_MEMORY) return;
     gx_view_at(v, GX_AT_CON);
     if (c->kind == GX_CON_ADD && c->has_norm) {
         gx__con_norm_backward(v, dx, dout, dy);

@@ -22,7 +22,13 @@ static void gx__embed_open(GxContext *g, GxModel *m, int unit, int k, int number
     GxTensorUse use = gx_tensor_use(s->core.matrix[0], number, GX_ROLE_EMBEDDING, s->core.vocab, u->spec.width,
                                     gx_block_takes(m->mode->methods.ends));
     use.rows = &u->vocab;
-    m->unit[unit].pair[k].matrix = m->embedding = gx_model_tensor(g, m, unit, k, &use);
+    use.alias = m->embedding.index + 1; // a decoder's is that of its encoder
+    m->unit[unit].pair[k].matrix = gx_model_tensor(g, m, unit, k, &use);
+    if (use.alias) return;
+    m->embedding = m->unit[unit].pair[k].matrix;
+    if (!s->core.matrix[1]) return;
+    use.name = s->core.matrix[1], use.alias = m->embedding.index + 1;
+    gx_model_tensor(g, m, unit, k, &use);
 }
 
 static void gx__embed_layout(GxSlotLayout *l, const GxUnitKind *u, int k, int64_t rows, GxPairSlot *s)

@@ -3,7 +3,7 @@
 //     NOTHING     in = x
 //     NORM        in = norm(x)
 //     TRANSFORM   in = layer_norm(gelu(x W^T + b))      before the vocabulary of a masked language model
-//     POOL        in = dropout(tanh(x W^T + b))         before labels of a whole text
+//     POOL        in = dropout(tanh(x W^T + b))         before labels of a whole text; x itself may pass a dropout
 //
 // It works on rows of CON's layout. Before a head, the rows of the head's target are first picked out of the stream;
 // their gradients are added to the stream's. The backward picks them again, so they are not kept.
@@ -77,11 +77,22 @@ static void gx__enter_put(const GxPairView *v, GxRows dx, GxRows dpicked)
 
 // ---- transform, pool -----------------------------------------------------------------------------------------------
 
-static GxDropout gx__enter_dropout(const GxPairView *v)
+static GxDropout gx__enter_dropout(const GxPairView *v, int which, float probability)
 {
-    GxDropout d = gx_view_dropout(v, GX_DROPOUT_CON, v->spec->enter.dropout);
-    d.rows = gx_entered_rows(v);
+    GxDropout d = gx_view_dropout(v, which, probability);
+    if (gx_entered_rows(v)) gx_view_dropout_rows(v, &d, gx_entered_rows(v), 0);
     return d;
+}
+
+// The rows that POOL reads: dropout(picked).
+static GxRows gx__enter_read(const GxPairView *v, GxRows picked, GxRows x)
+{
+    const GxDropout d = gx__enter_dropout(v, GX_DROPOUT_CORE, v->spec->enter.input_dropout);
+    if (d.p == 0) return picked;
+    const GxRows to = picked.data == x.data ? gx_picked_rows(v, v->m->mode->methods.con, picked.rows, picked.cols)
+                                            : picked; // the stream itself is not written
+    gx_dropout(v->g, to.data, picked.data, to.rows, to.cols, &d, to.dtype);
+    return to;
 }
 
 static void gx__enter_transform(const GxPairView *v, GxRows in, GxRows x)
@@ -99,7 +110,7 @@ static void gx__enter_transform(const GxPairView *v, GxRows in, GxRows x)
 static void gx__enter_pool(const GxPairView *v, GxRows in, GxRows x)
 {
     const GxRows pooled = v->slot->enter[0];
-    const GxDropout d = gx__enter_dropout(v);
+    const GxDropout d = gx__enter_dropout(v, GX_DROPOUT_CON, v->spec->enter.dropout);
     gx_linear_apply(v->p, &v->pair->enter, pooled, x, 0);
     gx_tanh_forward(v->g, pooled.data, pooled.data, pooled.rows * pooled.cols, pooled.dtype);
     gx_dropout(v->g, in.data, pooled.data, in.rows, in.cols, &d, in.dtype);
@@ -122,7 +133,7 @@ static void gx__enter_transform_backward(const GxPairView *v, GxRows d, GxRows d
 static void gx__enter_pool_backward(const GxPairView *v, GxRows d, GxRows din)
 {
     const GxRows pooled = v->slot->enter[0];
-    const GxDropout drop = gx__enter_dropout(v);
+    const GxDropout drop = gx__enter_dropout(v, GX_DROPOUT_CON, v->spec->enter.dropout);
     gx_dropout(v->g, d.data, din.data, d.rows, d.cols, &drop, d.dtype);
     gx_tanh_backward(v->g, d.data, d.data, pooled.data, d.rows * d.cols, d.dtype);
 }
@@ -143,7 +154,7 @@ void gx_enter_forward(GxPass *p, int k, GxRows in, GxRows x)
                             in.cols, e->eps, in.dtype);
         break;
     case GX_ENTER_TRANSFORM: gx__enter_transform(v, in, picked); break;
-    case GX_ENTER_POOL: gx__enter_pool(v, in, picked); break;
+    case GX_ENTER_POOL: gx__enter_pool(v, in, gx__enter_read(v, picked, x)); break;
     default:
         if (in.data != picked.data) gx_copy(v->g, in.data, picked.data, gx_rows_bytes(in));
     }
@@ -181,11 +192,15 @@ void gx_enter_backward(GxPass *p, int k, GxRows dx, GxRows din, GxRows x)
     }
     const GxLinear *l = &v->pair->enter;
     const GxMethod con = v->m->mode->methods.con;
+    const GxDropout read_dropout = gx__enter_dropout(v, GX_DROPOUT_CORE, e->input_dropout);
     const GxRows d = gx_picked_rows(v, con, din.rows, din.cols), dpicked = gx_picked_rows(v, con, din.rows, din.cols);
     if (e->kind == GX_ENTER_TRANSFORM) gx__enter_transform_backward(v, d, din);
     else gx__enter_pool_backward(v, d, din);
-    gx_linear_apply_backward_weight(v->p, l, d, picked);
+    const GxRows read = e->kind == GX_ENTER_POOL ? gx__enter_read(v, picked, x) : picked;
+    gx_linear_apply_backward_weight(v->p, l, d, read);
     gx_linear_apply_backward_input(v->p, l, dpicked, d, 0);
+    if (read_dropout.p > 0)
+        gx_dropout(v->g, dpicked.data, dpicked.data, dpicked.rows, dpicked.cols, &read_dropout, dpicked.dtype);
     gx__enter_put(v, dx, dpicked);
 }
 #endif

@@ -26,6 +26,7 @@ GX_END
 #define GX_MODEL_LINEAR_IMPLEMENTED
 #include <assert.h>
 #include "../comm/comm.h"
+#include "tiles.h"
 
 static GxLinearShape gx__linear_shape_of(const GxLinear *l, GxRows rows, int accumulate)
 {
@@ -48,7 +49,17 @@ static void gx__linear_quantized(const GxPass *p, const GxLinear *l, GxQuantized
     }
 }
 
-void gx_linear_apply(GxPass *p, const GxLinear *l, GxRows y, GxRows x, int accumulate)
+// 1: nothing but a product, whose rows can be computed a few at a time.
+static int gx__linear_is_plain(const GxPass *p, const GxLinear *l)
+{
+    int is_plain = !gx__linear_is_quantized(p, l) && !gx_linear_has_scale(p, l);
+    for (int i = 0; i < l->parts; i++) is_plain &= !p->m->table.row[l->first.index + i].has_lora;
+    return is_plain;
+}
+
+static GxRows gx__linear_part(GxRows all, GxRange rows) { return gx_some_rows(all, rows.begin, rows.end - rows.begin); }
+
+static void gx__linear_rows(GxPass *p, const GxLinear *l, GxRows y, GxRows x, int accumulate)
 {
     const GxLinearShape s = gx__linear_shape_of(l, x, accumulate);
     const int has_scale = gx_linear_has_scale(p, l);
@@ -70,12 +81,29 @@ void gx_linear_apply(GxPass *p, const GxLinear *l, GxRows y, GxRows x, int accum
     gx_arena_release(p->g->arena, mark);
 }
 
-void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy, int accumulate)
+// Computes rows of `to` from those of `from`: at once, or in the parts in which they arrive or leave.
+static void gx__linear_by_parts(GxPass *p, const GxLinear *l, GxRows to, GxRows from, int accumulate,
+                                void (*compute)(GxPass *, const GxLinear *, GxRows, GxRows, int))
+{
+    const int has_tiles = p->arriving || p->leaving;
+    const int parts = has_tiles ? gx_tiles_parts(p, to, from, gx__linear_is_plain(p, l)) : 1;
+    for (int i = 0; i < parts; i++) {
+        const GxRange rows = gx_tiles_begin_part(p, to, from, parts, i);
+        compute(p, l, gx__linear_part(to, rows), gx__linear_part(from, rows), accumulate);
+        gx_tiles_end_part(p, to, parts, i);
+    }
+}
+
+void gx_linear_apply(GxPass *p, const GxLinear *l, GxRows y, GxRows x, int accumulate)
+{
+    gx__linear_by_parts(p, l, y, x, accumulate, gx__linear_rows);
+}
+
+static void gx__linear_rows_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy, int accumulate)
 {
     const GxLinearShape s = gx__linear_shape_of(l, dy, accumulate);
     const GxArenaMark mark = gx_arena_mark(p->g->arena);
     GxQuantized w[GX_MAX_MATRICES];
-    if (!dx.data) return;
     const int before = gx_of_tensor(p->g, -(l->first.index + 1));
     dy = gx_scale_backward(p, l, dy);
     if (gx__linear_is_quantized(p, l)) {
@@ -87,6 +115,11 @@ void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxR
     gx_lora_backward_input(p, l, dx, dy);
     gx_of_tensor(p->g, before);
     gx_arena_release(p->g->arena, mark);
+}
+
+void gx_linear_apply_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy, int accumulate)
+{
+    if (dx.data) gx__linear_by_parts(p, l, dx, dy, accumulate, gx__linear_rows_backward_input);
 }
 
 // Computes the gradients of the weights or of the biases of all parts; `first` is the first part's. Consecutive trained

@@ -73,7 +73,7 @@ int gx_lora_tied_head(const GxModel *m)
     for (int i = 0; i < m->table.n && m->embedding.index >= 0; i++) {
         const GxTensor *t = &m->table.row[i];
         if (!t->has_alias || t->alias.index != m->embedding.index) continue;
-        return t->has_lora || m->table.row[m->embedding.index].has_lora ? i : -1;
+        if (t->has_lora || m->table.row[m->embedding.index].has_lora) return i;
     }
     return -1;
 }
@@ -180,6 +180,13 @@ typedef struct { // the LoRA of one part of a linear, for some rows
     GxLinearShape down, up; // from x to r columns; from those to the part's columns of y, times s
 } GxLoraPart;
 
+// 1: k or v of attention to an encoder's output, whose rows are the source's.
+static int gx__lora_is_of_memory(const GxPairView *v, const GxTensor *w)
+{
+    const int number = (int)(w - v->m->table.row) - v->pair->linear[0].first.index; // q, k, v
+    return v->spec->core.reads_memory && (number == 1 || number == 2);
+}
+
 // The dropout of A's input x. Which global rows and columns x has depends on whether the linear is before a core, in a
 // head, which takes a chunk of its target's rows at a time, or in another core; with TP it may be only some columns.
 static GxDropout gx__lora_dropout(const GxPass *p, const GxLinear *l, const GxTensor *w)
@@ -189,9 +196,13 @@ static GxDropout gx__lora_dropout(const GxPass *p, const GxLinear *l, const GxTe
     const int32_t *picked = is_head ? v.target->rows : NULL;
     GxDropout d = gx_view_dropout(&v, GX_DROPOUT_CON, p->m->adapter.lora.dropout);
     d.site = gx_random_site(GX_SITE_LORA, w->lora.index);
-    if (is_enter) d.rows = gx_entered_rows(&v);
-    else if (is_head) d.rows = picked ? picked + l->picked : NULL, d.first_row = l->picked;
-    else d.first_row = gx_view_method(&v) == GX_METHOD_SP ? gx_slice_begin(p) : 0;
+    if (is_enter && gx_entered_rows(&v)) gx_view_dropout_rows(&v, &d, gx_entered_rows(&v), 0);
+    else if (is_head) gx_view_dropout_rows(&v, &d, picked ? picked + l->picked : NULL, l->picked);
+    else if (gx__lora_is_of_memory(&v, w)) {
+        d.T = v.b->source->T;
+        gx_view_dropout_rows(&v, &d, NULL, gx_view_method(&v) == GX_METHOD_SP ? gx_memory_begin(&v) : 0);
+    } else if (!is_enter)
+        gx_view_dropout_rows(&v, &d, NULL, gx_view_method(&v) == GX_METHOD_SP ? gx_slice_begin(p) : 0);
     d.first_column = w->begin[1], d.columns = w->global_shape[1];
     return d;
 }

@@ -174,8 +174,23 @@ static GxStatus gx__lora_check_narrowed(const GxModel *m, GxError *err)
         m->adapter.lora.targets ? m->adapter.lora.targets : "");
 }
 
+// The table of tokens of a model with an encoder is used in three places, under three names.
+static GxStatus gx__lora_check_shared(const GxModel *m, GxError *err)
+{
+    for (int i = 0; i < m->table.n && m->memory; i++) {
+        const GxTensor *t = &m->table.row[i];
+        if (t->has_lora && (i == m->embedding.index || t->has_alias))
+            return GX_FAIL(
+                err, GX_ERR_UNSUPPORTED,
+                "LoRA of %s is not supported, since encoder, decoder and head share it; leave it out of the targets",
+                t->name);
+    }
+    return GX_OK;
+}
+
 GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
 {
+    GX_TRY(gx__lora_check_shared(m, err));
     if (m->adapter.lora.finds) return gx__lora_check_pattern(m, err);
     const char *targets = gx__lora_is_all_linear(&m->adapter.lora) ? NULL : m->adapter.lora.targets;
     GxTextItem name;

@@ -3,6 +3,8 @@
 //
 //     SwiGLU (Shazeer 2020, arXiv:2002.05202)       out = down(silu(gate(in)) * up(in))
 //     GELU (Hendrycks & Gimpel 2016), erf or tanh   out = down(gelu(up(in)))                 the bias of down is CON's
+//
+// The activated rows may have dropout of their own; a rank draws it for its columns of all of them.
 #ifndef GX_MLP_H
 #define GX_MLP_H
 #include "linear.h"
@@ -56,11 +58,23 @@ static GxRows gx__mlp_active(const GxPairView *v)
     return gx_pass_rows(v->p, v->slot->core[GX__MLP_KEPT].rows, gx_share_count(&v->kind->columns));
 }
 
+// Dropout of the activated rows: in place, and its own backward.
+static void gx__mlp_drop(const GxPairView *v, GxRows s)
+{
+    const GxShares *columns = &v->kind->columns;
+    GxDropout d = gx_view_dropout(v, GX_DROPOUT_CORE, v->spec->core.inner_dropout);
+    if (d.p == 0) return;
+    gx_view_dropout_rows(v, &d, NULL, gx_view_method(v) == GX_METHOD_SP ? gx_slice_begin(v->p) : 0);
+    d.first_column = gx_share_mine(columns).begin, d.columns = v->spec->core.columns;
+    gx_dropout(v->g, s.data, s.data, s.rows, s.cols, &d, s.dtype);
+}
+
 static void gx__mlp_activate(const GxPairView *v, GxRows s, GxRows kept)
 {
     const GxCoreSpec *c = &v->spec->core;
     if (gx__mlp_has_gate(c)) gx_swiglu_forward(v->g, s.data, kept.data, s.rows, s.cols, s.dtype);
     else gx_gelu_forward(v->g, s.data, kept.data, NULL, s.rows, s.cols, gx_gelu_of(c->activation), s.dtype);
+    gx__mlp_drop(v, s);
 }
 
 // s = silu(gate) * up, or gelu(up); out = s down^T
@@ -84,10 +98,12 @@ static void gx__mlp_backward_input(const GxPairView *v, GxRows din, GxRows dout,
     (void)in;
     v->p->dcore[GX__MLP_ACTIVE] = s;
     gx_linear_apply_backward_input(v->p, &pair->linear[GX__MLP_DOWN], s, dout, 0);
+    gx__mlp_drop(v, s);
     if (gx__mlp_has_gate(c)) gx_swiglu_backward(v->g, kept.data, s.data, s.data, kept.data, s.rows, s.cols, s.dtype);
     else
         gx_gelu_backward(v->g, kept.data, s.data, s.data, kept.data, NULL, s.rows, s.cols, gx_gelu_of(c->activation),
                          s.dtype);
+    gx__mlp_drop(v, s);
     gx_linear_apply_backward_input(v->p, &pair->linear[GX__MLP_UP], din, kept, 0);
 }
 

@@ -24,6 +24,12 @@ GX_BEGIN
 #define GX__MODE_DECLARE(name, att, con, mlp) extern const GxMode gx_##name;
 GX_MODES(GX__MODE_DECLARE)
 
+// Modes of the list that are written once more, with collectives that go by tiles (tiles.h): train_<name>_tiled.cu
+// defines gx_<name>_tiled, whose name is that of the mode.
+#define GX_TILED_MODES(X)            X(galaxy)
+#define GX__MODE_DECLARE_TILED(name) extern const GxMode gx_##name##_tiled;
+GX_TILED_MODES(GX__MODE_DECLARE_TILED)
+
 // A mode for any valid methods, serial included: its collectives are derived from the layouts.
 GxMode gx_composed(const char *name, GxMethods methods);
 int gx_mode_is_composed(const GxMode *mode); // 0: its functions are in its own source
@@ -110,6 +116,7 @@ GxMode gx_composed(const char *name, GxMethods methods)
     m.methods = methods;
     m.pair_forward = gx__mode_pair_forward;
     m.pair_backward = gx__mode_pair_backward;
+    m.is_tiled = 0;
     return m;
 }
 

@@ -20,9 +20,17 @@
 GX_BEGIN
 
 enum { GX_MAX_KINDS = 6, GX_MAX_UNITS = 1024, GX_MODULE = 96 };
-typedef struct GxPass GxPass; // pass.h
+typedef struct GxPass GxPass;   // pass.h
+typedef struct GxTiles GxTiles; // tiles.h
 typedef struct GxModel GxModel;
 typedef struct GxTuner GxTuner; // tuner.h
+
+// What a family with an encoder puts around each text, by its configuration: token ids. begin -1: nothing.
+typedef struct {
+    int32_t begin, end, pad;
+    int32_t start;          // what the decoder reads before the first token of a target
+    int32_t first_position; // the row of the table of positions that belongs to position 0
+} GxTextFrame;
 
 struct GxTask;   // task/task.h
 typedef struct { // a family
@@ -46,11 +54,16 @@ typedef struct { // a family
     // Patterns (shell style, separated by commas) for the names of heads' tensors: a file may lack a head of the model,
     // or have another one, but only as a whole. NULL: a file has exactly the model's tensors.
     const char *heads;
-    // Translates a tensor name of a file into the family's. 1: `name` is set; 0: the tensor is not needed. NULL: the
-    // names are the same.
-    int (*tensor_name)(const char *in_file, char name[GX_NAME]);
+    // Translates a tensor name of a file into that of the family's table t (NULL: of any of its tables). 1: `name` is
+    // set; 0: the tensor is not needed. NULL: the names are the same.
+    int (*tensor_name)(const GxTable *t, const char *in_file, char name[GX_NAME]);
+    // The name of a tensor that a file may have, as it is in the file, and that must then be all 0, since it would be
+    // added to something. NULL: there is none.
+    const char *zero;
     const struct GxTask *const *tasks; // the tasks that it can be trained for, the default first; ends with NULL
     int frames_texts;                  // 1: a text is placed between [CLS] and [SEP]
+    // Of a family with an encoder and a decoder; NULL: of others.
+    void (*frame)(const void *config, GxTextFrame *frame);
 } GxFamily;
 
 // A mode: how the blocks are split, and the forward and backward of ONE pair. Implemented in train_tp.cu and its
@@ -60,6 +73,7 @@ typedef struct {
     GxMethods methods;
     void (*pair_forward)(GxPass *p, int k, GxRows y, GxRows x);
     void (*pair_backward)(GxPass *p, int k, GxRows dx, GxRows dy, GxRows x); // dx may be dy
+    int is_tiled; // 1: its collectives go by tiles (tiles.h), in train_<name>_tiled.cu
 } GxMode;
 
 // ---- a model -------------------------------------------------------------------------------------------------------
@@ -83,8 +97,13 @@ typedef struct { // ids of a pair's tensors; index -1: none
     GxLinear adapter[2];     // CON's: down, up
     GxTensorId prompt, gate; // attention's
 } GxPair;
+// What is computed again in a layer's backward. ATT, MLP: what the core would keep, by the core's own backward; LAYER:
+// all but the layer's input, before the layer's backward (parallel/steps.h).
+enum { GX_AGAIN_ATT = 1, GX_AGAIN_MLP = 2, GX_AGAIN_LAYER = 4 };
 typedef struct {
     int kind;
+    int number;             // in its tensors' names: that of the layer; 0: embedding and head
+    int again;              // GX_AGAIN_ATT, ...
     int first_row, rows;    // its rows of the table
     int has_side;           // 1: both the backbone's and the side network's streams enter
     int64_t sliding_window; // how many of the nearest keys a query attends to; 0: all
@@ -119,10 +138,14 @@ struct GxModel {
     int members, member;         // ranks of the tp group; this one's place in it
     int widest;                  // ranks of the largest tp group of the pipeline
     GxSplit sequence;            // the split of T of the largest batch, if any block is split by SP
+    GxCp cp;                     // n > 1: a training's batches have this rank's rows of their sequences
     int64_t max_T, max_B, chunk; // largest batch; how many rows of a head have their logits in memory at once
-    int64_t cached;              // positions of a KV cache (kv_cache.h), possibly more than a batch's; 0: none
-    int64_t max_positions;       // 0: any
-    GxRopeTable rope[2];         // of the backbone, of a side network
+    // Of a model with an encoder: the unit that ends it, whose output is the memory, and the longest source. 0: none
+    int memory;
+    int64_t max_source_T;
+    int64_t cached;        // positions of a KV cache (kv_cache.h), possibly more than a batch's; 0: none
+    int64_t max_positions; // 0: any
+    GxRopeTable rope[2];   // of the backbone, of a side network
     GxTensorId embedding;
 };
 

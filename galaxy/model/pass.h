@@ -71,6 +71,8 @@ typedef struct { // places a slot's buffers one after another
     const GxModel *m;
     int unit;
     int64_t all, own, con; // how many rows: all, in this rank's slice, in CON's layout
+    int64_t whole;         // of whole sequences: `all`, unless the batch has a part of them (cp)
+    int64_t memory;        // of an encoder's output; 0: the model has none
     int64_t own_begin;     // the slice's first row
     int defers_weights;
 } GxSlotLayout;
@@ -94,6 +96,12 @@ struct GxPass {
     int wants_din;   // 1: something below is trained, or the norm before the core
     int wants_core;  // 1: wants_din, or something in the core is trained; 0: the backward ends in CON
     GxRows dcore[2]; // inner gradients, passed from the input half to the weight half
+    // An encoder's output, and the gradient of it: all rows, unless attention and CON are both SP. Units that attend to
+    // it add to that gradient; with writes_memory, the first one in the backward writes it.
+    GxRows memory, dmemory;
+    int writes_memory;
+    // set by a mode whose collectives go by tiles (tiles.h); NULL: none
+    GxTiles *arriving, *leaving;
 };
 
 static inline const GxUnitKind *gx_pass_kind(const GxPass *p) { return &p->m->kind[p->m->unit[p->unit].kind]; }
@@ -143,6 +151,7 @@ GxMethod gx_view_method(const GxPairView *v);          // of the core
 GxRows gx_con_rows(const GxPairView *v, GxRows whole); // the rows of CON's layout within those of the core
 GxRows gx_slice(const GxPass *p, GxRows all);          // this rank's slice of all rows
 int64_t gx_slice_begin(const GxPass *p);               // its first row
+int64_t gx_memory_begin(const GxPairView *v);          // that of its slice of an encoder's output
 int64_t gx_batch_rows(const GxPairView *v);            // all rows of the batch; of a head: of its target
 // For a head: which row of its target is this rank's first, if rows are split by this method (CON's or the core's).
 int64_t gx_picked_begin(const GxPairView *v, GxMethod by);
@@ -155,8 +164,12 @@ void gx_view_add_losses(const GxPairView *v, const float *losses, int64_t n); //
 int gx_view_has_work(const GxPairView *v);
 int gx_head_writes_dx(const GxPass *p); // 1: a head writes the gradient of its input; 0: it adds to it
 // Dropout number `which` of the pair, for rows of CON's layout; in a validation its probability is 0.
-enum { GX_DROPOUT_CON = 0, GX_DROPOUT_ATT };
+// The core's: of attention's probabilities, of the MLP's activated rows; of the rows that enter reads before labels.
+enum { GX_DROPOUT_CON = 0, GX_DROPOUT_CORE };
 GxDropout gx_view_dropout(const GxPairView *v, int which, float probability);
+// For other rows than CON's: those of the target from picked[0] on (a part of its `rows`), or, without any, the batch's
+// from `first` on.
+void gx_view_dropout_rows(const GxPairView *v, GxDropout *d, const int32_t *picked, int64_t first);
 
 GxRows gx_pass_rows(GxPass *p, int64_t rows, int64_t cols); // scratch until the pair is done
 // The same for rows of a head's target, split by this method. Memory is taken for the most rows that a batch may have.
@@ -204,7 +217,8 @@ const char *gx_site_name(GxCoreKind core, GxPassPart part)
     static const char *const names[][3] = {
         {"att_norm", "att", "att_con"},          {"mlp_norm", "mlp", "mlp_con"},
         {"embed_norm", "embed", "embed_con"},    {"head_norm", "head", "head_con"},
-        {"labels_norm", "labels", "labels_con"}, {"vectors_norm", "vectors", "vectors_con"}};
+        {"labels_norm", "labels", "labels_con"}, {"vectors_norm", "vectors", "vectors_con"},
+        {"memory_norm", "memory", "memory_con"}};
     static_assert(sizeof names / sizeof *names == GX_CORE_KINDS, "a row for each kind of core");
     return names[core][part];
 }
@@ -277,6 +291,12 @@ static GxRows gx__pass_cut(const GxPass *p, const GxSplit *rows, GxRows all)
 }
 
 int64_t gx_slice_begin(const GxPass *p) { return p->slot->rows.n > 1 ? p->slot->rows.begin[p->m->member] : 0; }
+int64_t gx_memory_begin(const GxPairView *v)
+{
+    const GxSplit rows = gx_batch_slices(v->m, v->b->source->T, v->b->B);
+    return rows.n > 1 ? rows.begin[v->m->member] : 0;
+}
+
 GxRows gx_slice(const GxPass *p, GxRows all)
 {
     return all.data ? gx_some_rows(all, gx_slice_begin(p), gx_own_rows(p->m, &p->slot->rows)) : all;
@@ -331,9 +351,16 @@ GxDropout gx_view_dropout(const GxPairView *v, int which, float probability)
     if (!v->p->is_training) return d;
     d.p = probability;
     d.site = gx_random_site(GX_SITE_DROPOUT, 2 * (GX_MAX_PAIRS + 1) * v->p->unit + 2 * v->k + which);
-    d.first_sample = v->b->window_sample, d.T = v->b->T, d.B = v->b->B;
-    d.first_row = gx_is_sp(v->m, v->m->mode->methods.con) ? gx_slice_begin(v->p) : 0;
+    d.first_sample = v->b->window_sample, d.T = gx_batch_positions(v->b), d.B = v->b->B;
+    gx_view_dropout_rows(v, &d, NULL, gx_is_sp(v->m, v->m->mode->methods.con) ? gx_slice_begin(v->p) : 0);
     return d;
+}
+
+void gx_view_dropout_rows(const GxPairView *v, GxDropout *d, const int32_t *picked, int64_t first)
+{
+    d->rows = picked, d->first_row = first;
+    if (!v->b->cp) return;
+    d->rows = picked ? v->target->row_of + (picked - v->target->rows) : v->b->row_of + first;
 }
 
 GxRows gx_pass_rows(GxPass *p, int64_t rows, int64_t cols)
@@ -382,6 +409,7 @@ GxRows gx_own(const GxPass *p, int k, GxRows whole)
 GxRows gx_core_in(const GxPass *p, int k, GxRows x)
 {
     const GxPairView v = gx_view(p, k);
+    if (v.spec->con.kind == GX_CON_MEMORY) return p->memory;
     return v.slot->in.data ? v.slot->in : x;
 }
 
@@ -389,7 +417,7 @@ GxRows gx_core_out(GxPass *p, int k)
 {
     const GxPairView v = gx_view(p, k);
     const GxConKind con = v.spec->con.kind;
-    if (!p->y.data || con == GX_CON_NOTHING) return gx_no_rows();
+    if (!p->y.data || con == GX_CON_NOTHING || con == GX_CON_MEMORY) return gx_no_rows();
     if (con == GX_CON_EMBED && p->y.rows == gx__pass_whole(&v)) return v.spec->con.has_norm ? v.slot->sum : p->y;
     return gx_pass_rows(p, gx__pass_whole(&v), v.kind->spec.width);
 }
@@ -398,6 +426,7 @@ GxRows gx_core_din(GxPass *p, int k)
 {
     const GxPairView v = gx_view(p, k);
     if (!p->wants_din) return gx_no_rows();
+    if (v.spec->con.kind == GX_CON_MEMORY) return p->dmemory;
     return gx_picked_rows(&v, gx__pass_stays(&v) ? GX_METHOD_SP : GX_METHOD_NONE, gx__pass_whole(&v),
                           v.kind->spec.width);
 }
@@ -406,7 +435,7 @@ GxRows gx_core_dout(GxPass *p, int k, GxRows dx)
 {
     const GxPairView v = gx_view(p, k);
     const GxConSpec *con = &v.spec->con;
-    if (con->kind == GX_CON_NOTHING || !p->wants_core) return gx_no_rows();
+    if (con->kind == GX_CON_NOTHING || con->kind == GX_CON_MEMORY || !p->wants_core) return gx_no_rows();
     if (p->defers_weights) return v.slot->dout;
     const int is_apart =
         gx__pass_moves(&v) || (con->kind == GX_CON_ADD && (con->dropout > 0 || gx_view_has_adapter(&v)));

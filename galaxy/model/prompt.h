@@ -70,6 +70,11 @@ static GxStatus gx__prompt_check(GxModel *m, GxError *err)
     GxPrompt *o = &m->adapter.prompt;
     const int64_t layers = gx__prompt_model_layers(m);
     GX_TRY(gx_check_size("prompt_len", o->len, 65536, err));
+    if (!layers)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "prompts are for models with one stack of layers, and a %s has two; use "
+                       "--tuning lora or --tuning adapter",
+                       m->family->name);
     if (o->layers < 0 || o->layers > layers)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "prompt_layers is %ld; it can be at most the model's number of layers, which is %ld",

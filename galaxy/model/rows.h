@@ -6,11 +6,19 @@
 #include "../base/arena.h"
 #include "../base/context.h"
 #include "../base/dtype.h"
+#include "../base/partition.h"
 #include "../ops/rope.h"
 GX_BEGIN
 
 typedef struct GxBatch GxBatch;
 typedef struct GxKvCache GxKvCache; // kv_cache.h
+
+enum { GX_CP_ZIGZAGS = GX_MAX_RUNS / 2 };
+typedef struct { // which rows of a sequence each rank of cp has (cp.h)
+    int n, me, zigzags;
+    int by_ring;  // 1: keys and values go round (ring.h); 0: they are gathered
+    GxSplit rows; // of each rank; the total is the length of a sequence
+} GxCp;
 
 // data NULL: no rows. Functions that are given no rows do nothing, not even collectives, on any rank.
 typedef struct {
@@ -66,8 +74,9 @@ typedef struct {
 // number. Arrays are borrowed, and in device memory unless stated otherwise.
 typedef struct {
     // [n], ascending: the indices t*B + b of the rows that the head works on. NULL: all T*B rows, and n is ignored.
-    // rows_host: a copy in host memory; NULL: `rows` itself is in host memory.
-    const int32_t *rows, *rows_host;
+    // rows_host: a copy in host memory; NULL: `rows` itself is in host memory. row_of: the same rows' numbers in whole
+    // sequences, if the batch has a part of them (cp).
+    const int32_t *rows, *rows_host, *row_of;
     int64_t n, most;            // most: the largest n of any batch, for which memory is planned; 0: n
     const int32_t *labels;      // [n], class indices; GX_IGNORE_INDEX: the row does not count
     const int32_t *labels_host; // a copy in host memory; NULL: `labels` itself is in host memory
@@ -90,16 +99,25 @@ typedef struct {
     const GxWeighing *weighing;
 } GxTarget;
 
-struct GxBatch {              // one micro-batch of this rank; its arrays are in device memory
-    const int32_t *tokens;    // [T,B]
-    const int32_t *types;     // [T,B], token types; NULL if the model has no table for them
-    const int32_t *positions; // [T,B], each token's position in its text; NULL if the model has no table for them
-    // [T*B][2]: for each row the positions [begin, end) of its text, if several texts share a column (attention does
-    // not cross between them) or if there is padding (begin = end: it is masked). NULL: each column is one text.
+// One micro-batch of this rank; its arrays are in device memory. Of a model with an encoder it has the texts that the
+// decoder predicts, the targets, and `source` those that the encoder reads: column b is the source of column b.
+struct GxBatch {
+    const int32_t *tokens; // [T,B]
+    const int32_t *types;  // [T,B], token types; NULL if the model has no table for them
+    // [T,B], for each token the row of the table of positions: its position in its text, from the family's first row on
+    // (GxTextFrame). NULL if the model has no such table
+    const int32_t *positions;
+    // [T*B][2], with cp of whole sequences: for each row the positions [begin, end) of its text, if several texts share
+    // a column (attention does not cross between them) or if there is padding (begin = end: it is masked). NULL: each
+    // column is one text.
     const int32_t *documents;
     GxTarget target[GX_MAX_LOSSES];
     int64_t T, B;
-    GxRuns runs;           // which positions the T rows have
+    GxRuns runs; // which positions the T rows have
+    // Its rows are those of this rank of cp; NULL: it has whole sequences. row_of [T*B]: each row's number t*B + b in
+    // whole sequences.
+    const GxCp *cp;
+    const int32_t *row_of;
     int64_t sample;        // the number of its first sample in the training, or in the held-out data
     int64_t window_sample; // in training: that number minus g->step->first_sample, for random numbers
     int number;            // index of the micro-batch in the window
@@ -107,6 +125,11 @@ struct GxBatch {              // one micro-batch of this rank; its arrays are in
     // The cache that has the keys and values of earlier positions and gets those of this batch; `documents` then covers
     // all positions of the cache. NULL: no cache.
     const GxKvCache *cache;
+    // A batch of as many columns, with its own T, tokens, positions, documents and runs. NULL: the model has no encoder.
+    GxBatch *source;
+    // [T*B][2], for each row the positions [begin, end) of its column of the source that it attends to, and
+    // [source->T*B][2], for each row of the source the positions of the rows that attend to it. Both NULL: all.
+    const int32_t *reads, *read_by;
 };
 
 typedef struct {          // where heads add up losses, entry k for target k; in device memory
@@ -116,6 +139,10 @@ typedef struct {          // where heads add up losses, entry k for target k; in
 
 static inline const int32_t *gx_target_rows(const GxTarget *t) { return t->rows_host ? t->rows_host : t->rows; }
 static inline const int32_t *gx_target_labels(const GxTarget *t) { return t->labels_host ? t->labels_host : t->labels; }
+static inline int64_t gx_batch_positions(const GxBatch *b) // of whole sequences
+{
+    return b->cp ? gx_split_total(&b->cp->rows) : b->T;
+}
 static inline int64_t gx_target_n(const GxBatch *b, int target)
 {
     return b->target[target].rows ? b->target[target].n : b->T * b->B;

@@ -19,9 +19,11 @@ typedef enum {
     GX_ENTER_NOTHING = 0, // the norm, if any, comes after CON
     GX_ENTER_NORM,        // before cores; the final norm
     GX_ENTER_TRANSFORM,   // norm(activation(x W^T + b)): before the vocabulary of a masked language model
-    GX_ENTER_POOL         // dropout(tanh(x W^T + b)): before labels
+    GX_ENTER_POOL         // dropout(tanh(dropout(x) W^T + b)): before labels
 } GxEnterKind;
-typedef enum { GX_CON_NOTHING = 0, GX_CON_ADD, GX_CON_EMBED } GxConKind; // head | layers | embedding
+// head | layers | embedding | the end of an encoder: its output is the memory that a decoder reads, and no stream
+// leaves it
+typedef enum { GX_CON_NOTHING = 0, GX_CON_ADD, GX_CON_EMBED, GX_CON_MEMORY } GxConKind;
 typedef enum { GX_CROSS_ENTROPY = 0, GX_SQUARED_ERROR, GX_BINARY_CROSS_ENTROPY } GxLossKind;
 // The role of a unit in a model with a side network (side.h): part of the backbone | before the side layers | a side
 // layer | the last side layer and Up
@@ -34,7 +36,8 @@ typedef struct {
     GxNormKind norm;
     float eps;
     GxActivation activation; // TRANSFORM
-    float dropout;           // of POOL, and of the rows that a head for labels reads
+    float dropout;           // of POOL
+    float input_dropout;     // of the rows that POOL reads
     const char *norm_name, *matrix;
 } GxEnterSpec;
 typedef struct {
@@ -42,19 +45,22 @@ typedef struct {
     int has_bias;                      // of all matrices except the row-parallel one, whose bias is in CON
     float dropout;                     // of the probabilities
     int64_t heads, kv_heads, head_dim; // ATT
-    int is_causal, has_qk_norm, reads_memory;
+    int is_causal, has_qk_norm;
+    int reads_memory; // ATT: keys and values are computed from an encoder's output
     GxRope rope;
     GxActivation activation; // MLP
+    float inner_dropout;     // MLP: of the activated rows
     int64_t columns;
-    int64_t vocab;                       // EMBED, HEAD: rows of the vocabulary; LABELS: outputs
-    int64_t ignored;                     // EMBED: the token whose row gets no gradient from its lookups; -1: none
-    int is_tied;                         // HEAD: its matrix is the embedding's
-    int target;                          // HEAD, LABELS, VECTORS: the index of its target in the batch
-    GxLossKind loss;                     // LABELS
-    const char *matrix[GX_MAX_MATRICES]; // ATT: q, k, v, o; MLP: gate, up, down, or up, down; others: one
-    const char *qk_norm[2];              // ATT with has_qk_norm: RMS norms of each head of q, of k, before RoPE
-    float eps;                           // of those norms
-    const char *bias;                    // HEAD: the module that has the bias; NULL: the matrix's
+    int64_t vocab;   // EMBED, HEAD: rows of the vocabulary; LABELS: outputs
+    int64_t ignored; // EMBED: the token whose row gets no gradient from its lookups; -1: none
+    int is_tied;     // HEAD: its matrix is the embedding's
+    int target;      // HEAD, LABELS, VECTORS: the index of its target in the batch
+    GxLossKind loss; // LABELS
+    // ATT: q, k, v, o; MLP: gate, up, down, or up, down; others: one. EMBED: [1]: another name of it in files, or NULL
+    const char *matrix[GX_MAX_MATRICES];
+    const char *qk_norm[2]; // ATT with has_qk_norm: RMS norms of each head of q, of k, before RoPE
+    float eps;              // of those norms
+    const char *bias;       // HEAD: the module that has the bias; NULL: the matrix's
 } GxCoreSpec;
 typedef struct {
     GxConKind kind;
@@ -63,6 +69,9 @@ typedef struct {
     float eps, dropout;
     // EMBED: rows of the position and type tables, which are added to the tokens' rows; 0: no such table
     int64_t positions, types;
+    int64_t first_position; // the row of the table that belongs to position 0
+    // 1: a padding token within a text has no position, but the row before position 0's, which gets no gradient
+    int skips_padding;
     const char *norm_name, *positions_name, *types_name;
 } GxConSpec;
 typedef struct {
@@ -73,6 +82,7 @@ typedef struct {
 static inline int gx_pair_is_head(const GxPairSpec *s) { return s->con.kind == GX_CON_NOTHING; } // no stream leaves it
 typedef struct {
     const char *name; // "embed", "layer", "head"
+    int is_encoder;   // 1: its rows are those of the batch's source
     GxSidePlace side;
     int64_t width; // C
     float init_std;

@@ -28,9 +28,16 @@ void gx_unit_weight(GxPass *p, GxState in); // the weight halves that a backward
 // Copies the side network's stream past a unit of the backbone.
 void gx_unit_pass_through(GxContext *g, GxState out, GxState in);
 
+// The batch whose rows the unit computes (`b` or its source), and the one whose rows enter it.
+const GxBatch *gx_unit_batch(const GxModel *m, int unit, const GxBatch *b);
+const GxBatch *gx_entering_batch(const GxModel *m, int unit, const GxBatch *b);
+// 1: a core of the unit attends to an encoder's output.
+int gx_unit_reads_memory(const GxModel *m, int unit);
+
 // The stream's rows at `data`, in CON's layout.
 GxRows gx_stream_rows(const GxModel *m, int64_t T, int64_t B, void *data);
-// What enters a unit, laid out at `data` (NULL: no rows): the stream, followed by a side network's stream. Its
+// What enters a unit, laid out at `data` (NULL: no rows): the stream, followed by a side network's stream; or, behind
+// an encoder, its output: all rows, unless attention and CON are both SP. T is that of the batch whose rows enter the unit. Its
 // gradient: in a unit of a side network that of the side stream only, otherwise that of the stream. And the bytes of
 // each.
 GxState gx_state_at(const GxModel *m, int unit, int64_t T, int64_t B, void *data);
@@ -68,10 +75,42 @@ static GxRows gx__unit_side_stream(const GxModel *m, int64_t T, int64_t B, void 
     return gx__unit_stream(m, T, B, gx_model_width(m) / m->adapter.side.reduction, data);
 }
 
+const GxBatch *gx_unit_batch(const GxModel *m, int unit, const GxBatch *b)
+{
+    return gx_unit_spec(m, unit)->is_encoder ? b->source : b;
+}
+
+// What enters the unit behind an encoder, an embedding, is the encoder's.
+static int gx__unit_is_behind_encoder(const GxModel *m, int unit) { return m->memory && unit == m->memory + 1; }
+
+const GxBatch *gx_entering_batch(const GxModel *m, int unit, const GxBatch *b)
+{
+    return gx__unit_is_behind_encoder(m, unit) ? b->source : gx_unit_batch(m, unit, b);
+}
+
+int gx_unit_reads_memory(const GxModel *m, int unit)
+{
+    const GxUnitSpec *u = gx_unit_spec(m, unit);
+    int reads = 0;
+    for (int k = 0; k < u->n_pairs; k++) reads |= u->pair[k].core.reads_memory;
+    return reads;
+}
+
+static GxRows gx__unit_memory(const GxModel *m, int64_t T, int64_t B, void *data)
+{
+    const GxSplit rows = gx_batch_slices(m, T, B);
+    const int is_sp = gx_is_sp(m, m->mode->methods.att) && gx_is_sp(m, m->mode->methods.con);
+    return gx_rows(data, m->store.dtype, is_sp ? gx_own_rows(m, &rows) : T * B, gx_model_width(m));
+}
+
 GxState gx_state_at(const GxModel *m, int unit, int64_t T, int64_t B, void *data)
 {
     GxState s = {gx_no_rows(), gx_no_rows(), gx_no_rows()};
     if (!data) return s;
+    if (gx__unit_is_behind_encoder(m, unit)) {
+        s.memory = gx__unit_memory(m, T, B, data);
+        return s;
+    }
     s.x = gx_stream_rows(m, T, B, data);
     if (m->unit[unit].has_side)
         s.side = gx__unit_side_stream(m, T, B, (char *)data + gx_round_up(gx_rows_bytes(s.x), GX_ALIGN));
@@ -88,7 +127,8 @@ GxState gx_gradient_at(const GxModel *m, int unit, int64_t T, int64_t B, void *d
 {
     GxState s = {gx_no_rows(), gx_no_rows(), gx_no_rows()};
     if (!data) return s;
-    if (gx__unit_has_side_gradient(m, unit)) s.side = gx__unit_side_stream(m, T, B, data);
+    if (gx__unit_is_behind_encoder(m, unit)) s.memory = gx__unit_memory(m, T, B, data);
+    else if (gx__unit_has_side_gradient(m, unit)) s.side = gx__unit_side_stream(m, T, B, data);
     else s.x = gx_stream_rows(m, T, B, data);
     return s;
 }
@@ -96,12 +136,14 @@ GxState gx_gradient_at(const GxModel *m, int unit, int64_t T, int64_t B, void *d
 int64_t gx_state_bytes(const GxModel *m, int unit, int64_t T, int64_t B)
 {
     const int64_t x = gx_rows_bytes(gx_stream_rows(m, T, B, NULL));
+    if (gx__unit_is_behind_encoder(m, unit)) return gx_rows_bytes(gx__unit_memory(m, T, B, NULL));
     if (!m->unit[unit].has_side) return x;
     return gx_round_up(x, GX_ALIGN) + gx_rows_bytes(gx__unit_side_stream(m, T, B, NULL));
 }
 
 int64_t gx_gradient_bytes(const GxModel *m, int unit, int64_t T, int64_t B)
 {
+    if (gx__unit_is_behind_encoder(m, unit)) return gx_rows_bytes(gx__unit_memory(m, T, B, NULL));
     return gx_rows_bytes(gx__unit_has_side_gradient(m, unit) ? gx__unit_side_stream(m, T, B, NULL)
                                                              : gx_stream_rows(m, T, B, NULL));
 }
@@ -128,7 +170,8 @@ static void gx__unit_layout_pair(GxSlotLayout *l, const GxUnitKind *u, int k, Gx
               is_x = spec->enter.kind == GX_ENTER_NOTHING && whole == l->con && !is_end,
               lies_inside = has_stream && spec->enter.kind == GX_ENTER_NOTHING && !is_x;
     if (has_stream && !lies_inside) s->stream = gx_slot_rows(l, l->con, C);
-    if (spec->core.kind != GX_CORE_EMBED && !is_x) s->in = gx_slot_rows(l, whole, C);
+    if (spec->core.kind != GX_CORE_EMBED && spec->core.kind != GX_CORE_MEMORY && !is_x)
+        s->in = gx_slot_rows(l, whole, C);
     if (lies_inside) s->stream = gx_some_rows(s->in, l->own_begin, l->con);
     gx__unit_layout_enter(l, &spec->enter, C, s);
     if (spec->con.has_norm) {
@@ -136,7 +179,7 @@ static void gx__unit_layout_pair(GxSlotLayout *l, const GxUnitKind *u, int k, Gx
         s->con_mean = gx_slot_floats(l, l->con), s->con_rstd = gx_slot_floats(l, l->con);
     }
     if (l->defers_weights && !is_end) s->dout = gx_slot_rows(l, whole, C);
-    gx_core(spec->core.kind)->layout(l, u, k, rows, s);
+    if (!gx_core_is_again(l->m, l->unit, k)) gx_core(spec->core.kind)->layout(l, u, k, rows, s);
     for (int i = 0; i < l->m->tuners; i++)
         if (l->m->tuner[i].layout) l->m->tuner[i].layout(l, u, k, rows, s);
 }
@@ -152,13 +195,13 @@ static void gx__unit_layout_rows(GxSlotLayout *l, const GxSplit *own, int64_t al
 // Lays out all buffers of a slot at `base` and returns their size. picked NULL: a head is planned for all rows of the
 // batch.
 static int64_t gx__unit_layout(const GxModel *m, int unit, const GxSplit *rows, const GxSplit *picked, int64_t all,
-                               int defers_weights, void *base, GxSlot *slot)
+                               int64_t whole, int64_t memory, int defers_weights, void *base, GxSlot *slot)
 {
     const GxUnitKind *u = &m->kind[m->unit[unit].kind];
     GxSlotLayout l = GX_ZERO;
     gx_arena_open_dry(&l.arena);
     if (base) l.arena.base = (char *)base;
-    l.m = m, l.unit = unit, l.defers_weights = defers_weights;
+    l.m = m, l.unit = unit, l.defers_weights = defers_weights, l.whole = whole, l.memory = memory;
     memset(slot->pair, 0, sizeof slot->pair);
     memset(&slot->side, 0, sizeof slot->side);
     for (int k = 0; k < u->spec.n_pairs; k++) {
@@ -172,11 +215,36 @@ static int64_t gx__unit_layout(const GxModel *m, int unit, const GxSplit *rows, 
     return l.arena.used;
 }
 
+static int64_t gx__unit_source_rows(const GxBatch *b) { return b->source ? b->source->T * b->source->B : 0; }
+
+// Places what a core that is computed again keeps at `base`. Returns its size.
+static int64_t gx__unit_layout_core(const GxPass *p, int k, void *base)
+{
+    const GxUnitKind *u = gx_pass_kind(p);
+    const GxCoreKind kind = u->spec.pair[k].core.kind;
+    GxSlotLayout l = GX_ZERO;
+    gx_arena_open_dry(&l.arena);
+    if (base) l.arena.base = (char *)base;
+    l.m = p->m, l.unit = p->unit, l.whole = gx_batch_positions(p->b) * p->b->B, l.memory = gx__unit_source_rows(p->b);
+    gx__unit_layout_rows(&l, &p->slot->rows, p->b->T * p->b->B);
+    const int is_sp = gx_methods_of(p->m->mode->methods, kind) == GX_METHOD_SP;
+    gx_core(kind)->layout(&l, u, k, is_sp ? l.own : l.all, &p->slot->pair[k]);
+    return l.arena.used;
+}
+
+// It lies in scratch, from the pair's forward, or its backward, to its end.
+static void gx__unit_lay_core(GxPass *p, int k)
+{
+    if (!gx_core_is_again(p->m, p->unit, k)) return;
+    gx__unit_layout_core(p, k, gx_scratch(p->g, GX_MEM_ACTIVATIONS, gx__unit_layout_core(p, k, NULL)));
+}
+
 int64_t gx_slot_bytes(const GxModel *m, int unit, int64_t T, int64_t B, int defers_weights)
 {
     const GxSplit rows = gx_batch_slices(m, T, B);
     GxSlot slot;
-    return gx__unit_layout(m, unit, &rows, NULL, T * B, defers_weights, NULL, &slot);
+    const int64_t whole = m->cp.n > 1 ? gx_split_total(&m->cp.rows) : T;
+    return gx__unit_layout(m, unit, &rows, NULL, T * B, whole * B, m->max_source_T * B, defers_weights, NULL, &slot);
 }
 
 // How many of a target's rows are in each rank's slice. A device that does not compute has no rows to count: a plan
@@ -203,11 +271,12 @@ void gx_slot_layout(GxPass *p, void *base)
 {
     const GxModel *m = p->m;
     const GxBatch *b = p->b;
-    if (b->T < m->sequence.n || b->T > m->max_T || b->B < 1 || b->B > m->max_B) {
+    const int64_t most = gx_unit_spec(m, p->unit)->is_encoder ? m->max_source_T : m->max_T;
+    if (b->T < m->sequence.n || b->T > most || b->B < 1 || b->B > m->max_B) {
         GX_FAIL(&p->g->error, GX_ERR_ARGUMENT,
                 "a batch of %ld sequences of %ld tokens is too large: memory was allocated for at most %ld sequences "
                 "of %d to %ld tokens",
-                (long)b->B, (long)b->T, (long)m->max_B, m->sequence.n, (long)m->max_T);
+                (long)b->B, (long)b->T, (long)m->max_B, m->sequence.n, (long)most);
         return;
     }
     const GxUnitSpec *u = gx_unit_spec(m, p->unit);
@@ -215,7 +284,8 @@ void gx_slot_layout(GxPass *p, void *base)
     for (int k = 0; k < u->n_pairs; k++)
         if (gx_pair_is_head(&u->pair[k]))
             p->slot->picked[k] = gx__unit_picked(p, &p->slot->rows, &b->target[u->pair[k].core.target]);
-    gx__unit_layout(m, p->unit, &p->slot->rows, p->slot->picked, b->T * b->B, p->defers_weights, base, p->slot);
+    gx__unit_layout(m, p->unit, &p->slot->rows, p->slot->picked, b->T * b->B, gx_batch_positions(b) * b->B,
+                    gx__unit_source_rows(b), p->defers_weights, base, p->slot);
 }
 
 // ---- units ---------------------------------------------------------------------------------------------------------
@@ -252,6 +322,7 @@ static void gx__unit_pair_forward(GxPass *p, int k, GxRows y, GxState in)
     GxArena *a = p->g->arena;
     const GxArenaMark mark = gx_arena_mark(a);
     if (!gx_view_has_work(&v)) return;
+    gx__unit_lay_core(p, k);
     p->g->pair = k;
     // even if the caller does not need the result, it is computed if what the slot keeps is computed with it
     if (!y.data && gx__unit_needs_result(&v))
@@ -267,6 +338,8 @@ static int gx__unit_is_head(const GxPass *p)
     return n > 0 && gx_pair_is_head(&gx_pass_kind(p)->spec.pair[n - 1]);
 }
 
+static int gx__unit_ends_encoder(const GxPass *p) { return p->m->memory && p->unit == p->m->memory; }
+
 void gx_unit_pass_through(GxContext *g, GxState out, GxState in)
 {
     if (out.side.data) gx_copy(g, out.side.data, in.side.data, gx_rows_bytes(out.side));
@@ -277,6 +350,7 @@ void gx_unit_forward(GxPass *p, GxState out, GxState in)
     const int n = gx_pass_kind(p)->spec.n_pairs;
     const GxTuner *own = gx__unit_tuner(p);
     if (p->is_training && gx__unit_is_head(p)) return;
+    p->memory = gx__unit_ends_encoder(p) ? out.memory : in.memory;
     const GxRows y = own ? own->enter(p, out, in) : out.x;
     for (int k = 0; k < n && !gx_failed(p->g); k++)
         gx__unit_pair_forward(p, k, k + 1 < n ? p->slot->pair[k + 1].stream : y, in);
@@ -355,6 +429,7 @@ static int gx__unit_pair_backward(GxPass *p, int k, GxRows dx, GxRows dy, GxStat
     if (!gx_view_has_work(&v)) return 1;
     p->wants_din = below || gx__unit_trains_enter(&v);
     p->wants_core = p->wants_din || gx__unit_trains_core(p, k);
+    gx__unit_lay_core(p, k);
     p->g->pair = k;
     p->m->mode->pair_backward(p, k, dx, dy, gx__unit_x(&v, in));
     gx_arena_release(p->g->arena, mark);
@@ -368,10 +443,15 @@ void gx_unit_backward(GxPass *p, GxState din, GxState dout, GxState in)
     const int n = gx_pass_kind(p)->spec.n_pairs, is_head = gx__unit_is_head(p);
     const GxTuner *own = gx__unit_tuner(p);
     GxRows dy = dout.x, dx = din.x.data ? din.x : dout.x;
+    p->memory = in.memory, p->dmemory = gx__unit_ends_encoder(p) ? dout.memory : din.memory;
     if (own) dy = own->leave_backward(p, dout), dx = din.side.data ? din.side : dy;
     for (int k = 0; k < n && is_head; k++) gx__unit_pair_forward(p, k, gx_no_rows(), in);
     if (!dx.data) dx = gx_pass_rows(p, in.x.rows, in.x.cols); // only the head is trained: dx is scratch
-    if (is_head && !gx_head_writes_dx(p)) gx_zero(p->g, dx.data, gx_rows_bytes(dx));
+    if (gx__unit_ends_encoder(p)) {
+        const GxPairView v = gx_view(p, 0);
+        gx_view_at(&v, GX_AT_NORM), p->g->pair = 0;
+    }
+    if ((is_head && !gx_head_writes_dx(p)) || gx__unit_ends_encoder(p)) gx_zero(p->g, dx.data, gx_rows_bytes(dx));
     for (int k = n - 1; k >= 0 && !gx_failed(p->g); k--, dy = dx)
         if (!gx__unit_pair_backward(p, k, dx, dy, din, in)) break;
     if (own) own->enter_backward(p, din, dx, in);
@@ -382,7 +462,7 @@ void gx_unit_weight(GxPass *p, GxState in)
 {
     GxArena *a = p->g->arena;
     GxPass w = *p;
-    w.defers_weights = 0;
+    w.defers_weights = 0, w.memory = in.memory;
     for (int k = gx_pass_kind(p)->spec.n_pairs - 1; k >= 0; k--) {
         const GxPairView v = gx_view(p, k);
         const GxArenaMark pair = gx_arena_mark(a);

@@ -37,6 +37,10 @@ struct GxAttention {
     // document of row position*B + b of the whole sequence begins and ends. All rows of a document have the same two
     // numbers. begin == end: padding. NULL: each column is one document
     const int32_t *documents;
+    // If keys are rows of other texts than the queries are (of an encoder's output): `documents` then has for each row
+    // of the queries the positions of the keys that are visible to it, and this, in the same way, for each row of the
+    // keys the positions of the queries that it is visible to. Not if causal. NULL: both are rows of the same texts
+    const int32_t *key_documents;
     // [positions/GX_PAGE, rounded up][B], in device memory: position t of column b is row gx_page_row(pages, t, B, b)
     // of k and v, and k_runs is one run from position 0 on. Positions without a page are not attended to. NULL: k and v
     // are not in pages
@@ -66,6 +70,14 @@ void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, cons
 // and row with RoPE's backward.
 void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o, const float *lse,
                            const void *q, const void *k, const void *v, const GxAttention *a);
+
+// o and lse are those of attention to some keys, o2 and lse2 those of the same queries to others; afterwards o and lse
+// are those of attention to both: with m = max(lse, lse2), a = exp(lse - m), b = exp(lse2 - m), o = (a o + b o2) / (a +
+// b) and lse = m + log(a + b). So keys may be visited in blocks (Liu et al. 2023, arXiv:2310.01889); the backward of each
+// block takes the final o and lse. A side with lse = -inf saw no key and counts for nothing. o [R, heads*head_dim] fp32,
+// o2 the same of `dtype`, lse and lse2 [R, heads]. bytes: R*heads*(head_dim*(8 + size) + 12); FLOPs: 3*R*heads*head_dim
+void gx_attention_merge(GxContext *g, float *o, float *lse, const void *o2, const float *lse2, int64_t R, int64_t heads,
+                        int64_t head_dim, GxDtype dtype);
 
 // For devices: applies RoPE's backward to dq and dk in a separate pass, one for both if they are in the same rows.
 void gx_attention_rotate_back(GxContext *g, void *dq, void *dk, const GxAttention *a);
@@ -114,6 +126,15 @@ static int gx__attention_window_check(GxContext *g, const char *name, const GxAt
             "%s: sliding_window is %ld, and attention is %scausal; a window has 1 key or more (0: none), and only "
             "causal attention has one",
             name, (long)a->sliding_window, a->causal ? "" : "not ");
+    return 0;
+}
+
+static int gx__attention_documents_check(GxContext *g, const char *name, const GxAttention *a)
+{
+    if (!a->key_documents || (a->documents && !a->causal)) return 1;
+    GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+            "%s: keys of other texts than the queries' (key_documents) need documents, too, and cannot be causal",
+            name);
     return 0;
 }
 
@@ -192,7 +213,7 @@ static int gx__attention_check(GxContext *g, const char *name, const GxAttention
     }
     return gx_runs_check(g, name, &a->q_runs) && gx_runs_check(g, name, &a->k_runs) &&
            gx__attention_pages_check(g, name, a) && gx__attention_window_check(g, name, a) &&
-           gx__attention_dropout_check(g, name, a);
+           gx__attention_documents_check(g, name, a) && gx__attention_dropout_check(g, name, a);
 }
 
 static int gx__attention_rotation_check(GxContext *g, const char *name, const GxAttention *a)
@@ -231,7 +252,7 @@ static GxDims gx__attention_dims(const GxAttention *a)
 static int64_t gx__attention_bytes(const GxAttention *a)
 {
     int64_t q = gx_runs_rows(&a->q_runs) * a->H, k = gx_runs_rows(&a->k_runs) * a->K;
-    const int64_t documents = a->documents ? 8 * a->B * gx_runs_rows(&a->q_runs) : 0;
+    const int64_t documents = a->documents ? 8 * a->B * gx_runs_rows(&a->q_runs) : 0; // those of keys: backward alone
     const int64_t pages = a->pages ? 4 * a->B * gx_ceil_div(gx_runs_rows(&a->k_runs), GX_PAGE) : 0;
     return a->B * (2 * q + 2 * k) * a->head_dim * gx_dtype_size(a->dtype) + 4 * a->B * q + documents + pages;
 }
@@ -265,5 +286,17 @@ void gx_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const voi
                         (a->cosine ? 3.0 * rotated * a->B * a->head_dim : 0)))
         g->device->attention_backward(g, dq, dk, dv, d_o, o, lse, q, k, v, a, scratch);
     gx_arena_release(g->arena, mark);
+}
+
+void gx_attention_merge(GxContext *g, float *o, float *lse, const void *o2, const float *lse2, int64_t R, int64_t heads,
+                        int64_t head_dim, GxDtype dtype)
+{
+    const int64_t rows = R * heads, n = rows * head_dim;
+    if (!gx_op_check(g, "attention_merge", dtype, R, heads) ||
+        !gx_op_check(g, "attention_merge", dtype, rows, head_dim))
+        return;
+    if (gx_op_begin(g, "attention_merge", gx_dims(R, heads, head_dim, 0), n * (8 + gx_dtype_size(dtype)) + 12 * rows,
+                    3.0 * (double)n))
+        g->device->attention_merge(g, o, lse, o2, lse2, rows, head_dim, dtype);
 }
 #endif

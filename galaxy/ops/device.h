@@ -135,6 +135,8 @@ struct GxDevice {
     void (*attention_backward)(GxContext *, void *dq, void *dk, void *dv, const void *d_o, const void *o,
                                const float *lse, const void *q, const void *k, const void *v, const GxAttention *,
                                void *scratch);
+    void (*attention_merge)(GxContext *, float *o, float *lse, const void *o2, const float *lse2, int64_t rows,
+                            int64_t head_dim, GxDtype); // rows: of all heads
     // activation
     void (*swiglu_forward)(GxContext *, void *y, const void *gate_up, int64_t R, int64_t F, GxDtype);
     void (*swiglu_backward)(GxContext *, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
@@ -197,7 +199,8 @@ GxDevice gx_device_none(const GxDevice *like); // takes scratch and supports typ
 //     linear_...                                    R, In, Out
 //     dequantize                                    rows, cols
 //     head_norm_..., rope_...                       R, heads, head_dim
-//     attention_...                                 Tq, Tk, B*H, head_dim
+//     attention_merge                               R, heads, head_dim
+//     attention_forward, attention_backward         Tq, Tk, B*H, head_dim
 //     swiglu_..., gelu_...                          R, F
 //     tanh_..., gate_...                            n
 //     cross_entropy..., squared_error, binary_cross_entropy

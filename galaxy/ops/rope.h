@@ -3,13 +3,13 @@
 //
 // The global positions of rows are given by runs: a short list of (row, length, position), rows counted in steps of T
 // (row t of a batch of B samples is rows t*B ... t*B + B-1 of the matrix). Whole sequences and slices of T have one
-// run, a balanced context-parallel rank has two.
+// run, a rank of context parallelism has several (model/cp.h).
 #ifndef GX_ROPE_H
 #define GX_ROPE_H
 #include "device.h"
 GX_BEGIN
 
-enum { GX_MAX_RUNS = 4 };
+enum { GX_MAX_RUNS = 16 };
 typedef struct {
     int64_t row, length, position;
 } GxRun;
@@ -22,6 +22,7 @@ GxRuns gx_runs_one(int64_t length, int64_t position);
 int64_t gx_runs_rows(const GxRuns *runs);
 GxRuns gx_runs_slice(const GxRuns *runs, int64_t first, int64_t rows); // the runs of rows [first, first + rows)
 int64_t gx_runs_position(const GxRuns *runs, int64_t row);             // global position of a row
+int64_t gx_runs_row(const GxRuns *runs, int64_t position);             // the row of a position; -1: there is none
 int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs); // 1: they are valid
 
 // Pair i is rotated by the angle position * f, f = theta^(-2i/head_dim). If factor is not 0, f is changed as in LLaMA
@@ -93,6 +94,15 @@ int64_t gx_runs_position(const GxRuns *runs, int64_t row)
     int i = runs->n - 1;
     while (i > 0 && row < runs->run[i].row) i--;
     return runs->run[i].position + row - runs->run[i].row;
+}
+
+int64_t gx_runs_row(const GxRuns *runs, int64_t position)
+{
+    for (int i = 0; i < runs->n; i++) {
+        const int64_t within = position - runs->run[i].position;
+        if (within >= 0 && within < runs->run[i].length) return runs->run[i].row + within;
+    }
+    return -1;
 }
 
 int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs)

@@ -38,6 +38,11 @@ void gx_grads_tie(GxContext *g, GxStore *s, int unit, int peer, const GxShares *
 // afterwards, so the next contribution to one is written. The bits are those of gx_grads_reduce if dp_replicate is 1
 // and the window is scattered once.
 void gx_grads_scatter(GxContext *g, GxStore *s, int unit, int adds);
+// The same in two calls, with other work between them. `adds` needs room for the unit's shard (gx_grads_shard_bytes)
+// that nothing else uses meanwhile; otherwise it is not read.
+int64_t gx_grads_shard_bytes(const GxStore *s, int unit);
+GxTicket gx_grads_scatter_start(GxContext *g, GxStore *s, int unit, int adds, float *room);
+void gx_grads_scatter_wait(GxContext *g, GxStore *s, int unit, int adds, const float *room, GxTicket ticket);
 void gx_grads_reduce_shard(GxContext *g, GxStore *s, int unit);
 
 // Which elements of the gradients this rank counts in the global norm: those of each tensor that no lower rank counts.
@@ -269,23 +274,48 @@ void gx_grads_tie(GxContext *g, GxStore *s, int unit, int peer, const GxShares *
 
 // ---- sums of shards ------------------------------------------------------------------------------------------------
 
-void gx_grads_scatter(GxContext *g, GxStore *s, int unit, int adds)
+int64_t gx_grads_shard_bytes(const GxStore *s, int unit) { return 4 * gx_range_count(s->unit[unit].trained.mine); }
+
+// The sums over tp, then the unit's sum, into the shard or into `room`.
+static GxTicket gx__grads_scatter(GxContext *g, GxStore *s, int unit, float *sum, int is_started)
 {
     const GxSplit split = gx_shards_split(s, unit, GX_SHARD_TRAINED);
-    const GxStorePart *p = &s->unit[unit].trained;
-    const int64_t n = gx_range_count(p->mine);
-    float *mine = gx_store_my_grads(s, unit), *whole = s->unit[unit].grads;
-    const GxArenaMark mark = gx_arena_mark(g->arena);
+    const int axes = gx_shards_axes(s, unit);
+    const float *whole = s->unit[unit].grads;
+    GxTicket ticket = GX_ZERO;
     gx__grads_start_tp(g, s, unit, 1, NULL);
     gx_at(g, unit, "scatter");
-    float *sum = adds ? (float *)gx_scratch(g, GX_MEM_COMM, 4 * n) : mine;
-    if (sum) gx_reduce_scatter(g, gx_shards_axes(s, unit), &split, sum, whole, 1, GX_F32);
-    if (sum && adds && n) gx_add(g, mine, mine, sum, n, GX_F32);
-    gx_arena_release(g->arena, mark);
-    if (s->sharded < GX_SHARDS_GRADS) return;
-    s->unit[unit].grads = NULL;
+    if (sum && is_started) ticket = gx_reduce_scatter_start(g, axes, &split, sum, whole, 1, GX_F32);
+    else if (sum) gx_reduce_scatter(g, axes, &split, sum, whole, 1, GX_F32);
+    if (s->sharded < GX_SHARDS_GRADS) return ticket;
+    s->unit[unit].grads = NULL; // the next contribution has another place
     for (int i = 0; i < s->table->n; i++)
         if (s->table->row[i].unit == unit) s->place[i].is_written = 0;
+    return ticket;
+}
+
+GxTicket gx_grads_scatter_start(GxContext *g, GxStore *s, int unit, int adds, float *room)
+{
+    return gx__grads_scatter(g, s, unit, adds ? room : gx_store_my_grads(s, unit), 1);
+}
+
+void gx_grads_scatter_wait(GxContext *g, GxStore *s, int unit, int adds, const float *room, GxTicket ticket)
+{
+    const int64_t n = gx_range_count(s->unit[unit].trained.mine);
+    float *mine = gx_store_my_grads(s, unit);
+    gx_at(g, unit, "scatter");
+    gx_wait(g, ticket);
+    if (adds && n && room) gx_add(g, mine, mine, room, n, GX_F32);
+}
+
+void gx_grads_scatter(GxContext *g, GxStore *s, int unit, int adds)
+{
+    const GxTicket none = GX_ZERO;
+    const GxArenaMark mark = gx_arena_mark(g->arena);
+    float *room = adds ? (float *)gx_scratch(g, GX_MEM_COMM, gx_grads_shard_bytes(s, unit)) : NULL;
+    gx__grads_scatter(g, s, unit, adds ? room : gx_store_my_grads(s, unit), 0);
+    gx_grads_scatter_wait(g, s, unit, adds, room, none);
+    gx_arena_release(g->arena, mark);
 }
 
 void gx_grads_reduce_shard(GxContext *g, GxStore *s, int unit)

@@ -12,6 +12,7 @@
 //     a core or CON by SP (slices of T)                          SEQ    SEQ
 //     any block that is not split                                FULL   FULL
 //
+// An encoder's output (memory) is brought into the layout that attention takes, once, for all layers that attend to it.
 // The stream between pairs is in CON's layout; the collective that brings it into the core's layout stands at the
 // core's entry, the one that sums the core's output at its exit. Two cores also communicate inside: attention by SP
 // gathers K and V, and a head by TP combines the loss over the parts of the vocabulary.
@@ -35,6 +36,7 @@ typedef enum {
     GX_CORE_HEAD,
     GX_CORE_LABELS,
     GX_CORE_VECTORS,
+    GX_CORE_MEMORY,
     GX_CORE_KINDS
 } GxCoreKind;
 typedef enum { GX_ENTRY = 0, GX_EXIT, GX_INSIDE } GxDoor; // where a collective stands in a core
@@ -70,7 +72,7 @@ static inline int gx_methods_have(GxMethods m, GxMethod method) // somewhere
 }
 static inline GxMethod gx_methods_of(GxMethods m, GxCoreKind core)
 {
-    return core == GX_CORE_ATT ? m.att : core == GX_CORE_MLP ? m.mlp : m.ends;
+    return core == GX_CORE_ATT || core == GX_CORE_MEMORY ? m.att : core == GX_CORE_MLP ? m.mlp : m.ends;
 }
 GxLayout gx_block_takes(GxMethod method);
 GxLayout gx_block_gives(GxMethod method);
@@ -121,7 +123,7 @@ const char *gx_layout_name(GxLayout layout);
 const char *gx_method_name(GxMethod method);                // "None", "TP", "SP"
 void gx_methods_text(GxMethods m, char *text, size_t size); // "ATT TP, CON None, MLP TP, ends TP"
 const char *gx_move_name(GxMoveKind kind);                  // as the recorder has it: "all_reduce"
-const char *gx_core_name(GxCoreKind core);                  // "att", "mlp", "embed", "head", "labels", "vectors"
+const char *gx_core_name(GxCoreKind core);                  // "att", "mlp", "embed", "head", ...
 const char *gx_door_name(GxCoreKind core, GxDoor door);     // "att_entry": the site in a recording
 
 GX_END
@@ -313,7 +315,7 @@ const char *gx_move_name(GxMoveKind kind)
 
 const char *gx_core_name(GxCoreKind core)
 {
-    static const char *const names[] = {"att", "mlp", "embed", "head", "labels", "vectors"};
+    static const char *const names[] = {"att", "mlp", "embed", "head", "labels", "vectors", "memory"};
     static_assert(sizeof names / sizeof *names == GX_CORE_KINDS, "a row for each kind of core");
     return (unsigned)core < GX_CORE_KINDS ? names[core] : "?";
 }
@@ -323,7 +325,8 @@ const char *gx_door_name(GxCoreKind core, GxDoor door)
     static const char *const names[][3] = {
         {"att_entry", "att_exit", "att_inside"},          {"mlp_entry", "mlp_exit", "mlp_inside"},
         {"embed_entry", "embed_exit", "embed_inside"},    {"head_entry", "head_exit", "head_inside"},
-        {"labels_entry", "labels_exit", "labels_inside"}, {"vectors_entry", "vectors_exit", "vectors_inside"}};
+        {"labels_entry", "labels_exit", "labels_inside"}, {"vectors_entry", "vectors_exit", "vectors_inside"},
+        {"memory_entry", "memory_exit", "memory_inside"}};
     static_assert(sizeof names / sizeof *names == GX_CORE_KINDS, "a row for each kind of core");
     return (unsigned)core < GX_CORE_KINDS && (unsigned)door <= GX_INSIDE ? names[core][door] : "?";
 }

@@ -45,6 +45,14 @@ int64_t gx_shards_grads_bytes(const GxStore *s, int unit);
 // Gathers the unit's weights on all ranks that share it. Sharded weights: into `into` (gx_shards_weights_bytes), until
 // gx_shards_free. Otherwise in place, and only those that are trained, of which each rank has updated its part.
 void gx_shards_gather(GxContext *g, const GxStore *s, int unit, void *into);
+// The same, started: the weights must not be used, nor freed, before gx_shards_gather_wait.
+enum { GX_GATHER_TICKETS = 8 }; // collectives of a unit that can be in flight; further ones are blocking
+typedef struct {
+    GxTicket ticket[GX_GATHER_TICKETS];
+    int tickets;
+} GxGather;
+void gx_shards_gather_start(GxContext *g, const GxStore *s, int unit, void *into, GxGather *gather);
+void gx_shards_gather_wait(GxContext *g, int unit, GxGather *gather);
 void gx_shards_free(const GxStore *s, int unit);
 // For sharded gradients: the buffer (gx_shards_grads_bytes) that the unit's whole gradients are written to from now on.
 // NULL: none.
@@ -294,8 +302,16 @@ int64_t gx_shards_weights_bytes(const GxStore *s, int unit)
 
 int64_t gx_shards_grads_bytes(const GxStore *s, int unit) { return 4 * gx_range_count(s->unit[unit].trained.all); }
 
+// gather NULL: blocking.
+static void gx__shards_gather(GxContext *g, int axes, const GxSplit *split, void *whole, const void *mine,
+                              GxDtype dtype, GxGather *gather)
+{
+    if (!gather || gather->tickets == GX_GATHER_TICKETS) gx_all_gather(g, axes, split, whole, mine, 1, dtype);
+    else gather->ticket[gather->tickets++] = gx_all_gather_start(g, axes, split, whole, mine, 1, dtype);
+}
+
 // Consecutive trained tensors, with the gaps between them, are gathered in one collective.
-static void gx__shards_gather_trained(GxContext *g, const GxStore *s, int unit)
+static void gx__shards_gather_trained(GxContext *g, const GxStore *s, int unit, GxGather *gather)
 {
     const int64_t first = s->unit[unit].weights.all.begin, size = gx_dtype_size(s->dtype);
     const int me = gx_group_index(g, gx_shards_axes(s, unit));
@@ -310,25 +326,43 @@ static void gx__shards_gather_trained(GxContext *g, const GxStore *s, int unit)
             end = s->place[i].weight - first + gx_tensor_count(&s->table->row[i]);
         const GxSplit run = gx_shards_split_part(s, unit, GX_SHARD_WEIGHTS, begin, end - begin);
         char *whole = s->unit[unit].w + begin * size;
-        gx_all_gather(g, gx_shards_axes(s, unit), &run, whole, whole + run.begin[me] * size, 1, s->dtype);
+        gx__shards_gather(g, gx_shards_axes(s, unit), &run, whole, whole + run.begin[me] * size, s->dtype, gather);
     }
 }
 
-void gx_shards_gather(GxContext *g, const GxStore *s, int unit, void *into)
+static void gx__shards_gather_unit(GxContext *g, const GxStore *s, int unit, void *into, GxGather *gather)
 {
     GxStoreUnit *u = &s->unit[unit];
     const int axes = gx_shards_axes(s, unit);
     gx_at(g, unit, "gather");
     if (s->sharded < GX_SHARDS_WEIGHTS) {
-        gx__shards_gather_trained(g, s, unit);
+        gx__shards_gather_trained(g, s, unit, gather);
         return;
     }
     u->w = (char *)into, u->q = (char *)into + gx__shards_quantized_at(s, unit);
     const GxSplit weights = gx_shards_split(s, unit, GX_SHARD_WEIGHTS),
                   quantized = gx_shards_split(s, unit, GX_SHARD_QUANTIZED);
-    if (gx_split_total(&weights)) gx_all_gather(g, axes, &weights, u->w, gx_store_my_weights_of(s, unit), 1, s->dtype);
+    if (gx_split_total(&weights))
+        gx__shards_gather(g, axes, &weights, u->w, gx_store_my_weights_of(s, unit), s->dtype, gather);
     if (gx_split_total(&quantized))
-        gx_all_gather(g, axes, &quantized, u->q, gx_store_my_quantized_of(s, unit), 1, GX_U8);
+        gx__shards_gather(g, axes, &quantized, u->q, gx_store_my_quantized_of(s, unit), GX_U8, gather);
+}
+
+void gx_shards_gather(GxContext *g, const GxStore *s, int unit, void *into)
+{
+    gx__shards_gather_unit(g, s, unit, into, NULL);
+}
+
+void gx_shards_gather_start(GxContext *g, const GxStore *s, int unit, void *into, GxGather *gather)
+{
+    gather->tickets = 0;
+    gx__shards_gather_unit(g, s, unit, into, gather);
+}
+
+void gx_shards_gather_wait(GxContext *g, int unit, GxGather *gather)
+{
+    gx_at(g, unit, "gather");
+    for (int i = 0; i < gather->tickets; i++) gx_wait(g, gather->ticket[i]);
 }
 
 void gx_shards_free(const GxStore *s, int unit) { s->unit[unit].w = s->unit[unit].q = NULL; }

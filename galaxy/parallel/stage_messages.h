@@ -25,8 +25,12 @@ int gx_stage_is_alike(const GxContext *g, const GxShares *a, const GxShares *b);
 
 // Sends this rank's part of something to the group with index `pp` in pp, or receives it from there. mine, theirs: the
 // parts of this rank's group and of the other one; data: this rank's part, of `row` elements for each that is counted.
-void gx_stage_transfer(GxContext *g, int pp, int is_send, void *data, int64_t row, GxDtype dtype, const GxShares *mine,
-                       const GxShares *theirs);
+// channel: GxTransfer's.
+void gx_stage_transfer(GxContext *g, int pp, int is_send, int channel, void *data, int64_t row, GxDtype dtype,
+                       const GxShares *mine, const GxShares *theirs);
+// The same, started: no other message between the two ranks has the channel meanwhile.
+GxTicket gx_stage_transfer_start(GxContext *g, int pp, int is_send, int channel, void *data, int64_t row, GxDtype dtype,
+                                 const GxShares *mine, const GxShares *theirs);
 
 // x, in the device's memory, has this rank's part of a gradient: it becomes the sum of both groups', the lower stage's
 // first, so that both get the same bits. Takes scratch for a piece of it (GX_MEM_COMM).
@@ -85,10 +89,10 @@ static void gx__stage_list(const GxContext *g, GxTransfer *list, int *n, int pp,
     t->dtype = dtype;
 }
 
-void gx_stage_transfer(GxContext *g, int pp, int is_send, void *data, int64_t row, GxDtype dtype, const GxShares *mine,
-                       const GxShares *theirs)
+// Lists this rank's messages. Returns how many there are.
+static int gx__stage_transfers(const GxContext *g, GxTransfer *list, int pp, int is_send, int channel, void *data,
+                               int64_t row, GxDtype dtype, const GxShares *mine, const GxShares *theirs)
 {
-    GxTransfer list[GX_MAX_PARTS];
     const int is_alike = gx_stage_is_alike(g, mine, theirs);
     int n = 0;
     for (int r = 0; r < theirs->n; r++) {
@@ -96,7 +100,25 @@ void gx_stage_transfer(GxContext *g, int pp, int is_send, void *data, int64_t ro
             is_send ? gx_stage_message(mine, mine->me, theirs, r) : gx_stage_message(theirs, r, mine, mine->me);
         gx__stage_list(g, list, &n, pp, r, is_alike, is_send, data, range, gx_share_mine(mine).begin, row, dtype);
     }
-    if (n) gx_transfer(g, is_alike ? GX_AXIS_PP : GX_AXIS_ALL, list, n);
+    for (int i = 0; i < n; i++) list[i].channel = channel;
+    return n;
+}
+
+void gx_stage_transfer(GxContext *g, int pp, int is_send, int channel, void *data, int64_t row, GxDtype dtype,
+                       const GxShares *mine, const GxShares *theirs)
+{
+    GxTransfer list[GX_MAX_PARTS];
+    const int n = gx__stage_transfers(g, list, pp, is_send, channel, data, row, dtype, mine, theirs);
+    if (n) gx_transfer(g, gx_stage_is_alike(g, mine, theirs) ? GX_AXIS_PP : GX_AXIS_ALL, list, n);
+}
+
+GxTicket gx_stage_transfer_start(GxContext *g, int pp, int is_send, int channel, void *data, int64_t row, GxDtype dtype,
+                                 const GxShares *mine, const GxShares *theirs)
+{
+    GxTransfer list[GX_MAX_PARTS];
+    const GxTicket none = GX_ZERO;
+    const int n = gx__stage_transfers(g, list, pp, is_send, channel, data, row, dtype, mine, theirs);
+    return n ? gx_transfer_start(g, gx_stage_is_alike(g, mine, theirs) ? GX_AXIS_PP : GX_AXIS_ALL, list, n) : none;
 }
 
 // Exchanges the elements of this rank's part that are in `piece`, and adds them.

@@ -4,6 +4,10 @@
 //
 //     COUNT F0 F1 F2 B3 B2 B1 B0 NORM0-3 AGREE STEP0-3
 //
+// If the model has an encoder, units 0 to `memory` are its embedding, its layers and its end; then come the decoder's
+// embedding, which has no input, its layers and the head. What enters the decoder's embedding is the memory: an object
+// that all of the decoder's layers read, and to whose gradient all of them add.
+//
 // F is a unit's forward, B its backward; in training a head has only a B, which also computes its loss. Generators
 // (steps_make.h) decide what a step consists of: micro-batches, recomputation, frozen units, weights' gradients that
 // are computed later, sums over ranks; and in a pipeline, whose ranks have some of the units each, its order
@@ -94,14 +98,16 @@ typedef enum { GX_AT_DEVICE = 0, GX_AT_HOST } GxAt;
 typedef struct {
     int16_t unit, micro_batch; // -1: none
     int16_t peer;              // SEND, RECV, TIE: the other rank of the pipeline
-    int16_t count;             // REDUCE: how many neighbouring units from `unit` on (a bucket)
-    int8_t what;               // GxDo
-    int8_t object;             // GxObject, of SEND, RECV, REDUCE, SPILL, FETCH
-    int8_t axes;               // of the mesh, of an action that communicates
-    int8_t keep;               // GxKeep, of F
-    int8_t half;               // GxHalf, of B, and of the W that goes with it
-    int8_t at;                 // GxAt, of STEP
-    int8_t ticket, after;      // ticket -1: blocking. after: the ticket that this action's stream waits for; -1: none
+    // REDUCE: how many neighbouring units from `unit` on (a bucket). SEND, RECV that overlap with others: the message's
+    // number among those of its two ranks, from 1 to GX_STEPS_NUMBERS and again; 0: messages do not overlap
+    int16_t count;
+    int8_t what;          // GxDo
+    int8_t object;        // GxObject, of SEND, RECV, REDUCE, SPILL, FETCH
+    int8_t axes;          // of the mesh, of an action that communicates
+    int8_t keep;          // GxKeep, of F
+    int8_t half;          // GxHalf, of B, and of the W that goes with it
+    int8_t at;            // GxAt, of STEP
+    int8_t ticket, after; // ticket -1: blocking. after: the ticket that this action's stream waits for; -1: none
 } GxAction;
 typedef char GxActionHas16Bytes[sizeof(GxAction) == 16 ? 1 : -1];
 
@@ -131,12 +137,14 @@ typedef struct {
     // comes later, so messages have more time, and it keeps as many slots more. 0 or more; more than the rank before
     // has is slow, and can be 1 at most. NULL: none
     const int16_t *warm;
-    int recomputes_layers; // layers keep their inputs only, and are computed again before their backwards
-    int defers_weights;    // the layers' weight gradients are deferred to the end of the window
-    int weight_reads_x;    // deferred weight gradients read the unit's input (norms after the cores)
+    int recomputes_layers;     // layers keep their inputs only, and are computed again before their backwards
+    const uint8_t *recomputed; // [units]: 1: recomputes_layers is for this layer. NULL: for all layers
+    int defers_weights;        // the layers' weight gradients are deferred to the end of the window
+    int weight_reads_x;        // deferred weight gradients read the unit's input (norms after the cores)
     // Head and embedding share a tensor, whose gradient is in unit 0's gradients. If they are on two ranks, each has a
     // copy, whose gradient is in its own unit's gradients; they count as tied only if both units are trained.
     int is_tied;
+    int memory;            // the unit that ends an encoder; 0: there is none. Then is_tied covers both embeddings
     int has_lora;          // deferred weight gradients read LoRA's factors
     int embedding_reads;   // the embedding's backward reads weights, such as a norm's or LoRA's
     const uint8_t *frozen; // [units]: 1: nothing of the unit is trained. NULL: all units are trained
@@ -153,9 +161,13 @@ typedef struct {
     int gathered;      // sharded weights: the most units whose weights are whole at once; at least 1, if tied 2
     int bucket;        // units whose gradients are summed in one REDUCE; 0: all
     int starts_sums; // REDUCEs are started, and waited for before a third would be in flight, and before the first NORM
+    int overlaps;    // GX_OVERLAPS_...: what is started ahead, and waited for later (steps_overlap.h)
 } GxStepsSpec;
-enum { GX__STEPS_WEIGHTS_SHARDED = 3 }; // GxStepsSpec.sharded
-enum { GX_STEPS_SUMS = 2 };             // REDUCEs that a list has in flight at once: tickets 0 and 1
+enum { GX__STEPS_WEIGHTS_SHARDED = 3 };                    // GxStepsSpec.sharded
+enum { GX_OVERLAPS_SHARDS = 1, GX_OVERLAPS_MESSAGES = 2 }; // GATHER and SCATTER; SEND and RECV
+// SUMS: REDUCEs that a list has in flight at once: tickets 0 and 1. TICKETS: of a list that was made. NUMBERS: more
+// messages than two ranks ever have in flight
+enum { GX_STEPS_SUMS = 2, GX_STEPS_TICKETS = 8, GX_STEPS_NUMBERS = 60 };
 
 typedef struct {
     int64_t offset, bytes; // in the list's region of the arena
@@ -165,8 +177,9 @@ typedef struct {
 // unit's dx. dx may be dy's buffer: the backward then works in place.
 typedef struct {
     int16_t x, y, dx, dy, slot;
-    int16_t weights;     // of GATHER, which makes them
-    int16_t grads, tied; // whole gradients of the unit, and of unit 0 if the head shares a tensor with it
+    int16_t weights;         // of GATHER, which makes them
+    int16_t grads, tied;     // whole gradients of the unit, and of unit 0 if the head shares a tensor with it
+    int16_t memory, dmemory; // of a decoder's layer: what its encoder has made, and its gradient
 } GxOperands;
 
 // The most buffers that an action makes: a head's backward makes its slot, dx, its gradients and those of unit 0.
@@ -176,7 +189,7 @@ typedef struct {
     GxAction *action;
     int n;            // actions
     int tickets;      // tickets are numbered 0 to tickets - 1
-    GxStepsSpec spec; // stage, warm, frozen and bypassed are copies
+    GxStepsSpec spec; // stage, warm, recomputed, frozen and bypassed are copies
 
     GxOperands *operands; // [n], by gx_steps_place
     GxBuffer *buffer;     // [n_buffers]
@@ -221,6 +234,9 @@ GxUnits gx_steps_units(int order, int ranks, int rank, const int16_t *stage);
 // 0 if there is none: the input stays on its rank, or has no gradient. from, to: ranks (may be NULL).
 int gx_steps_message(const GxStepsSpec *spec, int object, int unit, int *from, int *to);
 
+// The unit behind an encoder: its decoder's embedding. What enters it is the memory. -1: there is none.
+static inline int gx_steps_behind_encoder(const GxStepsSpec *spec) { return spec->memory ? spec->memory + 1 : -1; }
+
 // 1: head and embedding share a tensor and are on one rank. For two ranks see gx_steps_tie.
 int gx_steps_is_tied_here(const GxStepsSpec *spec);
 // 1: the unit has a tensor whose gradient is added to that of another rank. *peer (may be NULL): that rank.
@@ -247,7 +263,7 @@ typedef struct {
     int unit, count; // units [unit, unit + count); -1, 1: not of a unit
     int micro_batch; // -1: not of a micro-batch
 } GxEffect;
-enum { GX_EFFECTS = 16 };
+enum { GX_EFFECTS = 20 };
 
 // The effects of an action, in their order: uses, adds and changes, makes, ends. Returns their number.
 int gx_action_effects(const GxStepsSpec *spec, const GxAction *a, GxEffect effect[GX_EFFECTS]);
@@ -406,7 +422,34 @@ int gx_steps_tie(const GxStepsSpec *spec, int unit, int *peer)
     return 1;
 }
 
-static int gx__steps_is_layer(const GxStepsSpec *p, int unit) { return unit > 0 && unit < p->units - 1; }
+static int gx__steps_has_input(const GxStepsSpec *p, int unit)
+{
+    return unit > 0 && unit != gx_steps_behind_encoder(p);
+}
+static int gx__steps_is_layer(const GxStepsSpec *p, int unit)
+{
+    return unit < p->units - 1 && gx__steps_has_input(p, unit) && !(p->memory && unit == p->memory);
+}
+static int gx__steps_reads_memory(const GxStepsSpec *p, int unit)
+{
+    return p->memory && unit > p->memory && gx__steps_is_layer(p, unit);
+}
+
+// 1: after this action nothing of its micro-batch reads the memory any more.
+static int gx__steps_ends_memory(const GxStepsSpec *p, const GxAction *a)
+{
+    const int first = (int)gx_max(gx_steps_behind_encoder(p) + 1, gx_steps_lowest(p)), last = p->units - 2,
+              has_backward = p->kind == GX_STEPS_TRAIN && first <= last;
+    if (!gx__steps_reads_memory(p, a->unit)) return 0;
+    if (has_backward) return a->what == GX_DO_BACKWARD && a->unit == first;
+    return a->what == GX_DO_FORWARD && a->unit == last;
+}
+
+// 1: the unit has a tensor of unit 0's, and both are on this rank.
+static int gx__steps_shares(const GxStepsSpec *p, int unit)
+{
+    return gx_steps_is_tied_here(p) && (unit == p->units - 1 || unit == gx_steps_behind_encoder(p));
+}
 
 // Heads and embeddings never defer their weight gradients, and a frozen unit has none.
 static int gx__steps_half(const GxStepsSpec *p, int unit)
@@ -489,8 +532,11 @@ enum {
     GX__STEPS_IF_READS = 8192,         // the backward reads weights: in every unit but some embeddings
     GX__STEPS_IF_TIED_WEIGHTS = 16384, // the head reads unit 0's weights
     GX__STEPS_IF_SHARDED = 32768,
-    GX__STEPS_IF_WHOLE_GRADS = 65536, // not sharded
-    GX__STEPS_IF_STALE = 131072       // sharded, but whole weights are kept: a step makes them stale
+    GX__STEPS_IF_WHOLE_GRADS = 65536,  // not sharded
+    GX__STEPS_IF_STALE = 131072,       // sharded, but whole weights are kept: a step makes them stale
+    GX__STEPS_IF_MEMORY = 262144,      // the unit reads an encoder's output
+    GX__STEPS_IF_MEMORY_BACK = 524288, // and something in the encoder is trained
+    GX__STEPS_IF_MEMORY_GOES = 1048576 // and this is the last action that reads it
 };
 typedef enum {
     GX__STEPS_HERE = 0,
@@ -498,6 +544,7 @@ typedef enum {
     GX__STEPS_ABOVE_BACK, // the next one above that has a backward
     GX__STEPS_BUCKET,
     GX__STEPS_UNIT_0,
+    GX__STEPS_BEHIND_ENCODER,
     GX__STEPS_ALL_UNITS,
     GX__STEPS_WINDOW
 } GxEffectPlace;
@@ -513,13 +560,16 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_UNIT_0,     GX__STEPS_IF_TIED_WEIGHTS},
     {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
     {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
+    {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_X,       GX__STEPS_BEHIND_ENCODER, GX__STEPS_IF_MEMORY},
     {GX_DO_FORWARD,   GX_MAKES,   GX_OBJECT_X,       GX__STEPS_ABOVE,      GX__STEPS_IF_Y},
     {GX_DO_FORWARD,   GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
     {GX_DO_FORWARD,   GX_ENDS,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_SLOT_GOES},
     {GX_DO_FORWARD,   GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_KEEPS_NOTHING},
+    {GX_DO_FORWARD,   GX_ENDS,    GX_OBJECT_X,       GX__STEPS_BEHIND_ENCODER, GX__STEPS_IF_MEMORY_GOES},
     // R: weights, x(u) -> slot
     {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
     {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
+    {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_X,       GX__STEPS_BEHIND_ENCODER, GX__STEPS_IF_MEMORY},
     {GX_DO_RECOMPUTE, GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
     // B: weights, slot, x(u), dx(u+1) -> dx(u), gradients; if weight gradients are deferred, only those that are not of
     // matrices. A head computes its loss and its gradient in one action.
@@ -528,14 +578,17 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_COUNTS,  GX__STEPS_WINDOW,     GX__STEPS_IF_HEAD},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_Y},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
+    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_X,       GX__STEPS_BEHIND_ENCODER, GX__STEPS_IF_MEMORY},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_DX,      GX__STEPS_ABOVE_BACK, GX__STEPS_IF_Y},
     {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     GX__STEPS_IF_TRAINED},
     {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_UNIT_0,     GX__STEPS_IF_TIED},
+    {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_DX,      GX__STEPS_BEHIND_ENCODER, GX__STEPS_IF_MEMORY_BACK},
     {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_HEAD},
     {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_DX,      GX__STEPS_HERE,       GX__STEPS_IF_ABOVE},
     {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_DEFERRED, GX__STEPS_HERE,       GX__STEPS_IF_HALF},
     {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_WHOLE},
     {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_GOES},
+    {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_X,       GX__STEPS_BEHIND_ENCODER, GX__STEPS_IF_MEMORY_GOES},
     {GX_DO_BACKWARD,  GX_ENDS,    GX_OBJECT_DX,      GX__STEPS_ABOVE_BACK, GX__STEPS_IF_Y},
     // W: slot (and x) -> gradients of matrices. The only weights that it reads are LoRA's: A's gradient needs B, B's
     // needs A.
@@ -588,18 +641,21 @@ static int gx__steps_conditions(const GxStepsSpec *spec, const GxAction *a)
     const int u = a->unit, head = spec->units - 1;
     int when = 0;
     if (u < 0 || u > head) return when; // of the window
-    when |= u > 0 ? GX__STEPS_IF_X : 0;
+    when |= gx__steps_has_input(spec, u) ? GX__STEPS_IF_X : 0;
     when |= u < head ? GX__STEPS_IF_Y : GX__STEPS_IF_HEAD;
     when |= a->keep != GX_KEEP_SLOT ? GX__STEPS_IF_SLOT_GOES : 0;
     when |= a->keep == GX_KEEP_NOTHING ? GX__STEPS_IF_KEEPS_NOTHING : 0;
     when |= a->half == GX_HALF_NONE ? GX__STEPS_IF_WHOLE : GX__STEPS_IF_HALF;
     when |= a->half == GX_HALF_INPUT_X ? GX__STEPS_IF_X_STAYS : GX__STEPS_IF_X_GOES;
-    when |= u > gx_steps_lowest(spec) ? GX__STEPS_IF_ABOVE : 0;
+    when |= u > gx_steps_lowest(spec) && gx__steps_has_input(spec, u) ? GX__STEPS_IF_ABOVE : 0;
     when |= gx_steps_is_trained(spec, u) ? GX__STEPS_IF_TRAINED : 0;
-    when |= u == head && gx_steps_is_tied_here(spec) && gx_steps_is_trained(spec, 0) ? GX__STEPS_IF_TIED : 0;
+    when |= gx__steps_shares(spec, u) && gx_steps_is_trained(spec, 0) ? GX__STEPS_IF_TIED : 0;
+    when |= gx__steps_reads_memory(spec, u) ? GX__STEPS_IF_MEMORY : 0;
+    when |= gx__steps_reads_memory(spec, u) && gx_steps_has_backward(spec, spec->memory) ? GX__STEPS_IF_MEMORY_BACK : 0;
+    when |= gx__steps_ends_memory(spec, a) ? GX__STEPS_IF_MEMORY_GOES : 0;
     when |= spec->has_lora ? GX__STEPS_IF_LORA : 0;
     when |= u > 0 || spec->embedding_reads ? GX__STEPS_IF_READS : 0;
-    when |= u == head && gx_steps_is_tied_here(spec) ? GX__STEPS_IF_TIED_WEIGHTS : 0;
+    when |= gx__steps_shares(spec, u) ? GX__STEPS_IF_TIED_WEIGHTS : 0;
     when |= spec->sharded ? GX__STEPS_IF_SHARDED : GX__STEPS_IF_WHOLE_GRADS;
     when |= spec->sharded == 1 || spec->sharded == 2 ? GX__STEPS_IF_STALE : 0;
     return when;
@@ -614,6 +670,7 @@ static GxEffect gx__steps_effect(const GxStepsSpec *spec, const GxAction *a, con
     case GX__STEPS_ABOVE_BACK: e.unit = gx_steps_above(spec, a->unit), e.micro_batch = a->micro_batch; break;
     case GX__STEPS_BUCKET: e.count = a->what == GX_DO_REDUCE ? a->count : 1; break;
     case GX__STEPS_UNIT_0: e.unit = 0; break;
+    case GX__STEPS_BEHIND_ENCODER: e.unit = gx_steps_behind_encoder(spec), e.micro_batch = a->micro_batch; break;
     case GX__STEPS_ALL_UNITS: e.unit = 0, e.count = spec->units; break;
     default: e.unit = -1; break;
     }

@@ -256,7 +256,8 @@ static GxStatus gx__steps_check_fields(GxStepsReplay *r, int i)
     GX_TRY(gx__steps_check_shares(r, i));
     if (is_training && (i == 0) != (what == GX_DO_COUNT))
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "COUNT is the first action of a training list, on all ranks");
-    if (!is_training && what != GX_DO_FORWARD && !gx__steps_is_message(a) && what != GX_DO_GATHER && what != GX_DO_FREE)
+    if (!is_training && what != GX_DO_FORWARD && !gx__steps_is_message(a) && what != GX_DO_GATHER &&
+        what != GX_DO_FREE && what != GX_DO_WAIT)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "a list of evaluation or generation has forwards only");
     if (is_training && what == GX_DO_FORWARD && a->unit == r->p->units - 1)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "a head in training computes its forward in B%d", a->unit);
@@ -288,7 +289,8 @@ static int gx__steps_is_of_training(int object)
 // The contributions to a unit's gradients in a window: its own, and the head's if the two share a tensor on one rank.
 static int gx__steps_contributions(const GxStepsSpec *p, int unit)
 {
-    return p->micro_batches * (gx_steps_is_trained(p, unit) * (unit == 0 && gx_steps_is_tied_here(p) ? 2 : 1));
+    const int shared = unit == 0 && gx_steps_is_tied_here(p) ? 1 + (p->memory > 0) : 0; // by the head, by a decoder
+    return p->micro_batches * gx_steps_is_trained(p, unit) * (1 + shared);
 }
 
 // Shards are summed and squared only when they contain all contributions.
@@ -323,7 +325,7 @@ static GxStatus gx__steps_check_complete(const GxStepsReplay *r, int i, int unit
             "the gradients of unit %d have %d of %d contributions: every B%d (of a half, its W%d)%s "
             "must come before",
             unit, r->added[unit], expected, unit, unit,
-            unit == 0 && gx_steps_is_tied_here(p) ? ", and the head's B, whose tensor it shares," : "");
+            unit == 0 && gx_steps_is_tied_here(p) ? ", and the B of the units that share its tensor," : "");
     if (gx_steps_tie(p, unit, &peer) && *gx__steps_seen(r, GX_DO_TIE, unit, -1) < 0)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
                                 "the gradients of unit %d lack those of rank %d, which has a tensor of it, too: TIE%d "
@@ -361,7 +363,7 @@ static GxStatus gx__steps_apply_one(const GxStepsReplay *r, int i, int verb, int
         GX_TRY(gx__steps_check_complete(r, i, unit, object));
     t->is_there = verb != GX_ENDS;
     if (gives || verb == GX_ENDS) t->by = i;
-    if (verb == GX_MAKES || verb == GX_CHANGES) t->ticket = ticket;
+    if (verb != GX_USES) t->ticket = ticket; // what ends is still being read
     return GX_OK;
 }
 
@@ -389,7 +391,9 @@ static GxStatus gx__steps_apply(const GxStepsReplay *r, int i)
 static GxStatus gx__steps_check_ticket(GxStepsReplay *r, int i)
 {
     const GxAction *a = &r->s->action[i];
-    const int t = a->ticket, starts = a->what == GX_DO_COUNT || a->what == GX_DO_REDUCE || a->what == GX_DO_AGREE;
+    const int t = a->ticket, what = a->what,
+              starts = what == GX_DO_COUNT || what == GX_DO_REDUCE || what == GX_DO_AGREE || what == GX_DO_GATHER ||
+                       what == GX_DO_SCATTER || gx__steps_is_message(a);
     const int64_t things = (int64_t)GX_OBJECTS * r->p->units * r->p->micro_batches;
     if (t < 0 && a->what != GX_DO_WAIT) return GX_OK;
     if (t < 0 || t >= GX_TICKETS)
@@ -403,7 +407,7 @@ static GxStatus gx__steps_check_ticket(GxStepsReplay *r, int i)
     }
     if (!starts)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
-                                "it has ticket %d; only COUNT, REDUCE and AGREE are started and waited for", t);
+                                "it has ticket %d; only what communicates is started and waited for", t);
     if (r->open[t] >= 0)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "ticket %d is still open: action %d has it", t, r->open[t]);
     r->open[t] = i;
@@ -484,6 +488,10 @@ static GxStatus gx__steps_check_end(const GxStepsReplay *r)
     char thing[96], by[48];
     GX_TRY(gx__steps_check_all_done(r));
     GX_TRY(gx__steps_check_weights(r));
+    for (int t = 0; t < GX_TICKETS; t++)
+        if (r->open[t] >= 0)
+            return gx__steps_refuse(r, -1, GX_ERR_ARGUMENT, "action %d (%s) is still under way: WAIT%d is missing",
+                                    r->open[t], gx_action_name(&r->s->action[r->open[t]], by), t);
     for (unsigned k = 0; k < sizeof objects / sizeof *objects; k++)
         for (int u = 0; u < r->p->units; u++)
             for (int i = 0; i < r->p->micro_batches; i++) {

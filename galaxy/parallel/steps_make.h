@@ -17,12 +17,15 @@
 //     weights    if they are sharded: GATHER before a use, FREE after the last one, or earlier if another unit needs
 //                the room: the unit whose next use is latest is freed (Belady 1966)
 //     window     COUNT first; at the end NORM of each unit, AGREE, STEP of each unit, GATHER of what must be whole
+//     overlap    communication is started ahead, and waited for later (steps_overlap.h)
 #ifndef GX_STEPS_MAKE_H
 #define GX_STEPS_MAKE_H
+#include "steps_list.h"
 #include "steps_order.h"
+#include "steps_overlap.h"
 GX_BEGIN
 
-// spec->stage, spec->warm, spec->frozen and spec->bypassed are copied.
+// spec->stage, spec->warm, spec->recomputed, spec->frozen and spec->bypassed are copied.
 GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err);
 
 // Makes a list from n given actions, which are copied. Only the specification is checked.
@@ -88,6 +91,13 @@ static GxStatus gx__steps_check_spec(const GxStepsSpec *p, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "gradients are scattered in each micro-batch, and are not sharded");
     if (p->sharded && p->starts_sums)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "sums of shards cannot be started and waited for later");
+    if (p->memory < 0 || (p->memory && p->memory > p->units - 4))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "unit %d of %d ends an encoder; behind it there must be an embedding, a layer and a head",
+                       p->memory, p->units);
+    if (p->memory && (gx__steps_ranks(p) > 1 || p->defers_weights))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "a model with an encoder and a decoder on several stages, or with deferred weight gradients");
     if (p->bucket < 0) return GX_FAIL(err, GX_ERR_ARGUMENT, "a bucket of %d units; 0 is all of them", p->bucket);
     for (int u = 0; p->bypassed && u < p->units; u++)
         if (p->bypassed[u] && (u == p->units - 1 || gx_steps_is_trained(p, u)))
@@ -95,40 +105,6 @@ static GxStatus gx__steps_check_spec(const GxStepsSpec *p, GxError *err)
     if (p->kind == GX_STEPS_TRAIN && gx_steps_lowest(p) == p->units)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "all %d units are frozen: there is nothing to train", p->units);
     return GX_OK;
-}
-
-// ---- a list that grows ---------------------------------------------------------------------------------------------
-
-typedef struct GxActions {
-    GxAction *action;
-    int n, capacity, failed; // failed: the system had no memory
-} GxActions;
-
-static GxAction gx__steps_action(int what, int unit, int micro_batch)
-{
-    GxAction a;
-    memset(&a, 0, sizeof a);
-    a.what = (int8_t)what;
-    a.unit = (int16_t)unit;
-    a.micro_batch = (int16_t)micro_batch;
-    a.peer = a.ticket = a.after = -1;
-    return a;
-}
-
-static void gx__steps_push(GxActions *list, GxAction a)
-{
-    if (list->n == list->capacity && !list->failed) {
-        const int capacity = list->capacity ? 2 * list->capacity : 64;
-        GxAction *grown = (GxAction *)realloc(list->action, (size_t)capacity * sizeof *grown);
-        if (grown) list->action = grown, list->capacity = capacity;
-        else list->failed = 1;
-    }
-    if (!list->failed) list->action[list->n++] = a;
-}
-
-static void gx__steps_push_new(GxActions *list, int what, int unit, int micro_batch)
-{
-    gx__steps_push(list, gx__steps_action(what, unit, micro_batch));
 }
 
 // ---- passes: each makes a list from the one before -----------------------------------------------------------------
@@ -201,7 +177,8 @@ static void gx__steps_messages(GxActions *out, const GxActions *in, const GxTime
 static int gx__steps_keep(const GxStepsSpec *p, int unit)
 {
     if (p->kind == GX_STEPS_FORWARD || !gx_steps_has_backward(p, unit)) return GX_KEEP_NOTHING;
-    return p->recomputes_layers && gx__steps_is_layer(p, unit) ? GX_KEEP_INPUT : GX_KEEP_SLOT;
+    const int recomputes = p->recomputes_layers && (!p->recomputed || p->recomputed[unit]);
+    return recomputes && gx__steps_is_layer(p, unit) ? GX_KEEP_INPUT : GX_KEEP_SLOT;
 }
 
 static void gx__steps_expand(GxActions *out, const GxActions *in, const GxStepsSpec *p)
@@ -254,7 +231,9 @@ static int gx__steps_last_added(const GxActions *in, const GxStepsSpec *p, int f
     GxEffect e[GX_EFFECTS];
     for (int i = in->n - 1; i >= 0; i--)
         for (int k = gx_action_effects(p, &in->action[i], e) - 1; k >= 0; k--)
-            if ((e[k].verb == GX_ADDS || e[k].verb == GX_CHANGES) && e[k].unit >= first && e[k].unit <= last) return i;
+            if (e[k].object == GX_OBJECT_GRADS && (e[k].verb == GX_ADDS || e[k].verb == GX_CHANGES) &&
+                e[k].unit >= first && e[k].unit <= last)
+                return i;
     return -1;
 }
 
@@ -318,10 +297,10 @@ static GxAction gx__steps_shard_action(const GxStepsSpec *p, int what, int unit)
 }
 
 // After the last contribution (for a tensor that head and embedding share, the embedding's), or after each
-// micro-batch's. If only the optimizer's state is sharded, after all work, from the head down.
+// micro-batch's. If only the optimizer's state is sharded, and nothing can overlap, after all work, from the head down.
 static void gx__steps_scatter(GxActions *out, const GxActions *in, const GxStepsSpec *p)
 {
-    const int is_late = p->sharded == 1;
+    const int is_late = p->sharded == 1 && !(p->overlaps & GX_OVERLAPS_SHARDS);
     int *behind = (int *)malloc((size_t)p->units * sizeof *behind);
     if (!behind) {
         out->failed = 1;
@@ -346,10 +325,18 @@ static void gx__steps_grads(GxActions *out, const GxActions *in, const GxStepsSp
     else gx__steps_reduce(out, in, p);
 }
 
-// REDUCE of a unit's shard after its last SCATTER, if the ranks that share it are replicated.
+static void gx__steps_push_sum_of_shards(GxActions *out, const GxStepsSpec *p, int unit)
+{
+    GxAction reduce = gx__steps_action(GX_DO_REDUCE, unit, -1);
+    reduce.axes = (int8_t)p->reduce_axes, reduce.object = GX_OBJECT_SHARD, reduce.count = 1;
+    gx__steps_push(out, reduce);
+}
+
+// REDUCE of a unit's shard after its last SCATTER, if the ranks that share it are replicated; if SCATTERs overlap, only
+// before the next one, or at the end.
 static void gx__steps_sum_shards(GxActions *out, const GxActions *in, const GxStepsSpec *p)
 {
-    int *last = (int *)malloc((size_t)p->units * sizeof *last);
+    int *last = (int *)malloc((size_t)p->units * sizeof *last), unit = -1; // unit: whose shard is to be summed
     if (!last) {
         out->failed = 1;
         return;
@@ -358,12 +345,13 @@ static void gx__steps_sum_shards(GxActions *out, const GxActions *in, const GxSt
         if (in->action[i].what == GX_DO_SCATTER) last[in->action[i].unit] = i;
     for (int i = 0; i < in->n; i++) {
         const GxAction *a = &in->action[i];
+        const int is_last = a->what == GX_DO_SCATTER && last[a->unit] == i && p->reduce_axes;
+        if (unit >= 0 && a->what == GX_DO_SCATTER) gx__steps_push_sum_of_shards(out, p, unit), unit = -1;
         gx__steps_push(out, *a);
-        if (a->what != GX_DO_SCATTER || last[a->unit] != i || !p->reduce_axes) continue;
-        GxAction reduce = gx__steps_action(GX_DO_REDUCE, a->unit, -1);
-        reduce.axes = (int8_t)p->reduce_axes, reduce.object = GX_OBJECT_SHARD, reduce.count = 1;
-        gx__steps_push(out, reduce);
+        if (is_last && p->overlaps & GX_OVERLAPS_SHARDS) unit = a->unit;
+        else if (is_last) gx__steps_push_sum_of_shards(out, p, a->unit);
     }
+    if (unit >= 0) gx__steps_push_sum_of_shards(out, p, unit);
     free(last);
 }
 
@@ -489,6 +477,19 @@ static void gx__steps_push_trained(GxActions *out, const GxStepsSpec *p, int wha
         if (gx__steps_trains(p, u)) gx__steps_push_new(out, what, u, -1);
 }
 
+// STEP of each unit, and then GATHER of each that must be whole; or, if they overlap, of each after its own STEP.
+static void gx__steps_push_steps(GxActions *out, const GxStepsSpec *p)
+{
+    const int gathers = p->sharded && p->sharded < GX__STEPS_WEIGHTS_SHARDED,
+              overlap = (p->overlaps & GX_OVERLAPS_SHARDS) != 0;
+    for (int turn = 0; turn < 2; turn++)
+        for (int u = 0; u < p->units; u++) {
+            if (!gx__steps_trains(p, u)) continue;
+            if (turn == 0) gx__steps_push_new(out, GX_DO_STEP, u, -1);
+            if (gathers && turn == !overlap) gx__steps_push(out, gx__steps_shard_action(p, GX_DO_GATHER, u));
+        }
+}
+
 static void gx__steps_window(GxActions *out, const GxActions *in, const GxStepsSpec *p)
 {
     const int is_training = p->kind == GX_STEPS_TRAIN;
@@ -500,10 +501,7 @@ static void gx__steps_window(GxActions *out, const GxActions *in, const GxStepsS
     if (!is_training) return;
     gx__steps_push_trained(out, p, GX_DO_NORM);
     gx__steps_push(out, agree);
-    gx__steps_push_trained(out, p, GX_DO_STEP);
-    const int first = out->n;
-    if (p->sharded && p->sharded < GX__STEPS_WEIGHTS_SHARDED) gx__steps_push_trained(out, p, GX_DO_GATHER);
-    for (int i = first; i < out->n; i++) out->action[i].axes = (int8_t)p->shard_axes;
+    gx__steps_push_steps(out, p);
 }
 
 // ---- lists ---------------------------------------------------------------------------------------------------------
@@ -512,12 +510,13 @@ GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *acti
 {
     const size_t buffers = GX__STEPS_MAKES * (size_t)n * sizeof(GxBuffer), actions = (size_t)n * sizeof(GxAction),
                  operands = (size_t)n * sizeof(GxOperands), frozen = spec->frozen ? (size_t)spec->units : 0,
-                 bypassed = spec->bypassed ? (size_t)spec->units : 0;
+                 bypassed = spec->bypassed ? (size_t)spec->units : 0,
+                 recomputed = spec->recomputed ? (size_t)spec->units : 0;
     memset(s, 0, sizeof *s);
     GX_TRY(gx__steps_check_spec(spec, err));
     const size_t stages = spec->stage ? (size_t)(gx_steps_stages(spec) + 1) * sizeof *spec->stage : 0,
                  warm = spec->warm ? (size_t)gx__steps_ranks(spec) * sizeof *spec->warm : 0;
-    char *memory = (char *)calloc(1, buffers + actions + operands + stages + warm + frozen + bypassed + 1);
+    char *memory = (char *)calloc(1, buffers + actions + operands + stages + warm + frozen + bypassed + recomputed + 1);
     if (!memory)
         return GX_FAIL(err, GX_ERR_MEMORY, "the system refused %.1f MB for a list of %d actions",
                        (double)(buffers + actions + operands) / 1e6, n);
@@ -534,6 +533,7 @@ GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *acti
     if (warm) s->spec.warm = (int16_t *)memcpy(stage + stages, spec->warm, warm);
     if (frozen) s->spec.frozen = (uint8_t *)memcpy(units, spec->frozen, frozen);
     if (bypassed) s->spec.bypassed = (uint8_t *)memcpy(units + frozen, spec->bypassed, bypassed);
+    if (recomputed) s->spec.recomputed = (uint8_t *)memcpy(units + frozen + bypassed, spec->recomputed, recomputed);
     for (int i = 0; i < n; i++) s->tickets = (int)gx_max(s->tickets, action[i].ticket + 1);
     return GX_OK;
 }
@@ -559,6 +559,7 @@ static GxStatus gx__steps_finish(GxSteps *s, GxActions *list, const GxStepsSpec 
     gx__steps_pass(list, gx__steps_sends, spec);
     if (!has_shards) gx__steps_pass(list, gx__steps_weights, spec);
     gx__steps_pass(list, gx__steps_window, spec);
+    gx__steps_pass(list, gx__steps_overlap, spec);
     const GxStatus status =
         list->failed
             ? GX_FAIL(err, GX_ERR_MEMORY, "the system refused memory for a list of %d units and %d micro-batches",

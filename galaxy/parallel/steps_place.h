@@ -1,6 +1,7 @@
 // steps_place.h: where the rows and slots of a list of actions (steps.h) lie in memory.
 //
-// What an action makes is alive until an action ends it; this interval is its life. Lives that do not overlap in time
+// What an action makes is alive until an action ends it, or, if that one was started, until it has been waited for; this
+// interval is its life. Lives that do not overlap in time
 // may share bytes: they are packed into one region one after another, the largest first, each at the lowest offset
 // where it overlaps no other (first fit; two other orders are tried, too, and the smallest region is taken). In a
 // window of many micro-batches, lives of one kind and unit that follow one another are packed as one. With the sizes of
@@ -77,12 +78,15 @@ static int64_t gx__steps_rows_bytes(const GxStepsBytes *bytes, const GxEffect *e
 
 // The operand of an action that an effect on rows refers to. Weights are recorded only where they are made: other uses
 // go to *unread.
-static int16_t *gx__steps_operand(GxOperands *o, const GxAction *a, const GxEffect *e, int16_t *unread)
+static int16_t *gx__steps_operand(const GxStepsSpec *p, GxOperands *o, const GxAction *a, const GxEffect *e,
+                                  int16_t *unread)
 {
     const int is_above = e->unit > a->unit;
     if (e->object == GX_OBJECT_WEIGHTS) return e->unit == a->unit ? &o->weights : unread;
     if (e->object == GX_OBJECT_GRADS) return e->unit == a->unit ? &o->grads : &o->tied;
     if (e->object == GX_OBJECT_SLOT) return &o->slot;
+    if (e->unit == gx_steps_behind_encoder(p) && a->unit > e->unit)
+        return e->object == GX_OBJECT_X ? &o->memory : &o->dmemory;
     if (e->object == GX_OBJECT_X) return is_above ? &o->y : &o->x;
     return is_above ? &o->dy : &o->dx;
 }
@@ -99,7 +103,9 @@ typedef struct {
 typedef struct {
     GxLife *life; // in the order in which they begin
     int n;
-    int *life_of;   // [x, dx, slot, weights, gradients][unit][micro-batch]: the latest; -1: none is alive
+    int *life_of; // [x, dx, slot, weights, gradients][unit][micro-batch]: the latest; -1: none is alive
+    // by ticket: what ends when the action that was started has been waited for; -1: nothing
+    int ending[GX_TICKETS];
     GxLife **order; // [n]: the order of packing; afterwards by offset
     GxLife *placed; // [n]: copies of those that have been placed, by offset
     int64_t *live;  // [actions + 1]: bytes alive
@@ -108,11 +114,13 @@ typedef struct {
 } GxLives;
 
 // The gradient of a unit's input begins where that of its output ends: both are one life if they have the same size.
+// That of an encoder's last rows is not computed in place of that of the memory, which stands in for a core's.
 static int gx__steps_in_place(const GxSteps *s, const GxStepsBytes *bytes, const GxLives *l, int i, const GxEffect *e)
 {
     GxEffect dy = *e;
     dy.unit = gx_steps_above(&s->spec, e->unit);
     if (s->action[i].what != GX_DO_BACKWARD || e->object != GX_OBJECT_DX || dy.unit == s->spec.units) return -1;
+    if (dy.unit == gx_steps_behind_encoder(&s->spec)) return -1;
     const int same = gx__steps_rows_bytes(bytes, &dy) == gx__steps_rows_bytes(bytes, e);
     return same ? l->life_of[gx__steps_rows_cell(&s->spec, &dy)] : -1;
 }
@@ -131,6 +139,7 @@ static GxLife *gx__steps_life(const GxSteps *s, const GxStepsBytes *bytes, GxLiv
     assert(*at >= 0); // the list was checked
     GxLife *life = &l->life[*at];
     life->last = i;
+    if (e->verb == GX_ENDS && s->action[i].ticket >= 0) l->ending[s->action[i].ticket] = *at;
     if (e->verb == GX_ENDS) *at = -1;
     return life;
 }
@@ -143,15 +152,18 @@ static void gx__steps_find_lives(GxSteps *s, const GxStepsBytes *bytes, GxLives 
     const int64_t cells = (int64_t)GX__STEPS_ROWS * s->spec.units * s->spec.micro_batches;
     l->n = 0;
     for (int64_t k = 0; k < cells; k++) l->life_of[k] = -1;
+    for (int t = 0; t < GX_TICKETS; t++) l->ending[t] = -1;
     for (int i = 0; i < s->n; i++) {
         const GxAction *a = &s->action[i];
         GxOperands *o = &s->operands[i];
         const int n = gx_action_effects(&s->spec, a, e);
         int16_t unread;
-        o->x = o->y = o->dx = o->dy = o->slot = o->weights = o->grads = o->tied = -1;
+        o->x = o->y = o->dx = o->dy = o->slot = o->weights = o->grads = o->tied = o->memory = o->dmemory = -1;
+        if (a->what == GX_DO_WAIT && l->ending[a->ticket] >= 0) l->life[l->ending[a->ticket]].last = i;
+        if (a->ticket >= 0) l->ending[a->ticket] = -1;
         for (int k = 0; k < n; k++) {
             if (!gx__steps_is_rows(&s->spec, &e[k])) continue;
-            *gx__steps_operand(o, a, &e[k], &unread) = (int16_t)gx__steps_life(s, bytes, l, i, &e[k])->buffer;
+            *gx__steps_operand(&s->spec, o, a, &e[k], &unread) = (int16_t)gx__steps_life(s, bytes, l, i, &e[k])->buffer;
         }
     }
 }
@@ -425,13 +437,15 @@ static void gx__steps_count_alive(GxStepsAlive *at, const GxEffect *e, int64_t b
     else at->rows += bytes;
 }
 
-// Goes on from `now`, what is in use before action i: *during, and `now` after it. is_there: [cells].
+// Goes on from `now`, what is in use before action i: *during, and `now` after it. is_there: [cells]; ending: by ticket,
+// what ends when the action that was started has been waited for.
 static void gx__steps_replay_alive(const GxSteps *s, const GxStepsBytes *bytes, int i, uint8_t *is_there,
-                                   GxStepsAlive *now, GxStepsAlive *during)
+                                   GxEffect *ending, GxStepsAlive *now, GxStepsAlive *during)
 {
     const GxOperands *o = &s->operands[i];
+    const GxAction *a = &s->action[i];
     GxEffect e[GX_EFFECTS];
-    const int n = gx_action_effects(&s->spec, &s->action[i], e);
+    const int n = gx_action_effects(&s->spec, a, e);
     int64_t in_place = 0;
     for (int k = 0; k < n; k++) {
         uint8_t *there = gx__steps_is_rows(&s->spec, &e[k]) ? &is_there[gx__steps_rows_cell(&s->spec, &e[k])] : NULL;
@@ -442,10 +456,14 @@ static void gx__steps_replay_alive(const GxSteps *s, const GxStepsBytes *bytes, 
     }
     *during = *now;
     during->rows -= in_place; // the gradient is written over that of the output, which ends here
+    if (a->what == GX_DO_WAIT && ending[a->ticket].object)
+        gx__steps_count_alive(now, &ending[a->ticket], -gx__steps_rows_bytes(bytes, &ending[a->ticket]));
+    if (a->ticket >= 0) ending[a->ticket].object = GX_OBJECT_NONE;
     for (int k = 0; k < n; k++) {
         if (e[k].verb != GX_ENDS || !gx__steps_is_rows(&s->spec, &e[k])) continue;
         is_there[gx__steps_rows_cell(&s->spec, &e[k])] = 0;
-        gx__steps_count_alive(now, &e[k], -gx__steps_rows_bytes(bytes, &e[k]));
+        if (a->ticket >= 0) ending[a->ticket] = e[k];
+        else gx__steps_count_alive(now, &e[k], -gx__steps_rows_bytes(bytes, &e[k]));
     }
 }
 
@@ -453,9 +471,10 @@ GxStatus gx_steps_alive(const GxSteps *s, const GxStepsBytes *bytes, GxStepsAliv
 {
     const size_t cells = (size_t)GX__STEPS_ROWS * (size_t)s->spec.units * (size_t)s->spec.micro_batches;
     GxStepsAlive now = GX_ZERO;
+    GxEffect ending[GX_TICKETS] = GX_ZERO;
     uint8_t *is_there = (uint8_t *)calloc(cells, 1);
     if (!is_there) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to follow a list of %d actions", s->n);
-    for (int i = 0; i < s->n; i++) gx__steps_replay_alive(s, bytes, i, is_there, &now, &alive[i]);
+    for (int i = 0; i < s->n; i++) gx__steps_replay_alive(s, bytes, i, is_there, ending, &now, &alive[i]);
     free(is_there);
     return GX_OK;
 }
@@ -466,6 +485,7 @@ GxStatus gx_steps_alive(const GxSteps *s, const GxStepsBytes *bytes, GxStepsAliv
 typedef struct {
     GxEffect thing;
     int buffer;
+    int ticket; // it has ended, but for the action with this ticket, which still reads it; -1: it has not
 } GxPlaced;
 
 static GxStatus gx__steps_check_made(const GxSteps *s, const GxStepsBytes *bytes, const GxPlaced *there, int n, int i,
@@ -485,7 +505,7 @@ static GxStatus gx__steps_check_made(const GxSteps *s, const GxStepsBytes *bytes
             (long)s->bytes, (int)GX_ALIGN);
     for (int k = 0; k < n; k++) {
         const GxBuffer *other = &s->buffer[there[k].buffer];
-        const int is_dy = s->action[i].what == GX_DO_BACKWARD && e->object == GX_OBJECT_DX &&
+        const int is_dy = s->action[i].what == GX_DO_BACKWARD && there[k].ticket < 0 && e->object == GX_OBJECT_DX &&
                           there[k].thing.object == GX_OBJECT_DX &&
                           there[k].thing.unit == gx_steps_above(&s->spec, e->unit) &&
                           there[k].thing.micro_batch == e->micro_batch && there[k].buffer == made->buffer;
@@ -504,18 +524,22 @@ static GxStatus gx__steps_check_places(const GxSteps *s, const GxStepsBytes *byt
     char name[48];
     int n = 0;
     for (int i = 0; i < s->n; i++) {
-        const int effects = gx_action_effects(&s->spec, &s->action[i], e);
+        const int effects = gx_action_effects(&s->spec, &s->action[i], e), ticket = s->action[i].ticket;
+        for (int k = 0; k < n && s->action[i].what == GX_DO_WAIT; k++)
+            if (there[k].ticket == ticket) there[k--] = there[--n];
         for (int j = 0; j < effects; j++) {
             GxOperands o = s->operands[i];
             int16_t unread = -1;
             int k = n;
             if (!gx__steps_is_rows(&s->spec, &e[j])) continue;
-            const int16_t *operand = gx__steps_operand(&o, &s->action[i], &e[j], &unread);
+            const int16_t *operand = gx__steps_operand(&s->spec, &o, &s->action[i], &e[j], &unread);
             for (k = 0; k < n; k++)
-                if (gx__steps_rows_cell(&s->spec, &there[k].thing) == gx__steps_rows_cell(&s->spec, &e[j])) break;
+                if (there[k].ticket < 0 &&
+                    gx__steps_rows_cell(&s->spec, &there[k].thing) == gx__steps_rows_cell(&s->spec, &e[j]))
+                    break;
             const int makes = e[j].verb == GX_MAKES || (e[j].verb == GX_ADDS && k == n),
                       expected = k < n ? there[k].buffer : -1;
-            GxPlaced p = {e[j], operand == &unread ? expected : *operand};
+            GxPlaced p = {e[j], operand == &unread ? expected : *operand, -1};
             if (p.buffer < 0 || p.buffer >= s->n_buffers || (!makes && p.buffer != expected))
                 return GX_FAIL(err, GX_ERR_ARGUMENT, "action %d (%s): its %s is in buffer %d of %d, but was made in %d",
                                i, gx_action_name(&s->action[i], name), gx_object_name(e[j].object), p.buffer,
@@ -524,7 +548,8 @@ static GxStatus gx__steps_check_places(const GxSteps *s, const GxStepsBytes *byt
                 GX_TRY(gx__steps_check_made(s, bytes, there, n, i, &p, err));
                 there[n++] = p;
             }
-            if (e[j].verb == GX_ENDS) there[k] = there[--n];
+            if (e[j].verb == GX_ENDS && ticket >= 0) there[k].ticket = ticket;
+            else if (e[j].verb == GX_ENDS) there[k] = there[--n];
         }
     }
     return GX_OK;

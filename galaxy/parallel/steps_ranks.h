@@ -1,8 +1,10 @@
 // steps_ranks.h: simulates the lists of all ranks of a pipeline (steps.h) together, on one rank and without
 // communication: do their messages match, do all lists end, and how long does that take?
 //
-// Every message is taken to be blocking: a message (or TIE) begins when both of its ranks have reached it, and neither
-// continues before it has ended; COUNT and AGREE begin when all ranks have reached them.
+// A message (or TIE) begins when both of its ranks have reached it. If it is blocking, its rank continues when it has
+// ended; if it was started, at once, and its WAIT ends when it has. Messages that are started are moved beside each
+// other. Other actions with a ticket (GATHER, SCATTER, REDUCE) are done one after another beside the rank's work. COUNT
+// and AGREE begin when all ranks have reached them.
 //
 //     for (int r = 0; r < ranks; r++) spec.rank = r, gx_steps_make(&s[r], &spec, err);
 //     GX_TRY(gx_steps_check_ranks(s, ranks, err));
@@ -43,6 +45,8 @@ typedef struct {
     double *end;     // [all actions]
     int *at;         // [ranks]: the action that is next
     double *now;     // [ranks]
+    double *beside;  // [ranks]: when the last of the actions that are done beside its work has ended
+    int *started;    // [ranks][GX_TICKETS]: the action that has the ticket
 } GxRanks;
 
 static void gx__ranks_name(const GxRanks *r, int rank, int i, char text[96])
@@ -72,7 +76,7 @@ static GxStatus gx__ranks_pair(GxRanks *r, int from, int to, int send, int recv,
         const GxAction *x = &a->action[i], *y = &b->action[j];
         if (i == a->n && j == b->n) return GX_OK;
         if (i == a->n || j == b->n || x->object != y->object || (send != GX_DO_TIE && x->unit != y->unit) ||
-            x->micro_batch != y->micro_batch) {
+            x->micro_batch != y->micro_batch || (send != GX_DO_TIE && x->count != y->count)) {
             gx__ranks_name(r, from, i, sent), gx__ranks_name(r, to, j, received);
             return GX_FAIL(err, GX_ERR_ARGUMENT,
                            "messages from rank %d to rank %d: %s of the one meets %s of the other", from, to, sent,
@@ -85,26 +89,67 @@ static GxStatus gx__ranks_pair(GxRanks *r, int from, int to, int send, int recv,
 
 static int gx__ranks_is_agreed(const GxAction *a) { return a->what == GX_DO_COUNT || a->what == GX_DO_AGREE; }
 
-// How long two ranks are in the message, or TIE, that one of them is at.
-static double gx__ranks_message_cost(const GxRanks *r, int rank, GxStepsCost cost, const void *user)
+// How long two ranks are in the message, or TIE, that is a rank's action number `at`.
+static double gx__ranks_message_cost(const GxRanks *r, int rank, int at, GxStepsCost cost, const void *user)
 {
-    const GxAction *a = &r->rank[rank].action[r->at[rank]];
+    const GxAction *a = &r->rank[rank].action[at];
     const int is_peers = a->what == GX_DO_RECV || (a->what == GX_DO_TIE && a->peer < rank);
-    const int of = is_peers ? a->peer : rank, i = r->partner[r->begin[rank] + r->at[rank]] - r->begin[of];
+    const int of = is_peers ? a->peer : rank, i = r->partner[r->begin[rank] + at] - r->begin[of];
     return cost ? cost(user, &r->rank[of].spec, is_peers ? &r->rank[of].action[i] : a) : 0;
 }
 
-// Reaches a message, and passes it if the other rank has reached it, too. Returns 0 if nothing has changed.
-static int gx__ranks_pass(GxRanks *r, int rank, GxStepsCost cost, const void *user)
+// When a rank's message, or TIE, ends; -1: one of its ranks has not reached it.
+static double gx__ranks_message_end(const GxRanks *r, int rank, int at, GxStepsCost cost, const void *user)
 {
-    const int i = r->begin[rank] + r->at[rank], partner = r->partner[i], comes = r->arrived[i] < 0;
-    if (comes) r->arrived[i] = r->now[rank];
-    if (r->arrived[partner] < 0) return comes;
-    if (r->now[rank] < r->arrived[partner]) r->now[rank] = r->arrived[partner];
-    r->now[rank] += gx__ranks_message_cost(r, rank, cost, user);
-    r->end[i] = r->now[rank];
+    const int i = r->begin[rank] + at;
+    const double here = r->arrived[i], there = r->arrived[r->partner[i]];
+    if (here < 0 || there < 0) return -1;
+    return (here > there ? here : there) + gx__ranks_message_cost(r, rank, at, cost, user);
+}
+
+// Goes on to the next action. Returns 1.
+static int gx__ranks_end(GxRanks *r, int rank, double now)
+{
+    r->now[rank] = r->end[r->begin[rank] + r->at[rank]] = now;
     r->at[rank]++;
     return 1;
+}
+
+// Reaches a message, and passes it if it is only started here, or if the other rank has reached it, too. Returns 0 if
+// nothing has changed.
+static int gx__ranks_pass(GxRanks *r, int rank, GxStepsCost cost, const void *user)
+{
+    const int at = r->at[rank], i = r->begin[rank] + at, comes = r->arrived[i] < 0,
+              ticket = r->rank[rank].action[at].ticket;
+    if (comes) r->arrived[i] = r->now[rank];
+    if (ticket >= 0) {
+        r->started[rank * GX_TICKETS + ticket] = at;
+        return gx__ranks_end(r, rank, r->now[rank]);
+    }
+    const double end = gx__ranks_message_end(r, rank, at, cost, user);
+    return end < 0 ? comes : gx__ranks_end(r, rank, end);
+}
+
+// An action that is started, other than a message.
+static int gx__ranks_start(GxRanks *r, int rank, GxStepsCost cost, const void *user)
+{
+    const int at = r->at[rank];
+    const GxAction *a = &r->rank[rank].action[at];
+    const double now = r->now[rank], begin = now > r->beside[rank] ? now : r->beside[rank];
+    r->beside[rank] = begin + (cost ? cost(user, &r->rank[rank].spec, a) : 0);
+    r->arrived[r->begin[rank] + at] = r->beside[rank];
+    r->started[rank * GX_TICKETS + a->ticket] = at;
+    return gx__ranks_end(r, rank, now);
+}
+
+// Returns 0 if what is waited for has not ended.
+static int gx__ranks_wait(GxRanks *r, int rank, GxStepsCost cost, const void *user)
+{
+    const GxSteps *s = &r->rank[rank];
+    const int started = r->started[rank * GX_TICKETS + s->action[r->at[rank]].ticket];
+    const double end = gx__ranks_meet(&s->action[started]) ? gx__ranks_message_end(r, rank, started, cost, user)
+                                                           : r->arrived[r->begin[rank] + started];
+    return end < 0 ? 0 : gx__ranks_end(r, rank, end > r->now[rank] ? end : r->now[rank]);
 }
 
 // If all ranks are at COUNT, or all at AGREE, they continue together.
@@ -129,14 +174,12 @@ static int gx__ranks_go(GxRanks *r, int rank, GxStepsCost cost, const void *user
     while (goes_on && r->at[rank] < s->n) {
         const GxAction *a = &s->action[r->at[rank]];
         if (gx__ranks_is_agreed(a)) return has_changed;
-        if (gx__ranks_meet(a)) {
-            const int at = r->at[rank];
-            has_changed |= gx__ranks_pass(r, rank, cost, user), goes_on = r->at[rank] > at;
-            continue;
-        }
-        if (cost) r->now[rank] += cost(user, &s->spec, a);
-        r->end[r->begin[rank] + r->at[rank]++] = r->now[rank];
-        has_changed = 1;
+        const int at = r->at[rank];
+        if (gx__ranks_meet(a)) has_changed |= gx__ranks_pass(r, rank, cost, user);
+        else if (a->what == GX_DO_WAIT) has_changed |= gx__ranks_wait(r, rank, cost, user);
+        else if (a->ticket >= 0) has_changed |= gx__ranks_start(r, rank, cost, user);
+        else has_changed |= gx__ranks_end(r, rank, r->now[rank] + (cost ? cost(user, &s->spec, a) : 0));
+        goes_on = r->at[rank] > at;
     }
     return has_changed;
 }
@@ -144,10 +187,13 @@ static int gx__ranks_go(GxRanks *r, int rank, GxStepsCost cost, const void *user
 // The error of a rank that does not reach its end: it waits for a message, or for all ranks at COUNT or AGREE.
 static GxStatus gx__ranks_refuse(const GxRanks *r, int rank, GxError *err)
 {
-    const int i = r->at[rank], peer = r->rank[rank].action[i].peer;
+    const int i = r->at[rank];
+    const GxAction *a = &r->rank[rank].action[i];
     char here[96], there[96];
     gx__ranks_name(r, rank, i, here);
-    if (!gx__ranks_meet(&r->rank[rank].action[i]))
+    if (a->what == GX_DO_WAIT) a = &r->rank[rank].action[r->started[rank * GX_TICKETS + a->ticket]];
+    const int peer = a->peer;
+    if (!gx__ranks_meet(a))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "rank %d, at %s, waits for others that do not come there", rank, here);
     gx__ranks_name(r, peer, r->at[peer], there);
     return GX_FAIL(err, GX_ERR_ARGUMENT, "rank %d, at %s, waits for rank %d, which is at %s and does not go on", rank,
@@ -183,16 +229,19 @@ static GxStatus gx__ranks_open(GxRanks *r, const GxSteps *rank, int ranks, void 
     size_t all = 0;
     memset(r, 0, sizeof *r);
     for (int k = 0; k < ranks; k++) all += (size_t)rank[k].n;
-    *memory = calloc(1, (2 * all + (size_t)ranks) * sizeof(double) + (all + 2 * (size_t)ranks) * sizeof(int));
+    *memory = calloc(1, (2 * all + 2 * (size_t)ranks) * sizeof(double) +
+                            (all + (2 + GX_TICKETS) * (size_t)ranks) * sizeof(int));
     if (!*memory)
         return GX_FAIL(err, GX_ERR_MEMORY, "the system refused memory to check lists of %ld actions", (long)all);
     r->rank = rank, r->ranks = ranks;
     r->arrived = (double *)*memory;
     r->end = r->arrived + all;
     r->now = r->end + all;
-    r->begin = (int *)(r->now + ranks);
+    r->beside = r->now + ranks;
+    r->begin = (int *)(r->beside + ranks);
     r->at = r->begin + ranks;
-    r->partner = r->at + ranks;
+    r->started = r->at + ranks;
+    r->partner = r->started + ranks * GX_TICKETS;
     for (int k = 1; k < ranks; k++) r->begin[k] = r->begin[k - 1] + rank[k - 1].n;
     for (size_t i = 0; i < all; i++) r->arrived[i] = -1;
     return GX_OK;

@@ -113,19 +113,20 @@ static GxStatus gx__assignment_check_copy(const GxAssignment *a, int copy, int l
 {
     const int first = gx_assignment_first(a, copy), n = gx_assignment_stages(a, copy);
     int sum = 0;
-    if (!n) return GX_FAIL(err, GX_ERR_ARGUMENT, "an assignment whose copy %d has no stage", copy);
+    if (!n) return GX_FAIL(err, GX_ERR_ARGUMENT, "copy %d has no stage", copy);
     if (a->copy[copy].samples < 1 || a->copy[copy].micro_batch < 1)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "an assignment whose copy %d has %ld samples, %ld at once; at least 1 of both", copy,
+                       "copy %d has %ld samples, in micro-batches of up to %ld; expected at least 1 of both", copy,
                        (long)a->copy[copy].samples, (long)a->copy[copy].micro_batch);
     for (int s = first; s < first + n; s++) {
         if (a->stage[s].copy != copy || a->stage[s].layers < 1 || !gx_assignment_group(a, s, NULL))
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "an assignment whose stage %d, of copy %d, has %d layers and %d ranks",
-                           s, a->stage[s].copy, a->stage[s].layers, gx_assignment_group(a, s, NULL));
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "stage %d, of copy %d, has %d layers and %d ranks; expected at least 1 of both", s,
+                           a->stage[s].copy, a->stage[s].layers, gx_assignment_group(a, s, NULL));
         sum += a->stage[s].layers;
     }
     if (!layers || sum == layers) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "an assignment whose copy %d has %d layers; the model has %d", copy, sum,
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "the stages of copy %d have %d layers together; the model has %d", copy, sum,
                    layers);
 }
 
@@ -133,18 +134,19 @@ GxStatus gx_assignment_check(const GxAssignment *a, int layers, int64_t samples,
 {
     int64_t sum = 0;
     if (a->ranks < 1 || a->ranks > GX_ASSIGNED_RANKS || a->copies < 1 || a->stages < a->copies || a->stages > a->ranks)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "an assignment of %d ranks, %d copies and %d stages", a->ranks, a->copies,
-                       a->stages);
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "%d ranks in %d stages of %d copies; expected 1 to %d ranks, and at least one for each stage of each copy",
+            a->ranks, a->stages, a->copies, GX_ASSIGNED_RANKS);
     for (int r = 0; r < a->ranks; r++)
         if (a->place[r].stage < -1 || a->place[r].stage >= a->stages)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "an assignment whose rank %d is in stage %d of %d", r,
-                           a->place[r].stage, a->stages);
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "rank %d is in stage %d of %d", r, a->place[r].stage, a->stages);
     for (int c = 0; c < a->copies; c++) {
         GX_TRY(gx__assignment_check_copy(a, c, layers, err));
         sum += a->copy[c].samples;
     }
     if (!samples || sum == samples) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "an assignment whose copies have %ld samples; a window has %ld", (long)sum,
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "the copies have %ld samples together; a step has %ld", (long)sum,
                    (long)samples);
 }
 #endif

@@ -19,8 +19,8 @@
 //     printf("%.2f s\n", s.window);                   // gx_simulation_print, gx_simulation_draw: simulate_print.h
 //     gx_simulation_close(&s);
 //
-// What each action costs: simulate_costs.h. Communication blocks, as it does when these lists run: nothing overlaps.
-// With `overlaps` it is an estimate of what the same lists would take beside communication: messages are under way
+// What each action costs: simulate_costs.h. Communication blocks, as it does when lists run with --overlap false. With
+// `overlaps` it is an estimate of what the same lists take beside communication: messages are under way
 // while both ranks compute, one after another in each direction; a unit is gathered while the unit before it computes
 // (its weights need the memory of one more unit); sums are started, and waited for before AGREE. Gathers, sums and
 // messages are not taken to slow each other, or the computations, down.

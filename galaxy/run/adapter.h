@@ -181,6 +181,7 @@ static int gx__adapter_trains_head(const GxModel *m)
 
 static const char *gx__adapter_task_type(const GxModel *m)
 {
+    if (m->memory) return "SEQ_2_SEQ_LM";
     switch (m->head.kind) {
     case GX_HEAD_CAUSAL: return "CAUSAL_LM";
     // with SEQ_CLS peft would train the head whole
@@ -212,8 +213,13 @@ GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char 
 }
 
 // The modules of token embeddings and of the heads over tokens, also those of a model without a head.
-static const char *const gx__adapter_vocabulary[] = {"model.embed_tokens", "lm_head", "bert.embeddings.word_embeddings",
-                                                     "embeddings.word_embeddings", "cls.predictions.decoder"};
+static const char *const gx__adapter_vocabulary[] = {"model.embed_tokens",
+                                                     "lm_head",
+                                                     "bert.embeddings.word_embeddings",
+                                                     "embeddings.word_embeddings",
+                                                     "cls.predictions.decoder",
+                                                     "roberta.embeddings.word_embeddings",
+                                                     "lm_head.decoder"};
 
 static int gx__adapter_saves(const GxPeftConfig *c, const char *module) // 1: modules_to_save names it
 {

@@ -29,7 +29,7 @@ void gx_agree_on_json(GxContext *g, GxJson **json, const char *name);
 GxStatus gx_agree_on_start(GxContext *g, const GxConfig *c, const char *predicts);
 // Refuses a rank whose program or options are not rank 0's.
 GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, const GxTask *task,
-                             GxMethods methods);
+                             const GxMode *mode);
 
 // The same for another kind of program, which the text `program` identifies. own: further options that may differ
 // between ranks, besides those of each machine; NULL: none.
@@ -41,7 +41,7 @@ GxStatus gx_agree_on_model(GxContext *g, const GxConfig *c, const GxFamily *fami
 
 // Writes everything that must be the same on all ranks as one line of JSON (free() it): the program, and all options
 // except threads, paths and the task's `own` ones, which each machine may set differently. For --model, --adapter,
-// --resume, --autotune and --trace it contains only whether they are given.
+// --resume, --autotune, --trace and --machines it contains only whether they are given.
 GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *const *own, char **text, int64_t *bytes,
                            GxError *err);
 // Refuses the line of this rank if it differs from rank 0's; the error names the first option that differs (or that
@@ -102,10 +102,11 @@ void gx_agree_on_json(GxContext *g, GxJson **json, const char *name)
 GxStatus gx_options_shared(const GxConfig *c, const char *program, const char *const *own, char **text, int64_t *bytes,
                            GxError *err)
 {
-    static const char *const machines[] = {"threads",    "ranks",       "world",      "rank",
-                                           "init",       "device",      "output_dir", "side_cache_dir",
-                                           "add_tokens", "plot_memory", "machines"}, // only rank 0 opens these files
-        *const files[] = {"autotune", "trace"}, *const folders[] = {"model", "adapter", "resume", "plan"}; // or "auto"
+    static const char *const machines[] = {"threads",     "ranks",        "world",      "rank",
+                                           "init",        "device",       "output_dir", "side_cache_dir",
+                                           "offload_dir", "memory_limit", "add_tokens", "plot_memory"};
+    static const char *const files[] = {"autotune", "trace", "machines"};        // only rank 0 opens these
+    static const char *const folders[] = {"model", "adapter", "resume", "plan"}; // or "auto"
     GxJson *json = gx_config_to_json(c, err);
     if (!json) return gx_error_code(err);
     for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) gx_json_remove(json, machines[i]);
@@ -141,9 +142,10 @@ static GxStatus gx__agree_compare(const char *key, const GxJson *first, const Gx
     char *theirs = gx__agree_value_text(first, err), *ours = gx__agree_value_text(mine, err);
     GxStatus status = theirs && ours ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory to compare the ranks' options");
     if (status == GX_OK && strcmp(theirs, ours))
-        status = GX_FAIL(err, GX_ERR_COMM, "%s%.60s is %s on rank 0 and %s on rank %d; %s", is_program ? "" : "--", key,
-                         gx_text_cut(theirs, a, sizeof a), gx_text_cut(ours, b, sizeof b), rank,
-                         is_program ? "all ranks need the same" : "only threads, device and paths may differ");
+        status =
+            GX_FAIL(err, GX_ERR_COMM, "%s%.60s is %s on rank 0 and %s on rank %d; %s", is_program ? "" : "--", key,
+                    gx_text_cut(theirs, a, sizeof a), gx_text_cut(ours, b, sizeof b), rank,
+                    is_program ? "all ranks need the same" : "only threads, device, memory limit and paths may differ");
     free(theirs);
     free(ours);
     return status;
@@ -167,11 +169,12 @@ GxStatus gx_options_compare(const char *first, const char *mine, int rank, GxErr
 }
 
 // The program as text: "galaxy 0.1.0, causal_lm, llama (ATT TP, CON SP, MLP TP, ends TP)"
-static void gx__agree_program_text(const GxFamily *family, const GxTask *task, GxMethods m, char text[200])
+static void gx__agree_program_text(const GxFamily *family, const GxTask *task, const GxMode *mode, char text[200])
 {
     char methods[60];
-    gx_methods_text(m, methods, sizeof methods);
-    snprintf(text, 200, "galaxy %s, %.50s, %.50s (%s)", GX_VERSION, task->name, family->name, methods);
+    gx_methods_text(mode->methods, methods, sizeof methods);
+    snprintf(text, 200, "galaxy %s, %.50s, %.50s (%s%s)", GX_VERSION, task->name, family->name, methods,
+             mode->is_tiled ? ", by tiles" : "");
 }
 
 static void gx__agree_compare_texts(GxContext *g, const char *mine, int64_t bytes)
@@ -205,10 +208,10 @@ GxStatus gx_agree_on_start(GxContext *g, const GxConfig *c, const char *predicts
 }
 
 GxStatus gx_agree_on_options(GxContext *g, const GxConfig *c, const GxFamily *family, const GxTask *task,
-                             GxMethods methods)
+                             const GxMode *mode)
 {
     char program[200];
-    gx__agree_program_text(family, task, methods, program);
+    gx__agree_program_text(family, task, mode, program);
     return gx_agree_on_program(g, c, program, task->options.own);
 }
 
@@ -228,8 +231,8 @@ GxStatus gx_agree_on_program(GxContext *g, const GxConfig *c, const char *progra
 static GxStatus gx__agree_check_set(const GxConfig *c, const GxField *f, const void *set, const void *file,
                                     const char *path, GxError *err)
 {
-    const int automatic =
-        f->type == GX_FIELD_INT && *(const int64_t *)gx_field_in(f, set) == 0; // 0: whatever the file has
+    const int automatic = f->type == GX_FIELD_INT && *(const int64_t *)gx_field_in(f, set) == 0 &&
+                          !strstr(f->name, "_token_id"); // 0: whatever the file has
     if (!gx_config_is_set(c, f->name) || automatic || gx_field_same(f, set, file)) return GX_OK;
     GxJson *a = gx_field_to_json(f, set, err), *b = gx_field_to_json(f, file, err);
     char *ours = gx__agree_value_text(a, err), *theirs = gx__agree_value_text(b, err), cut[2][GX_TEXT_VALUE];

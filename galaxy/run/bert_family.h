@@ -1,9 +1,11 @@
-// bert_family.h: BERT for the trainer: its options, its config.json, and the tasks that it can be trained for.
+// bert_family.h: BERT, RoBERTa and XLM-R for the trainer: their options, their config.json, and the tasks that they can
+// be trained for.
 //
 // Reading refuses by name what would change the arithmetic and is not supported (decoders, cross-attention, relative
 // positions, pruned heads, other activations), and values of a wrong type. Missing members have the defaults of
-// transformers' BertConfig. Only two members may be null: classifier_dropout, which then equals hidden_dropout_prob,
-// and pad_token_id, with which every token's row is trained. As options, both have -1 for null.
+// transformers' BertConfig, RobertaConfig or XLMRobertaConfig. Only two members may be null: classifier_dropout, which
+// then equals hidden_dropout_prob, and of a BERT pad_token_id, with which every token's row is trained. As options,
+// both have -1 for null.
 #ifndef GX_BERT_FAMILY_H
 #define GX_BERT_FAMILY_H
 #include "../io/bnb.h"
@@ -40,7 +42,7 @@ static const GxField gx__bert_family_options[] = {
     {"num_hidden_layers", GX_FIELD_INT, GX__BERT_FAMILY_AT(num_hidden_layers), "4", "layers", "1.."},
     {"num_attention_heads", GX_FIELD_INT, GX__BERT_FAMILY_AT(num_attention_heads), "6", "heads", "1.."},
     {"max_position_embeddings", GX_FIELD_INT, GX__BERT_FAMILY_AT(max_position_embeddings), "512",
-     "most tokens in a sequence", "1.."},
+     "most tokens in a sequence; roberta, xlm-roberta: that, and pad_token_id + 1 (514 for 512 tokens)", "1.."},
     {"type_vocab_size", GX_FIELD_INT, GX__BERT_FAMILY_AT(type_vocab_size), "2",
      "number of token types: first text, second text", "1.."},
     {"pad_token_id", GX_FIELD_INT, GX__BERT_FAMILY_AT(pad_token_id), "0",
@@ -60,8 +62,34 @@ static const GxField gx__bert_family_options[] = {
      "standard deviation of the random initial weights", "0..1"},
     {"tie_word_embeddings", GX_FIELD_BOOL, GX__BERT_FAMILY_AT(tie_word_embeddings), "true",
      "use the embedding as the head for masked tokens, too", NULL},
+    {"model_type", GX_FIELD_STRING, GX__BERT_FAMILY_AT(model_type), "bert",
+     "model family; roberta and xlm-roberta are one model: positions begin behind pad_token_id, and heads are others",
+     "bert|roberta|xlm-roberta"},
 };
-enum { GX__BERT_FAMILY_OPTIONS = sizeof gx__bert_family_options / sizeof *gx__bert_family_options };
+enum {
+    GX__BERT_FAMILY_OPTIONS = sizeof gx__bert_family_options / sizeof *gx__bert_family_options,
+    GX__BERT_FAMILY_PLAIN = GX__BERT_FAMILY_OPTIONS - 1 // without model_type
+};
+
+// The model types: transformers' names, and its defaults for members that config.json leaves out. The heads: for masked
+// tokens, for labels, for vectors, and for masked tokens and pairs (which of the RoBERTas none has).
+typedef struct {
+    const char *type, *masked, *labels, *vectors, *pairs;
+    int64_t vocab_size, pad_token_id;
+} GxBertKind;
+static const GxBertKind gx__bert_family_kinds[] = {
+    {"bert", "BertForMaskedLM", "BertForSequenceClassification", "BertModel", "BertForPreTraining", 30522, 0},
+    {"roberta", "RobertaForMaskedLM", "RobertaForSequenceClassification", "RobertaModel", NULL, 50265, 1},
+    {"xlm-roberta", "XLMRobertaForMaskedLM", "XLMRobertaForSequenceClassification", "XLMRobertaModel", NULL, 30522, 1},
+};
+static const char *const gx__bert_family_types[] = {"bert", "roberta", "xlm-roberta", NULL};
+
+static const GxBertKind *gx__bert_family_kind(const char *type)
+{
+    int i = 0;
+    while (gx__bert_family_types[i] && strcmp(gx__bert_family_types[i], type)) i++;
+    return &gx__bert_family_kinds[gx__bert_family_types[i] ? i : 0];
+}
 
 // ---- config.json ---------------------------------------------------------------------------------------------------
 
@@ -101,20 +129,18 @@ static const GxJsonKey gx__bert_family_keys[] = {
 };
 const GxJsonKeys gx_bert_keys = {GX_KEYS(gx__bert_family_keys)};
 
-static GxStatus gx__bert_family_refuse_unbuilt(const GxJson *json, const char *path, const GxLogger *log, GxError *err)
+// Sets *kind to that of the file's model_type.
+static GxStatus gx__bert_family_refuse_unbuilt(const GxBertKind **kind, const GxJson *json, const char *path,
+                                               const GxLogger *log, GxError *err)
 {
     static const char *const needs[][2] = {{"is_decoder", "false"},
                                            {"add_cross_attention", "false"},
                                            {"position_embedding_type", "\"absolute\""},
                                            {"pruned_heads", "{}"}};
-    static const char *const architectures[] = {"BertForMaskedLM",
-                                                "BertForPreTraining",
-                                                "BertForNextSentencePrediction",
-                                                "BertForSequenceClassification",
-                                                "BertModel",
-                                                NULL};
-    static const char *const types[] = {"bert", NULL};
-    GX_TRY(gx_family_check_type(json, types, path, err));
+    GX_TRY(gx_family_check_type(json, gx__bert_family_types, path, err));
+    const GxBertKind *k = *kind = gx__bert_family_kind(gx_json_string(gx_json_get(json, "model_type")));
+    const char *const architectures[] = {k->masked, k->labels, k->vectors, k->pairs, "BertForNextSentencePrediction",
+                                         NULL}; // ends with k->pairs if that is NULL
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         GX_TRY(gx_family_need(json, needs[i][0], needs[i][1], path, err));
     GX_TRY(gx_bnb_check_config(gx_json_get(json, "quantization_config"), path, log, err));
@@ -137,7 +163,9 @@ static GxStatus gx__bert_family_read_field(GxBertConfig *c, const GxField *f, co
 static GxStatus gx__bert_family_read_json(GxBertConfig *c, const GxJson *json, const char *path, const GxLogger *log,
                                           GxError *err)
 {
-    GX_TRY(gx__bert_family_refuse_unbuilt(json, path, log, err));
+    const GxBertKind *kind;
+    GX_TRY(gx__bert_family_refuse_unbuilt(&kind, json, path, log, err));
+    c->vocab_size = kind->vocab_size, c->pad_token_id = kind->pad_token_id;
     for (int i = 0; i < GX__BERT_FAMILY_OPTIONS; i++) {
         const GxField *f = &gx__bert_family_options[i];
         GX_TRY(gx__bert_family_read_field(c, f, gx_json_get(json, f->name), path, err));
@@ -148,7 +176,7 @@ static GxStatus gx__bert_family_read_json(GxBertConfig *c, const GxJson *json, c
 GxStatus gx_bert_config_read(GxBertConfig *c, const char *path, const GxLogger *log, GxError *err)
 {
     const GxBertConfig absent = {30522, 768,    3072, 12,  12, 512,   2, // transformers' own defaults
-                                 0,     "gelu", 0.1,  0.1, -1, 1e-12, 0.02, 1};
+                                 0,     "gelu", 0.1,  0.1, -1, 1e-12, 0.02, 1, "bert"};
     GxError unsound = GX_ZERO;
     GxJson *json;
     *c = absent;
@@ -161,26 +189,22 @@ GxStatus gx_bert_config_read(GxBertConfig *c, const char *path, const GxLogger *
 
 static const char *gx__bert_family_architecture(const void *config, const GxHeadRequest *request)
 {
-    (void)config;
-    if (request && request->kind == GX_HEAD_LABELS) return "BertForSequenceClassification";
-    if (request && request->kind == GX_HEAD_VECTORS) return "BertModel";
-    return request && request->with_pairs ? "BertForPreTraining" : "BertForMaskedLM";
+    const GxBertKind *kind = gx__bert_family_kind(((const GxBertConfig *)config)->model_type);
+    if (request && request->kind == GX_HEAD_LABELS) return kind->labels;
+    if (request && request->kind == GX_HEAD_VECTORS) return kind->vectors;
+    return request && request->with_pairs && kind->pairs ? kind->pairs : kind->masked;
 }
 
 GxStatus gx_bert_config_write(const GxBertConfig *c, const GxHeadRequest *request, const char *path, GxError *err)
 {
     GxJson *json = gx_json_new_object();
-    gx_family_set_type(json, "bert", gx__bert_family_architecture(c, request), err);
-    gx_json_set_fields(json, gx__bert_family_options, GX__BERT_FAMILY_OPTIONS, c, err);
+    gx_family_set_type(json, gx__bert_family_kind(c->model_type)->type, gx__bert_family_architecture(c, request), err);
+    gx_json_set_fields(json, gx__bert_family_options, GX__BERT_FAMILY_PLAIN, c, err);
     if (c->classifier_dropout < 0) gx_json_set(json, "classifier_dropout", gx_json_new_null(), err);
     if (c->pad_token_id < 0) gx_json_set(json, "pad_token_id", gx_json_new_null(), err);
     gx_json_set(json, "position_embedding_type", gx_json_new_string("absolute"), err);
     gx_family_set_labels(json, request, err);
-    gx_json_set(json, "torch_dtype", gx_json_new_string("float32"), err); // a name that 4.x before 4.56 knows, too
-    GxStatus status = gx_error_code(err);
-    if (status == GX_OK) status = gx_json_write(json, path, err);
-    gx_json_free(json);
-    return status;
+    return gx_family_write(json, path, err);
 }
 
 // ---- the family ----------------------------------------------------------------------------------------------------
@@ -216,9 +240,11 @@ const GxFamily gx_bert = {
     gx__bert_family_write,
     gx__bert_family_architecture,
     NULL,
-    "cls.predictions.*,cls.seq_relationship.*,bert.pooler.*,classifier.*",
+    "cls.predictions.*,cls.seq_relationship.*,bert.pooler.*,classifier.*,lm_head.*,roberta.pooler.*",
     gx_bert_tensor_name,
+    NULL,
     gx__bert_family_tasks,
     1, // frames_texts
+    NULL,
 };
 #endif

@@ -28,6 +28,7 @@ typedef struct {
     GxCost *cost;                                  // [ranks]: of operations
     GxEstimateRates *rates;                        // [ranks]
     int64_t heads, kv_heads, columns, vocab, rows; // of the model; 0: not split by the mode
+    const GxAssignment *fixed;                     // the shares of groups; NULL: they are proportioned to speeds
     // What was found out, by what was asked: recordings and bytes of a rank by its shape, seconds of a group.
     struct GxEstimateTable *records, *bytes, *seconds;
     int costs; // how many of cost are open
@@ -335,9 +336,28 @@ static GxStatus gx__estimate_split_heads(const GxEstimate *c, const GxStageReque
     return gx_split_heads(list->v, &shared, err);
 }
 
+// The shares that an assignment says; list->n 0: this is not split.
+static void gx__estimate_fixed_list(const GxEstimate *c, const GxStageRequest *q, size_t share, int64_t total,
+                                    GxIntList *list)
+{
+    list->n = total && q->n > 1 ? q->n : 0;
+    for (int i = 0; i < list->n; i++)
+        list->v[i] = *(const int64_t *)((const char *)&c->fixed->place[q->rank[i]] + share);
+}
+
+static GxStatus gx__estimate_fixed(const GxEstimate *c, const GxStageRequest *q, GxStageShape *shape)
+{
+    gx__estimate_fixed_list(c, q, offsetof(GxAssignmentPlace, heads), c->heads, &shape->heads);
+    gx__estimate_fixed_list(c, q, offsetof(GxAssignmentPlace, columns), c->columns, &shape->columns);
+    gx__estimate_fixed_list(c, q, offsetof(GxAssignmentPlace, vocab), c->vocab, &shape->vocab);
+    gx__estimate_fixed_list(c, q, offsetof(GxAssignmentPlace, rows), c->rows, &shape->rows);
+    return GX_OK;
+}
+
 static GxStatus gx__estimate_shares(const GxEstimate *c, const GxStageRequest *q, double by_memory, GxStageShape *shape,
                                     GxError *err)
 {
+    if (c->fixed) return gx__estimate_fixed(c, q, shape);
     GX_TRY(gx__estimate_split_heads(c, q, by_memory, &shape->heads, err));
     GX_TRY(gx__estimate_split(c, q, offsetof(GxEstimateRates, column), c->columns, by_memory, &shape->columns, err));
     GX_TRY(gx__estimate_split(c, q, offsetof(GxEstimateRates, vocab), c->vocab, by_memory, &shape->vocab, err));

@@ -20,21 +20,25 @@ GX_END
 #include "../comm/comm.h"
 #include "../ops/elementwise.h"
 #include "../ops/memory.h"
+#include "session_memory.h"
 #include "stopping.h"
 #include "watch.h"
+
+static void gx__evaluate_fill(GxSession *s, GxBatch *b, void *host_copy, void *samples)
+{
+    GxTrainRun *r = s->run;
+    r->task->batch.fill_held_out(s->g, r->self, b, host_copy, *(const int64_t *)samples, &r->data_error);
+}
 
 // Loads this rank's samples of the micro-batches from `row` on; samples beyond the last one have no weight. Returns how
 // many micro-batches there are.
 static int gx__evaluate_load_evaluation(GxSession *s, int64_t row, int64_t samples)
 {
-    GxTrainRun *r = s->run;
     const int64_t first = gx_session_first_sample(s), per_micro = gx_split_total(&s->batch_split);
     int n = 0;
     for (; n < s->evals && (row + n) * per_micro < samples; n++) {
-        const int64_t i = (gx_session_micro_most(s) + n) % gx_session_blocks(s);
         s->eval[n].sample = (row + n) * per_micro + first;
-        r->task->batch.fill_held_out(s->g, r->self, &s->eval[n], gx_session_host_block(s, i), samples, &r->data_error);
-        gx_to_device(s->g, s->blocks + i * s->block_bytes, gx_session_host_block(s, i), s->block_bytes);
+        gx_session_fill(s, gx_session_micro_most(s) + n, gx__evaluate_fill, &samples);
     }
     return n;
 }

@@ -27,6 +27,8 @@ GxStatus gx_family_check_keys(const GxJson *json, const GxJsonKey *own, int n, c
 // Write to a config.json: architectures and model_type; for a head for labels id2label, label2id and problem_type.
 void gx_family_set_type(GxJson *json, const char *type, const char *architecture, GxError *err);
 void gx_family_set_labels(GxJson *json, const GxHeadRequest *request, GxError *err);
+// Writes a config.json, with the type of the saved weights, unless there was an error before, and frees it.
+GxStatus gx_family_write(GxJson *json, const char *path, GxError *err);
 
 GX_END
 #endif
@@ -132,11 +134,9 @@ static int gx__family_is_among(const char *name, const char *const *names)
 
 GxStatus gx_family_check_type(const GxJson *json, const char *const *types, const char *path, GxError *err)
 {
-    static const char *const families[][2] = {{"llama", "llama"},
-                                              {"mistral", "llama"},
-                                              {"qwen2", "llama"},
-                                              {"qwen3", "llama"},
-                                              {"bert", "bert"}}; // type, program
+    static const char *const families[][2] = {{"llama", "llama"},      {"mistral", "llama"}, {"qwen2", "llama"},
+                                              {"qwen3", "llama"},      {"bert", "bert"},     {"roberta", "bert"},
+                                              {"xlm-roberta", "bert"}, {"bart", "bart"}}; // type, program
     const GxJson *value = gx_json_get(json, "model_type");
     const char *type = gx_json_string(value);
     char *text = NULL, built[200] = "";
@@ -201,5 +201,14 @@ void gx_family_set_labels(GxJson *json, const GxHeadRequest *request, GxError *e
     gx_json_set(json, "id2label", names, err);
     gx_json_set(json, "label2id", numbers, err);
     gx_json_set(json, "problem_type", gx_json_new_string(problems[request->loss]), err);
+}
+
+GxStatus gx_family_write(GxJson *json, const char *path, GxError *err)
+{
+    gx_json_set(json, "torch_dtype", gx_json_new_string("float32"), err); // a name that 4.x before 4.56 knows, too
+    GxStatus status = gx_error_code(err);
+    if (status == GX_OK) status = gx_json_write(json, path, err);
+    gx_json_free(json);
+    return status;
 }
 #endif

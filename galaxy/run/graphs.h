@@ -40,6 +40,7 @@ typedef struct {
     int64_t first, n; // actions [first, first + n) of the list
     int64_t scratch;  // bytes of the arena in use when the work begins
     GxBatch batch;    // without `sample` and `padding`, and without targets if no head is among the actions
+    GxBatch source;   // the batch's, alike; zero: it has none
 } GxGraphKey;
 
 typedef struct GxGraphs GxGraphs;

@@ -26,6 +26,7 @@ const GxHelpLine *gx_help_training(int *n)
         {"the model", "model", "Hugging Face folder to start from; by default a new model, of this size:"},
         {NULL, "hidden_size",
          "width of the residual stream; for num_hidden_layers, num_attention_heads, … see --help model"},
+        {NULL, "d_model", "width of the residual stream; for encoder_layers, decoder_layers, … see --help model"},
         {NULL, "tuning", "full: all weights; or a method such as lora; --help tuning shows the options of each"},
         {"training", "seq_len", "tokens in a sample"},
         {NULL, "micro_batch_size", "samples computed at once; larger values need more memory"},
@@ -38,7 +39,7 @@ const GxHelpLine *gx_help_training(int *n)
          "number of ranks, as threads; leave it out with mpirun, srun or torchrun"},
         {NULL, "mode", "how ranks split the model; by default each has a copy (docs/modes.md)"},
         {NULL, "plan", "auto: measure all machines, and find who computes what (docs/unequal_machines.md)"},
-        {"instead of training", "predict", "file of texts that the model gives labels to"},
+        {"instead of training", "predict", "file of texts for which the model writes labels, or targets"},
         {NULL, "embed", "file of texts that the model turns into vectors"},
         {NULL, "dry_run", "print how much memory the training would take, and stop"},
     };

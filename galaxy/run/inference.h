@@ -134,9 +134,11 @@ static void gx__inference_allocate(GxContext *g, GxInference *s)
 static void gx__inference_dry_run(GxPlan *p, GxContext *dry, void *inference)
 {
     GxInference *s = (GxInference *)inference;
+    GxBatch b = *s->largest, source = b;
     (void)p;
     gx__inference_allocate(dry, s);
-    gx_runner_forward(dry, &s->runner, s->largest, NULL);
+    if (s->model.memory && !b.source) b.source = &source; // as long as what the decoder reads
+    gx_runner_forward(dry, &s->runner, &b, NULL);
     gx_tensor_file_plan(dry, &s->model.store, 1, 1);
     gx_lora_merge_plan(dry, &s->model);
 }
@@ -144,7 +146,7 @@ static void gx__inference_dry_run(GxPlan *p, GxContext *dry, void *inference)
 GxStatus gx_inference_load(GxContext *g, GxInference *s, const char *folder, const GxBatch *largest)
 {
     const GxArena nothing = GX_ZERO; // one rank communicates with nobody
-    GxPlan plan;
+    GxPlan plan = GX_ZERO;
     GxWeightsLoaded loaded;
     if (largest->T < 1 || largest->B < 1)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a batch of %ld x %ld tokens; expected at least one token",

@@ -16,6 +16,7 @@
 #ifndef GX_INTERPRETER_H
 #define GX_INTERPRETER_H
 #include "../model/build.h"
+#include "../model/kv_cache.h"
 #include "../model/side.h"
 #include "../model/stage_shares.h"
 #include "../model/unit.h"
@@ -43,12 +44,14 @@ typedef struct {       // zero: defaults
     // The most that gx_runner_take may set later: memory is planned for them, but in an order that keeps all
     // micro-batches at once (gpipe). 0: as micro_batches
     int most_micro_batches;
-    int recomputes_layers; // layers keep only their inputs, and are computed again before their backward
-    int order;             // GxStepsOrder
-    int defers_weights;    // deferred weight gradients: those of layers are computed at the end of the window
-    int bucket;            // units whose gradients are summed over the ranks at once; 0: all
-    int starts_sums;       // a bucket's sum runs while the units below compute their backward
-    int forward_only;      // no training: neither a list nor memory for it
+    int order;          // GxStepsOrder
+    int defers_weights; // deferred weight gradients: those of layers are computed at the end of the window
+    int bucket;         // units whose gradients are summed over the ranks at once; 0: all
+    int starts_sums;    // a bucket's sum runs while the units below compute their backward
+    // Shards are gathered and scattered, and stages exchange messages, while units compute. Messages in a device's
+    // memory are not: there the rank's operations and messages would wait for each other.
+    int overlaps;
+    int forward_only; // no training: neither a list nor memory for it
     // For a pipeline (the mesh's axis pp), as in GxStepsSpec: a rank has the units of its stages (gx_steps_units), with
     // which its model was opened (GxModelOptions). Borrowed until gx_runner_open returns. NULL: one rank
     const int16_t *stage;
@@ -66,6 +69,16 @@ typedef struct {       // zero: defaults
     const GxUnitCache *cache;        // borrowed. NULL: none
     const GxStepsSchedule *schedule; // writes the training list. NULL: the generators make it
 } GxRunnerSpec;
+
+// What has a ticket of the list.
+typedef struct {
+    const GxAction *action; // NULL: it was left out (gx__interpreter_times)
+    GxGradsSum sum;         // of REDUCE
+    GxGather gather;        // of GATHER
+    GxTicket scatter;       // of SCATTER
+    int adds;               // SCATTER: to what the shard has
+    GxTicket message[2];    // of SEND, RECV: of the stream, and of the side network's
+} GxRunTicket;
 
 typedef struct {
     GxModel *m;
@@ -91,7 +104,8 @@ typedef struct {
     int stop;
     int took_over;         // how many of this rank's stages have received the sum of squares of the stages before
     uint8_t *is_scattered; // [units]: its shard has gradients of this window
-    GxGradsSum sum[GX_STEPS_SUMS]; // sums of gradients that have been started, by ticket
+    GxRunTicket ticket[GX_STEPS_TICKETS]; // what has been started
+    float *shard_room; // of the sum of a unit's shard, which is then added to what is there; NULL: it is not needed
     // How long this rank has computed the micro-batches of the last window, in seconds, without what it spent in
     // collectives and messages. is_timed: it is measured; the host then waits for the device after the last of them.
     int is_timed;
@@ -128,9 +142,6 @@ void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b, double *loss
 // the last one: each batch needs its own memory, also for its results, which arrive when all batches have passed.
 void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n, double *loss);
 
-// gx_runner_forward as a callback for tasks. The runner must outlive it.
-GxForward gx_runner_hook(GxRunner *r);
-
 GX_END
 #endif
 
@@ -153,9 +164,9 @@ GX_END
 static GxStatus gx__interpreter_make(GxSteps *s, const GxStepsSchedule *schedule, const GxStepsSpec *spec, GxError *err)
 {
     GX_TRY(schedule ? gx_steps_write(s, schedule, spec, err) : gx_steps_make(s, spec, err));
-    if (s->tickets <= GX_STEPS_SUMS) return GX_OK;
-    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "a list with %d sums under way at once; %d are the most", s->tickets,
-                   (int)GX_STEPS_SUMS);
+    if (s->tickets <= GX_STEPS_TICKETS) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED, "a list with %d operations under way at once; %d are the most", s->tickets,
+                   (int)GX_STEPS_TICKETS);
 }
 
 // 1: two units share a tensor. apart: the two are on different ranks, where a frozen tensor does not count: each has a
@@ -249,7 +260,6 @@ static GxStatus gx__interpreter_check_stages(GxContext *g, const GxModel *m, con
     return GX_OK;
 }
 
-// Sums of shards are not started early and waited for later: each is done at its place in the list.
 static GxStatus gx__interpreter_shard(GxContext *g, GxStepsSpec *s, const GxModel *m, const GxRunnerSpec *spec)
 {
     if (m->store.sharded == GX_SHARDS_WEIGHTS && gx_steps_is_tied_here(s) && spec->gathered_units == 1)
@@ -268,7 +278,7 @@ static GxStatus gx__interpreter_shard(GxContext *g, GxStepsSpec *s, const GxMode
 GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer *o, const GxRunnerSpec *spec)
 {
     GxStepsSpec s = GX_ZERO;
-    uint8_t frozen[GX_MAX_UNITS], bypassed[GX_MAX_UNITS];
+    uint8_t frozen[GX_MAX_UNITS], bypassed[GX_MAX_UNITS], recomputed[GX_MAX_UNITS];
     memset(r, 0, sizeof *r);
     r->m = m, r->o = o, r->schedule = spec->schedule;
     r->most_micro_batches = (int)gx_max(spec->most_micro_batches, gx_max(spec->micro_batches, 1));
@@ -279,15 +289,19 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
                        "a model of %d units (layers, side layers, embedding, head); at most %d are possible", m->units,
                        GX_MAX_UNITS);
     for (int u = 0; u < m->units; u++)
-        frozen[u] = (uint8_t)gx__interpreter_is_frozen(m, u), bypassed[u] = (uint8_t)gx_side_is_beside(m, u);
+        frozen[u] = (uint8_t)gx__interpreter_is_frozen(m, u), bypassed[u] = (uint8_t)gx_side_is_beside(m, u),
+        recomputed[u] = (m->unit[u].again & GX_AGAIN_LAYER) != 0, s.recomputes_layers |= recomputed[u];
     s.units = m->units, s.micro_batches = (int)gx_max(spec->micro_batches, 1);
-    s.order = spec->order, s.recomputes_layers = spec->recomputes_layers, s.defers_weights = spec->defers_weights;
+    s.order = spec->order, s.defers_weights = spec->defers_weights;
+    s.memory = m->memory;
     s.has_lora = gx__interpreter_has_lora(m);
     s.weight_reads_x = gx__interpreter_reads_x(m);
     s.embedding_reads = gx__interpreter_embedding_reads(m);
-    s.frozen = frozen, s.bypassed = bypassed;
+    s.frozen = frozen, s.bypassed = bypassed, s.recomputed = recomputed;
     s.count_axes = GX_AXIS_ALL, s.agree_axes = GX_AXIS_ALL, s.reduce_axes = g->world > 1 ? GX_AXIS_ALL : 0;
     s.bucket = spec->bucket, s.starts_sums = spec->starts_sums;
+    if (spec->overlaps) s.overlaps = GX_OVERLAPS_SHARDS;
+    if (spec->overlaps && g->device->shares_host_memory) s.overlaps |= GX_OVERLAPS_MESSAGES;
     s.ranks = gx_group_size(g, GX_AXIS_PP), s.rank = gx_group_index(g, GX_AXIS_PP);
     s.stage = s.ranks > 1 ? spec->stage : NULL, s.warm = s.ranks > 1 ? spec->warm : NULL;
     GX_TRY(gx__interpreter_check_stages(g, m, &s, spec->cache));
@@ -333,11 +347,14 @@ static int64_t gx__interpreter_place(GxContext *g, const GxRunner *r, GxSteps *s
 {
     const int units = r->m->units;
     const GxStore *store = &r->m->store;
+    GxBatch source = GX_ZERO, b = GX_ZERO; // the largest
+    source.T = r->m->max_source_T, b.T = T, source.B = b.B = B, b.source = &source;
     GxStepsBytes bytes = {r->bytes, r->bytes + units, r->bytes + 2 * units, r->bytes + 3 * units, r->bytes + 4 * units};
     for (int u = 0; u < units; u++) {
-        r->bytes[u] = gx_state_bytes(r->m, u, T, B);
-        r->bytes[units + u] = gx_gradient_bytes(r->m, u, T, B);
-        r->bytes[2 * units + u] = gx_slot_bytes(r->m, u, T, B, gx__interpreter_defers(s, u));
+        const int64_t entering = gx_entering_batch(r->m, u, &b)->T, own = gx_unit_batch(r->m, u, &b)->T;
+        r->bytes[u] = gx_state_bytes(r->m, u, entering, B);
+        r->bytes[units + u] = gx_gradient_bytes(r->m, u, entering, B);
+        r->bytes[2 * units + u] = gx_slot_bytes(r->m, u, own, B, gx__interpreter_defers(s, u));
         r->bytes[3 * units + u] = wholes ? gx_shards_weights_bytes(store, u) : 0;
         r->bytes[4 * units + u] = wholes ? gx_shards_grads_bytes(store, u) : 0;
     }
@@ -394,6 +411,17 @@ void gx_runner_take(GxContext *g, GxRunner *r, GxSteps *list)
     memset(list, 0, sizeof *list);
 }
 
+// The largest shard of a unit, if sums that are started are added to what shards have. A rank whose shards are empty
+// joins the sums, too.
+static int64_t gx__interpreter_shard_room(const GxRunner *r)
+{
+    int64_t most = GX_ALIGN;
+    if (!r->train.n || !r->train.spec.scatters_each || !(r->train.spec.overlaps & GX_OVERLAPS_SHARDS)) return 0;
+    for (int u = 0; u < r->m->units; u++)
+        if (gx_units_have(&r->m->store.units, u)) most = gx_max(most, gx_grads_shard_bytes(&r->m->store, u));
+    return most;
+}
+
 void gx_runner_allocate(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t chunk)
 {
     gx_model_allocate(g, r->m, T, B, chunk);
@@ -407,6 +435,8 @@ void gx_runner_allocate(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t
     r->region_rows = gx_min(rows, r->region_bytes);
     r->region = gx_scratch(g, GX_MEM_ACTIVATIONS, r->region_rows);
     if (r->region_bytes > rows) gx_scratch(g, GX_MEM_COMM, r->region_bytes - rows); // directly after it: one region
+    const int64_t room = gx__interpreter_shard_room(r);
+    r->shard_room = room ? (float *)gx_scratch(g, GX_MEM_COMM, room) : NULL;
 }
 
 // ---- actions -------------------------------------------------------------------------------------------------------
@@ -414,11 +444,13 @@ void gx_runner_allocate(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t
 // The stream that enters a unit, and its gradient, in the region.
 static GxState gx__interpreter_x(const GxRunner *r, const GxSteps *s, const GxBatch *b, int unit, int buffer)
 {
-    return gx_state_at(r->m, unit, b->T, b->B, gx_steps_at(s, r->region, buffer));
+    void *data = gx_steps_at(s, r->region, buffer);
+    return gx_state_at(r->m, unit, data ? gx_entering_batch(r->m, unit, b)->T : 0, b->B, data);
 }
 static GxState gx__interpreter_dx(const GxRunner *r, const GxSteps *s, const GxBatch *b, int unit, int buffer)
 {
-    return gx_gradient_at(r->m, unit, b->T, b->B, gx_steps_at(s, r->region, buffer));
+    void *data = gx_steps_at(s, r->region, buffer);
+    return gx_gradient_at(r->m, unit, data ? gx_entering_batch(r->m, unit, b)->T : 0, b->B, data);
 }
 
 // The layer's number if the action computes the output of a layer that a cache may keep; otherwise -1.
@@ -461,14 +493,18 @@ static void gx__interpreter_unit(GxContext *g, GxRunner *r, const GxSteps *s, in
     const GxAction *a = &s->action[i];
     const GxOperands *at = &s->operands[i];
     const int above = gx_steps_above(&s->spec, a->unit);
-    const GxState in = gx__interpreter_x(r, s, b, a->unit, at->x), y = gx__interpreter_x(r, s, b, a->unit + 1, at->y),
-                  dx = gx__interpreter_dx(r, s, b, a->unit, at->dx), dy = gx__interpreter_dx(r, s, b, above, at->dy);
+    if (gx_kv_cache_skips(r->m, a->unit, b)) return;
+    const GxState y = gx__interpreter_x(r, s, b, a->unit + 1, at->y), dy = gx__interpreter_dx(r, s, b, above, at->dy);
+    GxState in = gx__interpreter_x(r, s, b, a->unit, at->x), dx = gx__interpreter_dx(r, s, b, a->unit, at->dx);
+    if (at->memory >= 0) in.memory = gx__interpreter_x(r, s, b, r->m->memory + 1, at->memory).memory;
+    if (at->dmemory >= 0) dx.memory = gx__interpreter_dx(r, s, b, r->m->memory + 1, at->dmemory).memory;
     const int layer = gx__interpreter_layer(r, s, a);
     gx__interpreter_put_grads(r, s, i);
     GxSlot slot;
     GxPass p = GX_ZERO;
     if (layer >= 0 && gx__interpreter_find(g, r, a, b, layer, y, in)) return;
-    p.g = g, p.m = r->m, p.b = b, p.slot = &slot, p.unit = a->unit;
+    p.g = g, p.m = r->m, p.b = gx_unit_batch(r->m, a->unit, b), p.slot = &slot, p.unit = a->unit;
+    p.writes_memory = a->unit == r->m->units - 2; // in a backward, the first of those that read it
     p.is_training = s->spec.kind == GX_STEPS_TRAIN, p.losses = r->losses;
     p.defers_weights = gx__interpreter_defers(s, a->unit);
     gx_slot_layout(&p, gx_steps_at(s, r->region, at->slot));
@@ -537,7 +573,10 @@ static void gx__interpreter_launch(GxContext *g, GxRunner *r, const GxSteps *s, 
     memcpy(&key.batch, b, sizeof key.batch);
     for (int i = 0; i < n; i++) has_head |= gx__interpreter_is_head(r, s->action[first + i].unit);
     if (!has_head) memset(key.batch.target, 0, sizeof key.batch.target);
-    key.batch.sample = key.batch.padding = 0; // the work is the same for other samples and numbers of padded rows
+    if (b->source) memcpy(&key.source, b->source, sizeof key.source), key.batch.source = NULL;
+    memset(key.source.target, 0, sizeof key.source.target);
+    // the work is the same for other samples and numbers of padded rows
+    key.batch.sample = key.batch.padding = key.source.sample = key.source.padding = 0;
     for (int i = 0; i < n; i++) gx__interpreter_put_grads(r, s, first + i); // a launched graph does not do this
     gx_graphs_run(g, r->graphs, &key, gx__interpreter_work, &work);
 }
@@ -557,10 +596,16 @@ static int gx__interpreter_times(const GxContext *g, const GxSteps *s, const GxA
 
 // ---- messages ------------------------------------------------------------------------------------------------------
 
-static void gx__interpreter_pass_rows(GxContext *g, const GxAction *a, GxRows x, const GxShares *mine,
-                                      const GxShares *theirs)
+// What is started is in a channel of its own (GxTransfer.channel), of the side network in another one.
+static GxTicket gx__interpreter_pass_rows(GxContext *g, const GxAction *a, int is_side, GxRows x, const GxShares *mine,
+                                          const GxShares *theirs)
 {
-    if (x.data) gx_stage_transfer(g, a->peer, a->what == GX_DO_SEND, x.data, x.cols, x.dtype, mine, theirs);
+    const int is_send = a->what == GX_DO_SEND, channel = a->count + (is_side ? GX_CHANNELS / 2 : 0);
+    const GxTicket none = GX_ZERO;
+    if (x.data && a->ticket >= 0)
+        return gx_stage_transfer_start(g, a->peer, is_send, channel, x.data, x.cols, x.dtype, mine, theirs);
+    if (x.data) gx_stage_transfer(g, a->peer, is_send, channel, x.data, x.cols, x.dtype, mine, theirs);
+    return none;
 }
 
 // Sends to, or receives from, another stage the state that enters a unit, or its gradient.
@@ -572,9 +617,11 @@ static void gx__interpreter_message(GxContext *g, GxRunner *r, const GxSteps *s,
                                                : gx__interpreter_dx(r, s, b, a->unit, at->dx);
     const GxShares mine = gx_stage_rows(g, r->m, gx_group_index(g, GX_AXIS_PP), b->T, b->B),
                    theirs = gx_stage_rows(g, r->m, a->peer, b->T, b->B);
+    GxTicket message[2];
     gx_at(g, a->unit, "stage");
-    gx__interpreter_pass_rows(g, a, x.x, &mine, &theirs);
-    gx__interpreter_pass_rows(g, a, x.side, &mine, &theirs);
+    message[0] = gx__interpreter_pass_rows(g, a, 0, x.x, &mine, &theirs);
+    message[1] = gx__interpreter_pass_rows(g, a, 1, x.side, &mine, &theirs);
+    if (a->ticket >= 0) memcpy(r->ticket[a->ticket].message, message, sizeof message);
 }
 
 // ---- a list --------------------------------------------------------------------------------------------------------
@@ -645,10 +692,41 @@ static void gx__interpreter_agree(GxContext *g, GxRunner *r)
     gx_clip(g, r->o->max_grad_norm);
 }
 
+static void gx__interpreter_gather(GxContext *g, GxRunner *r, const GxSteps *s, int i)
+{
+    const GxAction *a = &s->action[i];
+    void *into = gx_steps_at(s, r->region, s->operands[i].weights);
+    if (a->ticket < 0) gx_shards_gather(g, &r->m->store, a->unit, into);
+    else gx_shards_gather_start(g, &r->m->store, a->unit, into, &r->ticket[a->ticket].gather);
+}
+
 static void gx__interpreter_scatter(GxContext *g, GxRunner *r, const GxAction *a)
 {
-    gx_grads_scatter(g, &r->m->store, a->unit, r->is_scattered[a->unit]);
+    const int adds = r->is_scattered[a->unit];
+    if (a->ticket < 0) gx_grads_scatter(g, &r->m->store, a->unit, adds);
+    else {
+        GxRunTicket *t = &r->ticket[a->ticket];
+        t->adds = adds;
+        t->scatter = gx_grads_scatter_start(g, &r->m->store, a->unit, adds, r->shard_room);
+    }
     r->is_scattered[a->unit] = 1;
+}
+
+static void gx__interpreter_wait(GxContext *g, GxRunner *r, const GxAction *a)
+{
+    GxRunTicket *t = &r->ticket[a->ticket];
+    if (!t->action) return;
+    const int unit = t->action->unit;
+    switch (t->action->what) {
+    case GX_DO_GATHER: gx_shards_gather_wait(g, unit, &t->gather); break;
+    case GX_DO_SCATTER: gx_grads_scatter_wait(g, &r->m->store, unit, t->adds, r->shard_room, t->scatter); break;
+    case GX_DO_SEND:
+    case GX_DO_RECV:
+        gx_at(g, unit, "stage");
+        for (int k = 0; k < 2; k++) gx_wait(g, t->message[k]);
+        break;
+    default: gx_grads_wait(g, &t->sum); break;
+    }
 }
 
 static void gx__interpreter_tie(GxContext *g, GxRunner *r, const GxAction *a)
@@ -661,7 +739,7 @@ static void gx__interpreter_reduce(GxContext *g, GxRunner *r, const GxAction *a)
 {
     if (a->object == GX_OBJECT_SHARD) gx_grads_reduce_shard(g, &r->m->store, a->unit);
     else if (a->ticket < 0) gx_grads_reduce(g, &r->m->store, a->unit, a->count);
-    else gx_grads_start(g, &r->m->store, a->unit, a->count, &r->sum[a->ticket]);
+    else gx_grads_start(g, &r->m->store, a->unit, a->count, &r->ticket[a->ticket].sum);
 }
 
 // Measures a window's work, from the list's beginning to the end of its last F, R, B or W.
@@ -695,6 +773,7 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
         const int times = gx__interpreter_times(g, s, a);
         run = 1;
         if (clock.last >= 0 && i > clock.last) gx__interpreter_worked(g, r, &clock);
+        if (a->ticket >= 0 && a->what != GX_DO_WAIT) r->ticket[a->ticket].action = times ? a : NULL;
         if (!times) continue;
         if (g->recorder) gx_recorder_act(g->recorder, a->what + 1, a->micro_batch, i, times);
         run = gx__interpreter_graph(g, r, s, i, batch);
@@ -714,14 +793,12 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
             break;
         case GX_DO_SEND:
         case GX_DO_RECV: gx__interpreter_message(g, r, s, i, &batch[a->micro_batch]); break;
-        case GX_DO_GATHER:
-            gx_shards_gather(g, &r->m->store, a->unit, gx_steps_at(s, r->region, s->operands[i].weights));
-            break;
+        case GX_DO_GATHER: gx__interpreter_gather(g, r, s, i); break;
         case GX_DO_FREE: gx_shards_free(&r->m->store, a->unit); break;
         case GX_DO_SCATTER: gx__interpreter_scatter(g, r, a); break;
         case GX_DO_REDUCE: gx__interpreter_reduce(g, r, a); break;
         case GX_DO_TIE: gx__interpreter_tie(g, r, a); break;
-        case GX_DO_WAIT: gx_grads_wait(g, &r->sum[a->ticket]); break;
+        case GX_DO_WAIT: gx__interpreter_wait(g, r, a); break;
         case GX_DO_NORM: // neighbouring units together: two launches for all of their tensors
             run = gx_steps_run(s, i);
             if (!r->m->store.sharded) gx__interpreter_receive_squares(g, r, gx__interpreter_chunk(&s->spec, a->unit));
@@ -742,8 +819,22 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
     if (g->recorder) gx_recorder_act(g->recorder, 0, 0, s->n, 1);
 }
 
+// 1: each batch has a source, if the model has an encoder.
+static int gx__interpreter_has_sources(GxContext *g, const GxRunner *r, const GxBatch *batch, int n)
+{
+    for (int i = 0; i < n && r->m->memory; i++)
+        if (!batch[i].source || batch[i].source->B != batch[i].B) {
+            GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                    "batch %d has %s; the model has an encoder, which reads a source of as many columns as the batch",
+                    i, batch[i].source ? "a source of another number of columns" : "no source");
+            return 0;
+        }
+    return 1;
+}
+
 void gx_runner_train(GxContext *g, GxRunner *r, const GxBatch *batch, int64_t *labels, int *stop)
 {
+    if (!gx__interpreter_has_sources(g, r, batch, r->train.spec.micro_batches)) return;
     r->batch = batch;
     r->losses.count = g->step->labels, r->losses.sum = g->step->loss_sum;
     r->stop = stop ? *stop : 0;
@@ -764,7 +855,7 @@ static void gx__interpreter_pass_results(GxContext *g, const GxBatch *b)
         if (!t->logits.data || rows < 1) continue;
         const GxShares mine = gx_shares_each(rows, gx_group_size(g, GX_AXIS_TP), gx_group_index(g, GX_AXIS_TP)),
                        theirs = gx_shares_each(rows, gx_mesh_width(g->mesh, has - me), 0);
-        gx_stage_transfer(g, has - me, me == has, t->logits.data, t->logits.cols, t->logits.dtype, &mine, &theirs);
+        gx_stage_transfer(g, has - me, me == has, 0, t->logits.data, t->logits.cols, t->logits.dtype, &mine, &theirs);
     }
 }
 
@@ -777,18 +868,8 @@ void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b, double *loss
 void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n, double *loss)
 {
     r->losses.count = NULL, r->losses.sum = loss;
+    if (!gx__interpreter_has_sources(g, r, batch, n)) return;
     for (int i = 0; i < n; i++) gx__interpreter_run(g, r, &r->forward, &batch[i]);
     for (int i = 0; i < n; i++) gx__interpreter_pass_results(g, &batch[i]);
-}
-
-static void gx__interpreter_hook(GxContext *g, void *user, const GxBatch *b, double *loss)
-{
-    gx_runner_forward(g, (GxRunner *)user, b, loss);
-}
-
-GxForward gx_runner_hook(GxRunner *r)
-{
-    const GxForward f = {gx__interpreter_hook, r, NULL, NULL};
-    return f;
 }
 #endif

@@ -140,6 +140,13 @@ static void gx__launch_log_stderr(void *user, GxLogLevel level, const char *text
     else fprintf(stderr, "%s%s\n", kind, text);
 }
 
+// Of ranks that have not met yet.
+static void gx__launch_log_waiting(void *user, GxLogLevel level, const char *text)
+{
+    (void)level;
+    fprintf(stderr, "rank %d: %s\n", ((const GxRendezvous *)user)->rank, text);
+}
+
 // The first error of writing to stdout, which the whole process shares. A failed write drops its data, so that a later
 // one may succeed: the error must be remembered here.
 static GxError gx__launch_unheard;
@@ -437,7 +444,7 @@ static int gx__launch_ranks(GxRankMain *rank_main, int argc, char **argv)
     GxRendezvous r = GX_ZERO;
     gx__LaunchStart start = GX__LAUNCH_START_ALONE;
     const gx__LaunchFlags l = gx__launch_read_flags(argc, argv);
-    r.timeout = l.timeout;
+    r.timeout = l.timeout, r.log.write = gx__launch_log_waiting, r.log.user = &r;
     signal(SIGPIPE, SIG_IGN); // a closed pipe (| head) must not end a run
     signal(SIGXFSZ, SIG_IGN); // exceeding the file size limit makes write fail, which is reported with a path
     if (!l.is_wrong && gx__launch_choose_start(&start, &l, &r, &err) != GX_OK)
@@ -447,6 +454,9 @@ static int gx__launch_ranks(GxRankMain *rank_main, int argc, char **argv)
     if (start == GX__LAUNCH_START_MPI) gx_mpi_comm(&comm, &err);
     if (start == GX__LAUNCH_START_TCP) gx_tcp_comm(&comm, &r, &err);
     if (err.code != GX_OK) return gx__launch_print_start_error(&err);
+    if (start == GX__LAUNCH_START_TCP && l.world > 1 && l.rank > 0) // started by hand: somebody looks at this terminal
+        fprintf(stderr, "rank %d: connected to the other rank%s; rank 0 prints what happens\n", comm.rank,
+                gx_text_s(comm.world - 1));
     gx__launch_context_init(&g, start == GX__LAUNCH_START_ALONE ? NULL : &comm);
     const int status = gx__launch_run_rank(rank_main, &g, argc, argv);
     if (start == GX__LAUNCH_START_TCP && comm.state) comm.engine->close(&comm); // after an abort: frees its memory

@@ -69,7 +69,7 @@ static const GxField gx__llama_family_options[] = {
     {"rope_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_factor), "0",
      "llama3: factor by which long RoPE wavelengths are stretched; 0: 8", "0.."},
     {"rope_low_freq_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_low_freq_factor), "0",
-     "llama3: wavelengths that fit fewer times than this into rope_original_max_position_embeddings are stretched by "
+     "llama3: wavelengths that fit fewer times than this into the longest sequence before the scaling are stretched by "
      "the whole rope_factor; 0: 1",
      "0.."},
     {"rope_high_freq_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_high_freq_factor), "0",
@@ -461,11 +461,7 @@ GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadRequest *requ
     gx_json_set(json, "bos_token_id", gx_json_new_null(), err); // if absent, transformers would take 1 and 2
     gx_json_set(json, "eos_token_id", gx_json_new_null(), err);
     gx_family_set_labels(json, request, err);
-    gx_json_set(json, "torch_dtype", gx_json_new_string("float32"), err);
-    GxStatus status = gx_error_code(err);
-    if (status == GX_OK) status = gx_json_write(json, path, err);
-    gx_json_free(json);
-    return status;
+    return gx_family_write(json, path, err);
 }
 
 // ---- the family ----------------------------------------------------------------------------------------------------
@@ -499,8 +495,9 @@ static void gx__llama_warn(const void *config, const GxLogger *log)
 }
 
 // Skips RoPE's frequencies, which older files contain: the configuration determines them.
-static int gx__llama_tensor_name(const char *in_file, char name[GX_NAME])
+static int gx__llama_tensor_name(const GxTable *t, const char *in_file, char name[GX_NAME])
 {
+    (void)t;
     snprintf(name, GX_NAME, "%s", in_file);
     return !strstr(in_file, "rotary_emb.inv_freq");
 }
@@ -521,7 +518,9 @@ const GxFamily gx_llama = {
     gx__llama_warn,
     "lm_head.weight,score.weight",
     gx__llama_tensor_name,
+    NULL,
     gx__llama_tasks,
     0, // frames_texts
+    NULL,
 };
 #endif

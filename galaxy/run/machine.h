@@ -53,6 +53,10 @@ GxStatus gx_open_comm(GxContext *g, GxArena *memory, double timeout)
     GxArena counting;
     if (!comm) return GX_OK;
     comm->timeout = timeout;
+    if (comm->is_open) { // by an earlier session
+        g->host = memory;
+        return GX_OK;
+    }
     nobody.rank = g->rank, nobody.world = g->world, nobody.local_ranks = comm->local_ranks;
     gx_arena_open_dry(&counting);
     dry.host = &counting;

@@ -10,6 +10,8 @@ GxStatus gx_machines_from_measured(GxMachines *machines, const GxMeasured *m, co
 // Each machine becomes as many ranks as it counts. Refuses machines that were measured for another model. Free it.
 GxStatus gx_measured_from_machines(GxMeasured *m, const GxMachines *machines, const GxSession *s, const char *path,
                                    GxError *err);
+// Keeps `n` ranks, in a new order: rank i is what rank[i] was, and its operations take slower[i] times as long.
+GxStatus gx_measured_keep(GxMeasured *m, const int16_t *rank, const double *slower, int n, GxError *err);
 
 GX_END
 #endif
@@ -27,7 +29,7 @@ static const char *const gx__measured_widths[] = {"hidden_size", "num_attention_
 static void gx__measured_add_width(GxMachinesWidth *width, int *n, const char *name, const char *text)
 {
     snprintf(width[*n].name, sizeof width[*n].name, "%s", name);
-    snprintf(width[(*n)++].text, sizeof width->text, "%s", text);
+    snprintf(width[(*n)++].text, sizeof width->text, "%.*s", (int)sizeof width->text - 1, text);
 }
 
 // The value of a width; that of heads, if the configuration leaves it to be computed.
@@ -124,6 +126,35 @@ GxStatus gx_measured_from_machines(GxMeasured *m, const GxMachines *machines, co
         for (int k = 0; k < ranks; k++)
             gx_machines_link(machines, r, k, &m->latency[r * ranks + k], &m->seconds_per_byte[r * ranks + k]);
     }
+    return GX_OK;
+}
+
+GxStatus gx_measured_keep(GxMeasured *m, const int16_t *rank, const double *slower, int n, GxError *err)
+{
+    GxMeasured kept;
+    int64_t samples = 0, at = 0;
+    for (int i = 0; i < n; i++) samples += m->rank[rank[i]].samples;
+    if (gx__measured_allocate(&kept, n, samples, err) != GX_OK) {
+        gx_measured_free(&kept);
+        return gx_error_code(err);
+    }
+    kept.together = m->together;
+    for (int i = 0; i < n; i++) {
+        const GxMeasuredRank *from = &m->rank[rank[i]];
+        GxMeasuredRank *to = &kept.rank[i];
+        *to = *from;
+        to->first = at, at += to->samples, to->step *= slower[i];
+        for (int64_t k = 0; k < to->samples; k++) {
+            kept.sample[to->first + k] = m->sample[from->first + k];
+            kept.sample[to->first + k].seconds *= slower[i];
+        }
+        for (int j = 0; j < n; j++) {
+            kept.latency[i * n + j] = m->latency[rank[i] * m->ranks + rank[j]];
+            kept.seconds_per_byte[i * n + j] = m->seconds_per_byte[rank[i] * m->ranks + rank[j]];
+        }
+    }
+    gx_measured_free(m);
+    *m = kept;
     return GX_OK;
 }
 #endif

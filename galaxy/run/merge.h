@@ -54,6 +54,7 @@ GX_END
 #include "../data/model_labels.h"
 #include "../text/sentence_modules.h"
 #include "adapter_kinds.h"
+#include "bart_family.h"
 #include "bert_family.h"
 #include "llama_family.h"
 
@@ -107,7 +108,8 @@ static GxStatus gx__merge_choose_head(gx__Merge *m, const char *adapter, const G
     if (labels) return gx__merge_read_labels(m, adapter, labels->shape[0], err);
     if (!is_bert) return GX_OK;
     if (!strcmp(m->config.task_type, "FEATURE_EXTRACTION") ||
-        (!gx__merge_find(s, "bert.") && !gx__merge_find(s, "cls.")))
+        (!gx__merge_find(s, "bert.") && !gx__merge_find(s, "cls.") && !gx__merge_find(s, "roberta.") &&
+         !gx__merge_find(s, "lm_head.")))
         m->head.kind = GX_HEAD_VECTORS;
     else m->head.with_pairs = !strcmp(architecture, "BertForPreTraining") || gx__merge_find(s, "cls.seq_relationship.");
     return GX_OK;
@@ -142,7 +144,10 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
     if (status == GX_OK) status = gx_json_read(&json, path, 1 << 20, err);
     if (status == GX_OK) {
         const char *architecture = gx_json_string(gx_json_at(gx_json_get(json, "architectures"), 0));
-        m->family = strcmp(gx_json_string(gx_json_get(json, "model_type")), "bert") ? &gx_llama : &gx_bert;
+        const char *type = gx_json_string(gx_json_get(json, "model_type"));
+        m->family = !strcmp(type, "bert") || strstr(type, "roberta") ? &gx_bert
+                    : !strcmp(type, "bart")                          ? &gx_bart
+                                                                     : &gx_llama;
         status = gx__merge_choose_head(m, adapter, &s, architecture, err);
         gx_json_free(json);
     }

@@ -47,7 +47,7 @@ static void gx__notes_of_resume(const GxSession *s)
 static void gx__notes_of_mode(const GxSession *s)
 {
     const int tp = gx_mesh_widest(&s->mesh);
-    if (!gx_methods_split(s->mode->methods) || tp > 1) return;
+    if (!gx_methods_split(s->mode->methods) || tp > 1 || s->run->plan) return; // a plan decides --tp
     if (s->g->world == 1)
         gx_log(&s->g->log, GX_LOG_WARNING,
                "mode %s splits the model among ranks, but there is only one, so it is computed as without a mode; "

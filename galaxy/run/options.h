@@ -39,7 +39,9 @@ typedef struct {
     char output_dir[GX_PATH], model[GX_PATH], resume[GX_PATH], add_tokens[GX_PATH];
     // the mode, unless the program has one of its own; how it splits the model among the ranks of a tp group
     char mode[GX_FIELD_TEXT], att[GX_FIELD_TEXT], con[GX_FIELD_TEXT], mlp[GX_FIELD_TEXT], ends[GX_FIELD_TEXT];
-    int64_t tp, pp, dp_shard, dp_replicate;
+    int64_t tp, pp, dp_shard, dp_replicate, cp, cp_zigzags;
+    GxIntList cp_list;
+    char cp_method[GX_FIELD_TEXT];
     char zero[GX_FIELD_TEXT]; // what the ranks of dp_shard share: GxSharded as a number, by gx_options_resolve_mesh
     GxIntList dp_shard_list;
     int shard_grads_in_window;
@@ -59,7 +61,9 @@ typedef struct {
     char autotune[GX_PATH];
     int64_t head_chunk;
     int64_t reduce_bucket;
-    char recompute[GX_FIELD_TEXT], freeze[GX_FIELD_TEXT];
+    int overlap;
+    char recompute[GX_PATH], memory_limit[GX_FIELD_TEXT], freeze[GX_FIELD_TEXT];
+    char offload[GX_FIELD_TEXT], offload_dir[GX_PATH];
     GxTuningOptions tuning;
     int dry_run, evaluate, sample_only, overwrite_output_dir, strict, ignore_mismatched_sizes;
     const char *predicts; // the name of the task's option that asks for predictions (task/task.h); NULL: not asked for

@@ -3,8 +3,10 @@
 #ifndef GX_OPTIONS_CHOSEN_H
 #define GX_OPTIONS_CHOSEN_H
 #include "../parallel/steps_write.h"
+#include "offload.h"
 #include "optimizer.h"
 #include "options.h"
+#include "recompute_layers.h"
 GX_BEGIN
 
 // What the options' words mean. Once the options are read, the program goes by this, not by their text.
@@ -14,11 +16,12 @@ typedef struct {
     GxTuningMethod tuning;
     GxSideCachePlace side_cache;
     GxOptimizerKind optimizer;
-    GxSharded sharded;     // --zero
-    int order;             // GxStepsOrder of the program's own schedule, or of --pipeline_schedule
-    int recomputes_layers; // --recompute layer
-    int better;            // --greater_is_better: +1: larger is better; -1: smaller is; 0: as the task says
-    int resumes_auto;      // --resume auto
+    GxSharded sharded;           // --zero
+    int order;                   // GxStepsOrder of the program's own schedule, or of --pipeline_schedule
+    uint8_t again[GX_MAX_UNITS]; // --recompute: [layers]: what is computed again (recompute_layers.h)
+    int offloaded;               // --offload: a mask of 1 << GxMemoryKind
+    int better;                  // --greater_is_better: +1: larger is better; -1: smaller is; 0: as the task says
+    int resumes_auto;            // --resume auto
 } GxChosen;
 // Call it when the options are resolved. schedule: the program's own; NULL: none.
 GxChosen gx_options_choose(const GxTrainOptions *o, const GxStepsSchedule *schedule);
@@ -39,8 +42,8 @@ GxStatus gx_options_report_to(const GxTrainOptions *o, int *tensorboard, GxError
 // Held-out samples of a validation during training (is_last 0), or of the one that a run ends with; 0: all.
 int64_t gx_options_eval_samples(const GxTrainOptions *o, int is_last);
 
-// The value of max_shard_size in bytes: a number followed by KB, MB, GB (10^3, 10^6, 10^9) or nothing; 0: one file.
-GxStatus gx_options_shard_bytes(const GxTrainOptions *o, int64_t *bytes, GxError *err);
+// The text of an option that is a size, in bytes: a number followed by KB, MB, GB (10^3, 10^6, 10^9) or nothing.
+GxStatus gx_options_bytes(const char *option, const char *text, int64_t *bytes, GxError *err);
 
 GX_END
 #endif
@@ -64,6 +67,7 @@ int gx_options_embeds(const GxTrainOptions *o) { return o->predicts && !strcmp(o
 GxChosen gx_options_choose(const GxTrainOptions *o, const GxStepsSchedule *schedule)
 {
     GxChosen c = GX_ZERO;
+    GxError checked = GX_ZERO; // gx_recompute_check reports it
     const char *cache = o->tuning.side_cache, *better = o->greater_is_better;
     c.dtype = gx_options_dtype(o->precision), c.save_dtype = gx_options_dtype(o->save_dtype);
     c.tuning = gx_tuning_method(o->tuning.tuning);
@@ -75,7 +79,8 @@ GxChosen gx_options_choose(const GxTrainOptions *o, const GxStepsSchedule *sched
     c.order = schedule ? schedule->order : GX_ORDER_1F1B;
     for (int i = 0; i < GX_ORDERS && !schedule; i++)
         if (!strcmp(gx_order_info(i)->name, o->pipeline_schedule)) c.order = i;
-    c.recomputes_layers = !strcmp(o->recompute, "layer");
+    gx_recompute_read(o->recompute, GX_MAX_UNITS, c.again, &checked);
+    c.offloaded = gx_offload_kinds(o->offload, NULL);
     c.better = !strcmp(better, "auto") ? 0 : !strcmp(better, "true") ? 1 : -1;
     c.resumes_auto = !strcmp(o->resume, "auto");
     return c;
@@ -107,20 +112,22 @@ int64_t gx_options_eval_samples(const GxTrainOptions *o, int is_last)
     return o->max_eval_samples >= 0 ? o->max_eval_samples : is_last ? 0 : GX__OPTIONS_EVAL_SAMPLES;
 }
 
-GxStatus gx_options_shard_bytes(const GxTrainOptions *o, int64_t *bytes, GxError *err)
+GxStatus gx_options_bytes(const char *option, const char *text, int64_t *bytes, GxError *err)
 {
     static const struct {
         const char *name;
         double bytes;
     } units[] = {{"", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
     char *end = NULL;
-    const double number = strtod(o->max_shard_size, &end);
+    const double number = strtod(text, &end);
+    const int is_decimal = strspn(text, "0123456789.") > 0 && !strpbrk(text, "xX");
     *bytes = -1;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (end > o->max_shard_size && !strcmp(end, units[i].name) && number >= 0 && number * units[i].bytes < 1e18)
+        if (is_decimal && !strcmp(end, units[i].name) && number * units[i].bytes < 1e18 &&
+            (number == 0 || number * units[i].bytes >= 1))
             *bytes = (int64_t)(number * units[i].bytes);
     if (*bytes >= 0) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT, "--max_shard_size is \"%s\"; expected a size such as 500MB or 5GB, or 0",
-                   o->max_shard_size);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "--%s is \"%s\"; expected a size such as 500MB or 5GB (in KB, MB or GB), or 0",
+                   option, text);
 }
 #endif

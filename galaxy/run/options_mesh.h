@@ -1,5 +1,5 @@
-// options_mesh.h: the arrangement of ranks: how many share a layer (--tp), are stages (--pp), share weights, gradients
-// or the optimizer's state (--zero, --dp_shard), or are replicas.
+// options_mesh.h: the arrangement of ranks: how many share a layer (--tp), share each sequence (--cp), are stages (--pp),
+// share weights, gradients or the optimizer's state (--zero, --dp_shard), or are replicas.
 #ifndef GX_OPTIONS_MESH_H
 #define GX_OPTIONS_MESH_H
 #include "../base/mesh.h"
@@ -74,6 +74,23 @@ static const GxField gx__options_mesh_layers[] = {
      "an entry for each rank, stage by stage",
      "1..256"},
 };
+static const GxField gx__options_mesh_cp[] = {
+    {"cp", GX_FIELD_INT, GX__OPTIONS_MESH_AT(cp), "1",
+     "ranks that share each sequence (context parallelism): each has some of its rows, and inside attention the keys "
+     "and values of all; for long sequences, with any mode",
+     "1..256"},
+    {"cp_method", GX_FIELD_STRING, GX__OPTIONS_MESH_AT(cp_method), "gather",
+     "how the ranks of --cp attend to each other's rows; gather: the keys and values of all rows are brought together "
+     "on "
+     "each; ring: they go round, so a rank has those of one other at a time, which needs less memory and more messages",
+     "gather|ring"},
+    {"cp_list", GX_FIELD_INT_LIST, GX__OPTIONS_MESH_AT(cp_list), NULL,
+     "rows of a sequence of each rank of --cp, such as 768,256 for unequal machines; their sum is --seq_len", "1.."},
+    {"cp_zigzags", GX_FIELD_INT, GX__OPTIONS_MESH_AT(cp_zigzags), "0",
+     "blocks of a sequence of each of which every rank of --cp has a piece from the front and one from the back, which "
+     "balances causal attention; 0: 1, or 4 if several documents share a sequence",
+     "0..8"},
+};
 static const GxField gx__options_mesh_shards[] = {
     {"zero", GX_FIELD_STRING, GX__OPTIONS_MESH_AT(zero), "auto",
      "what is sharded among data-parallel ranks, so that each holds a part of it: 1: the optimizer's state; 2: also "
@@ -118,6 +135,7 @@ const GxField *gx_options_mesh_field(const char *name)
     const GxField *found = gx_field_find(GX_FIELDS(gx__options_mesh_tp), name);
     if (!found) found = gx_field_find(GX_FIELDS(gx__options_mesh_stages), name);
     if (!found) found = gx_field_find(GX_FIELDS(gx__options_mesh_layers), name);
+    if (!found) found = gx_field_find(GX_FIELDS(gx__options_mesh_cp), name);
     return found ? found : gx_field_find(GX_FIELDS(gx__options_mesh_shards), name);
 }
 
@@ -154,6 +172,7 @@ static GxStatus gx__options_mesh_add_own_shards(GxConfig *c, GxTrainOptions *o, 
 GxStatus gx_options_add_mesh(GxConfig *c, GxTrainOptions *o, const GxStepsSchedule *schedule, const char *title,
                              const char *program, GxError *err)
 {
+    GX_TRY(gx_config_add(c, title, GX_FIELDS(gx__options_mesh_cp), o, err));
     if (schedule && schedule->has_shards) return gx__options_mesh_add_own_shards(c, o, title, program, err);
     return gx__options_mesh_add_stages(c, o, schedule, title, program, err);
 }
@@ -213,6 +232,35 @@ static GxStatus gx__options_mesh_check_stages(const GxTrainOptions *o, int world
     return gx__options_mesh_check_divides("pp", o->pp, world, "", err);
 }
 
+// The rows of a sequence.
+static GxStatus gx__options_mesh_check_cp(const GxTrainOptions *o, GxError *err)
+{
+    const GxIntList *list = &o->cp_list;
+    int64_t sum = 0;
+    for (int i = 0; i < list->n; i++) sum += list->v[i];
+    if (o->cp == 1 && (list->n > 1 || o->cp_zigzags))
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--cp_%s divides a sequence among the ranks of --cp, which is 1; say --cp 2 or more, or leave it "
+            "out",
+            list->n > 1 ? "list" : "zigzags");
+    if (list->n && list->n != o->cp)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "cp_list has %d entr%s, but --cp %ld ranks share a sequence; give the rows of each, or leave the "
+            "list out",
+            list->n, list->n == 1 ? "y" : "ies", (long)o->cp);
+    if (list->n && sum != o->seq_len)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "cp_list has %ld rows together, but a sequence has %ld (--seq_len)",
+                       (long)sum, (long)o->seq_len);
+    if (o->cp > o->seq_len)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--cp %ld: a sequence has %ld token%s (--seq_len), fewer than there are ranks "
+                       "to share it; use a smaller --cp",
+                       (long)o->cp, (long)o->seq_len, gx_text_s(o->seq_len));
+    return GX_OK;
+}
+
 static GxStatus gx__options_mesh_check_zero(const GxTrainOptions *o, const GxConfig *c, GxError *err)
 {
     const int zero = atoi(o->zero);
@@ -263,9 +311,10 @@ static GxStatus gx__options_mesh_resolve_shards(GxTrainOptions *o, const GxConfi
                                                 GxError *err)
 {
     const int is_said = o->dp_shard > 1 || o->dp_shard == -1 || o->dp_shard_list.n;
-    char left[80] = ""; // why the copies are fewer than the ranks
+    char left[120] = "", cp[30] = ""; // why the copies are fewer than the ranks
+    if (o->cp > 1) snprintf(cp, sizeof cp, ", --cp %ld", (long)o->cp);
     if (copies != world)
-        snprintf(left, sizeof left, ", which --pp %ld and --tp %ld leave of %d", (long)o->pp, (long)o->tp, world);
+        snprintf(left, sizeof left, ", which --pp %ld%s and --tp %ld leave of %d", (long)o->pp, cp, (long)o->tp, world);
     if (!strcmp(o->zero, "auto")) snprintf(o->zero, sizeof o->zero, "%d", is_said ? 3 : 0);
     GX_TRY(gx__options_mesh_check_zero(o, c, err));
     if (!atoi(o->zero)) { // so that training_args.json goes with any number of ranks, and with any --zero
@@ -318,6 +367,11 @@ static GxStatus gx__options_mesh_check_ragged(const GxTrainOptions *o, const GxM
                                               GxError *err)
 {
     const char *copies = gx__options_mesh_copies_option(o);
+    if (o->cp > 1)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "--cp %ld: stages of different sizes (--stage_tp_list %s) do not share sequences; leave out one "
+                       "of the two",
+                       (long)o->cp, text);
     if (!gx_methods_split(mode->methods))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--stage_tp_list %s: mode %s splits nothing among the ranks of a stage; use another mode, or "
@@ -378,12 +432,19 @@ GxStatus gx_options_resolve_mesh(GxTrainOptions *o, const GxConfig *c, const GxM
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--tp %ld: mode %s splits nothing among ranks; leave out --tp, or use another mode", (long)o->tp,
                        mode->name);
-    if (!o->pp) o->pp = gx_max(world / gx_max(o->tp, 1), 1);
+    if (!o->pp) o->pp = gx_max(world / (gx_max(o->tp, 1) * o->cp), 1);
     GX_TRY(gx__options_mesh_check_stages(o, world, err));
     const int of_stage = world / (int)o->pp;
-    if (!o->tp) o->tp = is_split ? of_stage : 1;
-    GX_TRY(gx__options_mesh_check_divides("tp", o->tp, of_stage, o->pp > 1 ? " of a stage" : "", err));
-    return gx__options_mesh_resolve_shards(o, c, of_stage / (int)o->tp, world, err);
+    GX_TRY(gx__options_mesh_check_divides("cp", o->cp, of_stage, o->pp > 1 ? " of a stage" : "", err));
+    GX_TRY(gx__options_mesh_check_cp(o, err));
+    const int with_rows = of_stage / (int)o->cp; // ranks of a stage that have the same rows
+    if (!o->tp) o->tp = is_split ? with_rows : 1;
+    GX_TRY(gx__options_mesh_check_divides("tp", o->tp, with_rows,
+                                          o->cp > 1   ? " with the same rows of a sequence"
+                                          : o->pp > 1 ? " of a stage"
+                                                      : "",
+                                          err));
+    return gx__options_mesh_resolve_shards(o, c, with_rows / (int)o->tp, world, err);
 }
 
 GxStatus gx_options_open_mesh(const GxTrainOptions *o, GxMesh *m, int rank, int world, GxError *err)
@@ -391,8 +452,8 @@ GxStatus gx_options_open_mesh(const GxTrainOptions *o, GxMesh *m, int rank, int 
     int width[GX_FIELD_LIST];
     for (int i = 0; i < o->stage_tp_list.n; i++) width[i] = (int)o->stage_tp_list.v[i];
     if (gx__options_mesh_is_ragged(o)) return gx_mesh_open_stages(m, width, o->stage_tp_list.n, rank, world, err);
-    const int copies = world / (int)(o->pp * o->tp), shards = atoi(o->zero) ? (int)o->dp_shard : 1;
-    const int dims[GX_MESH_AXES] = {(int)o->pp, copies / shards, shards, 1, (int)o->tp};
+    const int copies = world / (int)(o->pp * o->cp * o->tp), shards = atoi(o->zero) ? (int)o->dp_shard : 1;
+    const int dims[GX_MESH_AXES] = {(int)o->pp, copies / shards, shards, (int)o->cp, (int)o->tp};
     return gx_mesh_open(m, dims, rank, world, err);
 }
 #endif

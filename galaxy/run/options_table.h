@@ -59,8 +59,8 @@ static const GxField gx__options_train_options[] = {
      "1..1000000000000"},
     {"rebalance", GX_FIELD_STRING, GX__OPTIONS_AT(rebalance), "auto",
      "auto: with dp_samples_list and several copies, move samples to the copies that have become faster, whenever that "
-     "saves over 3% of the time; the losses then differ in rounding from those of a run without it. Otherwise nothing "
-     "is moved. off: never",
+     "saves over 3% of the time; with plan=auto also make another plan at a checkpoint, if that saves over 10%. The "
+     "losses then differ in rounding from those of a run without it. off: neither",
      "auto|off"},
     {"max_steps", GX_FIELD_INT, GX__OPTIONS_AT(max_steps), "500", "total number of optimizer steps", "1.."},
     {"num_train_epochs", GX_FIELD_DOUBLE, GX__OPTIONS_AT(num_train_epochs), "0",
@@ -182,8 +182,8 @@ static const GxField gx__options_train_options[] = {
      "address where the processes meet, tcp://host:port; rank 0 listens there", NULL},
     {"plan", GX_FIELD_PATH, GX__OPTIONS_AT(plan), "",
      "who computes what; auto: measure all ranks and the links between them, and find the assignment of layers and "
-     "samples with the shortest step, which may leave out a slow machine; FILE: as in this plan.json, which auto has "
-     "written",
+     "samples with the shortest step, which may leave out a slow machine; otherwise as in this plan.json, which auto "
+     "has written",
      NULL},
     {"machines", GX_FIELD_PATH, GX__OPTIONS_AT(machines), "",
      "with --plan auto: take the speeds of machines and links from this machines.json, which --plan auto has written, "
@@ -228,10 +228,33 @@ static const GxField gx__options_train_options[] = {
      "with several ranks: number of layers whose gradients are summed together, while the backward pass of the layers "
      "below runs; 0: all at once, after the backward pass. The result is bitwise the same",
      "0..100000"},
-    {"recompute", GX_FIELD_STRING, GX__OPTIONS_AT(recompute), "none",
-     "layer: keep only the input of each layer, and recompute the layer for its backward pass; saves memory, takes "
-     "time",
-     "none|layer"},
+    {"overlap", GX_FIELD_BOOL, GX__OPTIONS_AT(overlap), "true",
+     "with several ranks: communicate while computing, by a second thread of each rank where ranks have no cards of "
+     "their own: weights are gathered before they are needed, gradients summed and rows of stages sent while others "
+     "are computed; takes some memory. The result is bitwise the same",
+     NULL},
+    {"recompute", GX_FIELD_LONG_TEXT, GX__OPTIONS_AT(recompute), "none",
+     "what is not kept, but computed again in the backward pass, which saves memory and takes time. none; layer: all "
+     "but the input of each layer; mlp, att: what an MLP, or attention, keeps between its input and its result; "
+     "att+mlp: both (these three not with --pipeline_schedule zb1p or zbv). Of some layers, numbered from 0, a "
+     "decoder's "
+     "behind its encoder's: layer:0-5,mlp:6,8-11; layers that are not named are kept. auto: none, or one of these of "
+     "as few layers as fit "
+     "into the memory, whichever takes the fewest FLOPs. The result is bitwise the same",
+     NULL},
+    {"memory_limit", GX_FIELD_STRING, GX__OPTIONS_AT(memory_limit), "0",
+     "most memory that all ranks on a machine, or on a card if ranks compute on cards, may need together, such as "
+     "8GB; 0: what is free there",
+     NULL},
+    {"offload", GX_FIELD_STRING, GX__OPTIONS_AT(offload), "none",
+     "what of a rank's memory is kept in a file in --offload_dir, for models that are larger than the memory: none, or "
+     "optimizer (moments, and the fp32 weights behind bf16), gradients, activations, parameters; several with commas. "
+     "The result is bitwise the same",
+     NULL},
+    {"offload_dir", GX_FIELD_PATH, GX__OPTIONS_AT(offload_dir), "",
+     "a folder on a fast disk for --offload; each machine has its own; the file in it has no name, and is gone when "
+     "the run ends",
+     NULL},
     {"freeze", GX_FIELD_STRING, GX__OPTIONS_AT(freeze), "",
      "tensors that are not trained, by their names in the checkpoint, such as 'model.embed_tokens*,*.layers.?.*'; with "
      "bf16 they have no fp32 master weights, and are saved as rounded to bf16",

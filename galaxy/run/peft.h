@@ -58,7 +58,7 @@ typedef struct {
     char layers_pattern[GX_FIELD_TEXT]; // names; "": any
     char rank_pattern[GX_PEFT_TARGETS], alpha_pattern[GX_PEFT_TARGETS]; // gx_module_number
     char modules_to_save[GX_PEFT_TARGETS];                              // names: trained and saved whole
-    char task_type[GX_FIELD_TEXT];                                      // CAUSAL_LM, SEQ_CLS; "": not given
+    char task_type[GX_FIELD_TEXT];                                      // CAUSAL_LM, SEQ_CLS, ...; "": not given
     char base[GX_PATH];                                                 // base_model_name_or_path, as given
 } GxPeftConfig;
 
@@ -253,14 +253,15 @@ static GxStatus gx__peft_refuse_type(const char *type, const char *path, GxError
 // A classifier has the same names whether it looks at sentences, at each token or at several choices.
 static GxStatus gx__peft_check_task(const GxPeftConfig *c, const GxJson *json, const char *path, GxError *err)
 {
-    static const char *const tasks[] = {"", "CAUSAL_LM", "SEQ_CLS", "FEATURE_EXTRACTION"};
+    static const char *const tasks[] = {"", "CAUSAL_LM", "SEQ_CLS", "SEQ_2_SEQ_LM", "FEATURE_EXTRACTION"};
     const char *of = gx_json_string(gx_json_get(gx_json_get(json, "auto_mapping"), "base_model_class"));
     int is_built = 0;
-    for (int i = 0; i < 4; i++) is_built |= !strcmp(c->task_type, tasks[i]);
+    for (int i = 0; i < 5; i++) is_built |= !strcmp(c->task_type, tasks[i]);
     if (!is_built)
         return GX_FAIL(
             err, GX_ERR_UNSUPPORTED,
-            "%s: task_type is \"%s\", which is not supported; CAUSAL_LM, SEQ_CLS, FEATURE_EXTRACTION and null are",
+            "%s: task_type is \"%s\", which is not supported; CAUSAL_LM, SEQ_CLS, SEQ_2_SEQ_LM, FEATURE_EXTRACTION and "
+            "null are",
             path, c->task_type);
     const int has_head = strstr(c->modules_to_save, "classifier") || strstr(c->modules_to_save, "score") ||
                          strstr(c->targets, "classifier") || strstr(c->targets, "score");

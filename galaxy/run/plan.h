@@ -13,7 +13,8 @@ GX_BEGIN
 
 typedef struct {
     int64_t bytes, activations; // needed by all ranks there; the part that grows with the batch
-    int64_t has;                // bytes that were free when the plan was made; 0: unknown
+    int64_t has;                // bytes that were free when the plan was made, or the limit; 0: unknown
+    int is_limited;             // it is the limit
 } GxPlanPlace;                  // a memory that several ranks may share
 
 typedef struct {
@@ -28,12 +29,16 @@ typedef struct {
     int64_t stage[GX_MAX_PARTS]; // gx_plan_arena of the rank of each stage that needs the most
     int64_t here;                // bytes of the host's memory for all ranks of this process
     GxPlanPlace machine, card;   // this machine's memory, for all processes on it; the memory of this rank's card
-    int64_t process;             // bytes of one process: program, libraries and their buffers
-    int64_t peak_before;         // the process's peak until then: opening the data may take more than training does
-    double flops, flops_all;     // of one optimizer step, or of a batch if nothing is trained: this rank's, all ranks'
+    // bytes of one process: program, libraries and their buffers; set before gx_plan_make: as an earlier plan found it
+    int64_t process;
+    int64_t peak_before;     // the process's peak until then: opening the data may take more than training does
+    double flops, flops_all; // of one optimizer step, or of a batch if nothing is trained: this rank's, all ranks'
     double flops_kept, flops_kept_all; // the part of these that a step saves once a side cache has all samples
     int64_t comm_bytes;                // bytes that this rank sends in a step or batch
     int ranks_here;                    // ranks that share this process
+    int in_file;                       // kinds whose memory is in a file (--offload): set before gx_plan_make
+    // most bytes that the machine or card may have (--memory_limit), set before gx_plan_make; 0: what is free
+    int64_t limit;
 } GxPlan;
 
 // Bytes that the process needs besides arenas: what is resident now, and what the GEMM library and the threads' stacks
@@ -42,6 +47,7 @@ int64_t gx_plan_process_bytes(int threads_here);
 
 // Bytes that a rank needs of the memory that has its arena.
 static inline int64_t gx_plan_arena(const GxPlan *p) { return p->is_apart ? p->arena : p->arena + p->comm; }
+int64_t gx_plan_in_file(const GxPlan *p); // of it, bytes that are in a file
 static inline int64_t gx_plan_total(const GxPlan *p) { return p->here + p->process; }
 
 // Takes memory in every way that the run does, on `dry`, whose device does not compute and whose arena only counts.
@@ -78,14 +84,24 @@ int64_t gx_plan_process_bytes(int threads_here)
     return gx_process_memory() + GX__PLAN_LIBRARY_BYTES + (int64_t)threads_here * GX__PLAN_LIBRARY_BYTES_PER_THREAD;
 }
 
+int64_t gx_plan_in_file(const GxPlan *p)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < GX_MEM_KINDS; k++)
+        if (p->in_file >> k & 1) bytes += p->kind[k];
+    return gx_min(bytes, p->arena);
+}
+
 uint64_t gx_plan_card(const GxContext *g) { return g->device->card ? g->device->card(g) : 0; }
 
 // What each rank tells the others: ranks may need different amounts, and several of them may share a machine or a card.
 typedef struct {
     double bytes, activations; // of the memory that has the arena
     double memory, process;    // of the host's memory: for arenas; for everything else
-    double host, card; // numbers that identify the machine and the card; card 0: the arena is in the machine's memory
-    double card_free;  // bytes
+    // numbers that identify the machine and the card. card 0: the arena is in the machine's memory; below 0: in that of
+    // a card that is not here, which a dry run takes to be the rank's own
+    double host, card;
+    double card_free; // bytes
     double flops, flops_kept;
 } gx__PlanRank;
 enum { GX__PLAN_RANK = sizeof(gx__PlanRank) / sizeof(double) };
@@ -97,15 +113,25 @@ static double gx__plan_host_number(void)
     return (double)(gx_hash(GX_HASH_START, name, (int64_t)strlen(name)) >> 12); // a whole number that a double holds
 }
 
+static void gx__plan_limit(const GxPlan *p, GxPlanPlace *place)
+{
+    place->is_limited = p->limit > 0 && (place->has == 0 || p->limit < place->has);
+    if (place->is_limited) place->has = p->limit;
+}
+
 static GxStatus gx__plan_together(GxPlan *p, GxContext *g)
 {
     gx__PlanRank mine = GX_ZERO, all[GX_MAX_PARTS] = GX_ZERO;
     int64_t card_all;
     p->machine.has = gx_available_memory(); // before any rank takes its part
     if (p->is_apart) g->device->memory(g, &p->card.has, &card_all);
-    mine.bytes = (double)gx_plan_arena(p), mine.activations = (double)p->kind[GX_MEM_ACTIVATIONS];
-    mine.memory = (double)((p->is_apart ? p->host : p->arena) + p->comm), mine.process = (double)p->process;
+    gx__plan_limit(p, p->is_apart ? &p->card : &p->machine);
+    mine.bytes = (double)gx_plan_arena(p);
+    mine.activations = p->in_file >> GX_MEM_ACTIVATIONS & 1 ? 0 : (double)p->kind[GX_MEM_ACTIVATIONS];
+    mine.memory = (double)((p->is_apart ? p->host : p->arena) + p->comm - gx_plan_in_file(p)),
+    mine.process = (double)p->process;
     mine.host = gx__plan_host_number(), mine.card = (double)(gx_plan_card(g) >> 12);
+    if (p->is_apart && mine.card == 0) mine.card = -1 - g->rank;
     mine.card_free = (double)p->card.has, mine.flops = p->flops;
     mine.flops_kept = p->flops_kept;
     const GxSplit ranks = gx_split_even(g->world, g->world);
@@ -158,7 +184,7 @@ GxStatus gx_plan_make(GxPlan *p, GxContext *g, const GxArena *comm_arena, int ra
     if (!p->is_apart) p->kind[GX_MEM_COMM] += comm_arena->peak;
     p->comm = comm_arena->capacity;
     p->ranks_here = ranks_here;
-    p->process = gx_plan_process_bytes(ranks_here * gx_threads(g));
+    if (!p->process) p->process = gx_plan_process_bytes(ranks_here * gx_threads(g));
     p->peak_before = gx_process_peak_memory();
     if (!gx_failed(&dry)) return gx__plan_together(p, g);
     g->error = dry.error;
@@ -179,43 +205,68 @@ static GxStatus gx__plan_refuse_all(const GxPlan *p, const GxPlanPlace *place, c
 {
     const int64_t shared = gx__plan_shared(p, place);
     char instead[120] = "";
+    if (place == &p->machine && place->has < p->process)
+        return GX_FAIL(err, GX_ERR_MEMORY, "the plan needs %.1f MB %s; program and libraries alone need %.1f MB",
+                       (double)place->bytes / 1e6, where, (double)p->process / 1e6);
+    if (!p->kind[GX_MEM_GRADS])
+        return GX_FAIL(err, GX_ERR_MEMORY,
+                       "the plan needs %.1f MB %s; the weights do not fit, or leave no room for one sample: use a "
+                       "smaller model, or put its layers on more machines or cards (--pp)",
+                       (double)place->bytes / 1e6, where);
     if (shared && shared <= place->has)
         snprintf(instead, sizeof instead,
                  "shard the model among the %d data-parallel ranks (--zero 3: about %.0f MB), ", p->copies,
                  (double)shared / 1e6);
     return GX_FAIL(err, GX_ERR_MEMORY,
-                   "the plan needs %.1f MB %s %.1f MB left; weights, gradients and optimizer do not fit, or leave no "
-                   "room for one sample: %suse a smaller model, put its layers on more machines or cards (--pp), or "
-                   "say --optimizer sgd --momentum 0",
-                   (double)place->bytes / 1e6, where, (double)place->has / 1e6, instead);
+                   "the plan needs %.1f MB %s; weights, gradients and optimizer do not fit, or leave no "
+                   "room for one sample: %suse a smaller model, put its layers on more machines or cards (--pp), "
+                   "%ssay --optimizer sgd --momentum 0",
+                   (double)place->bytes / 1e6, where, instead,
+                   p->is_apart ? "or " : "keep what is used least on a disk (--offload optimizer,gradients), or ");
 }
 
-static GxStatus gx__plan_refuse(const GxPlan *p, const GxPlanPlace *place, const char *where, int64_t samples,
-                                const GxIntList *list, GxError *err)
+static void gx__plan_where(const GxPlan *p, const GxPlanPlace *place, char text[100])
+{
+    const double mb = (double)place->has / 1e6;
+    const int is_card = place == &p->card;
+    if (place->is_limited)
+        snprintf(text, 100, "on %s, more than the %.1f MB of --memory_limit",
+                 is_card ? "this rank's card" : "this machine", mb);
+    else
+        snprintf(text, 100,
+                 is_card ? "on this rank's card, which has %.1f MB left"
+                         : "on this machine, the system has %.1f MB left",
+                 mb);
+}
+
+static GxStatus gx__plan_refuse(const GxPlan *p, const GxPlanPlace *place, int64_t samples, const GxIntList *list,
+                                GxError *err)
 {
     const int64_t room = place->has - (place->bytes - place->activations);
     const double share =
         room > 0 && place->activations > 0 ? (double)room / (double)place->activations : 0; // of the samples there
+    char where[100];
     int64_t most = samples;
     if (place->has == 0 || place->bytes <= place->has) return GX_OK;
+    gx__plan_where(p, place, where);
     for (int i = 0; i < list->n; i++) most = gx_max(most, list->v[i]);
     const int64_t fits = (int64_t)(share * (double)most);
     if (fits == 0) return gx__plan_refuse_all(p, place, where, err);
     if (list->n)
         return GX_FAIL(err, GX_ERR_MEMORY,
-                       "the plan needs %.1f MB %s %.1f MB left; about %.1f%% of the samples in --dp_batch_size_list "
+                       "the plan needs %.1f MB %s; about %.1f%% of the samples in --dp_batch_size_list "
                        "would fit (a larger --gradient_accumulation_steps makes up for them)",
-                       (double)place->bytes / 1e6, where, (double)place->has / 1e6, 100 * share);
+                       (double)place->bytes / 1e6, where, 100 * share);
     return GX_FAIL(err, GX_ERR_MEMORY,
-                   "the plan needs %.1f MB %s %.1f MB left; about %ld samples per micro-batch would fit instead of %ld "
+                   "the plan needs %.1f MB %s; about %ld samples per micro-batch would fit instead of %ld "
                    "(--micro_batch_size %ld, a larger --gradient_accumulation_steps)",
-                   (double)place->bytes / 1e6, where, (double)place->has / 1e6, (long)fits, (long)most, (long)fits);
+                   (double)place->bytes / 1e6, where, (long)fits, (long)most, (long)fits);
 }
 
 GxStatus gx_plan_refuse_too_large(const GxPlan *p, int64_t samples, const GxIntList *list, GxError *err)
 {
-    GX_TRY(gx__plan_refuse(p, &p->machine, "on this machine, the system has", samples, list, err));
-    return gx__plan_refuse(p, &p->card, "on this rank's card, which has", samples, list, err);
+    GX_TRY(gx__plan_refuse(p, &p->machine, samples, list, err));
+    return gx__plan_refuse(p, &p->card, samples, list, err);
 }
 
 // ---- in words ------------------------------------------------------------------------------------------------------
@@ -234,11 +285,13 @@ void gx_plan_print(FILE *out, const GxPlan *p)
                 s + 1 < p->stages ? "" : ")");
     if (p->stages == 1 && p->least != p->most)
         fprintf(out, " (of the ranks: %.1f to %.1f)", gx__plan_mb(p->least), gx__plan_mb(p->most));
+    if (p->in_file) fprintf(out, ", %.1f of it in --offload_dir", gx__plan_mb(gx_plan_in_file(p)));
     if (p->card.has)
         fprintf(out, ", %.1f on this card, which has %.1f left", gx__plan_mb(p->card.bytes), gx__plan_mb(p->card.has));
     else if (p->is_apart && p->ranks_here > 1) fprintf(out, ", %d ranks in this process", p->ranks_here);
-    else if (p->least != p->most && p->ranks_here > 1)
-        fprintf(out, ", %d ranks in this process %.1f", p->ranks_here, gx__plan_mb(p->here));
+    else if ((p->least != p->most || p->in_file) && p->ranks_here > 1)
+        fprintf(out, ", %s%d ranks in this process %.1f", p->in_file ? "the rest of " : "", p->ranks_here,
+                gx__plan_mb(p->here));
     else if (p->ranks_here > 1) fprintf(out, " x %d ranks in this process", p->ranks_here);
     if (p->is_apart) fprintf(out, "; in the device's memory\n  of the host's: buffers %.1f", gx__plan_mb(p->here));
     fprintf(out, " + program and libraries %.1f = %.1f MB\n", gx__plan_mb(p->process), gx__plan_mb(gx_plan_total(p)));

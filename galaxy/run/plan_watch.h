@@ -34,6 +34,7 @@ typedef struct {
     GxRecorder recorder, *before;
     gx__PlanWatchKind kind[GX__PLAN_WATCH_KINDS];
     int kinds, steps, has_cost, is_on;
+    int64_t begun;         // the session's first step
     double seconds, since; // of the steps
 } gx__PlanWatch;
 
@@ -57,7 +58,7 @@ static void gx__plan_watch_timed(void *self, const GxEvent *e, double seconds)
 static int gx__plan_watch_is_due(const gx__PlanWatch *c, const GxTrainRun *r)
 {
     return r->plan && r->plan->seconds > 0 && r->plan_samples && !r->o.profile_steps &&
-           c->steps < GX__PLAN_WATCH_STEPS && r->at.step >= r->at.begun + GX__PLAN_WATCH_FROM;
+           c->steps < GX__PLAN_WATCH_STEPS && r->at.step >= c->begun + GX__PLAN_WATCH_FROM;
 }
 
 static void gx__plan_watch_begin(void *self, GxSession *s)
@@ -68,6 +69,7 @@ static void gx__plan_watch_begin(void *self, GxSession *s)
     if (!c->is_on) return;
     if (!c->has_cost && gx_cost_fit(&c->cost, r->plan_sample, r->plan_samples, &s->g->error) != GX_OK) return;
     c->has_cost = 1, c->g = s->g;
+    gx_cost_scale(&c->cost, r->place[s->g->rank].slower);
     c->recorder.totals_only = 1;
     c->recorder.clock = gx__plan_watch_clock, c->recorder.timed = gx__plan_watch_timed, c->recorder.user = c;
     c->before = c->recorder.also = s->g->recorder, s->g->recorder = &c->recorder;
@@ -133,10 +135,11 @@ static void gx__plan_watch_closed(void *self, GxSession *s)
 
 static void gx__plan_watch_opened(void *self, GxSession *s)
 {
+    gx__PlanWatch *c = (gx__PlanWatch *)self;
     const GxTrainRun *r = s->run;
     GxError failed = GX_ZERO;
     char path[GX_PATH];
-    (void)self;
+    c->begun = r->at.step, c->kinds = c->steps = 0, c->seconds = 0;
     if (!gx_session_is_first(s) || !r->plan) return;
     if (gx_path_join(path, r->o.output_dir, GX_PLAN_FILE, &failed) == GX_OK)
         gx_split_plan_write(r->plan, path, &failed);

@@ -8,6 +8,8 @@
 // given (--pp, --tp, their lists, the samples of each copy of the model), and ranks that it leaves out end. The others
 // are renumbered in the order of the plan; rank 0, which reads and writes the files, stays rank 0.
 //
+// While the run goes on, replan.h may make another plan, under which it goes on in another session.
+//
 // Called between gx_session_agree and gx_session_arrange (session_agree.h), by all ranks.
 #ifndef GX_PLANNER_H
 #define GX_PLANNER_H
@@ -23,23 +25,16 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_PLANNER_IMPLEMENTED)
 #define GX_PLANNER_IMPLEMENTED
-#include <math.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "../io/files.h"
-#include "../plan/search.h"
-#include "estimate.h"
 #include "measured_machines.h"
+#include "planner_search.h"
 #include "reporter.h"
 #include "session_agree.h"
 #include "session_data.h"
-
-enum {
-    GX__PLANNER_MICRO_BATCH = 8, // samples that are measured
-    GX__PLANNER_MOST = 32,       // of a micro-batch
-    GX__PLANNER_BUDGET = 600,    // groupings of more than six ranks that are looked at
-    GX__PLANNER_KINDS = GX_PLAN_REGULAR | GX_PLAN_PIPELINE
-};
 
 // ---- what is asked for ---------------------------------------------------------------------------------------------
 
@@ -65,24 +60,12 @@ static GxStatus gx__planner_check(const GxSession *s)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--plan gives ranks different numbers of samples, which --tuning side_only cannot have; leave "
                        "out --plan, or use --tuning side");
+    if (r->o.cp > 1)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--plan does not divide sequences among ranks; leave out --plan or --cp");
     for (int i = 0; gx__planner_decides[i]; i++)
         if (gx_config_is_set(&r->config, gx__planner_decides[i]))
             return GX_FAIL(err, GX_ERR_ARGUMENT, "--plan decides --%s; leave one of them out", gx__planner_decides[i]);
     return GX_OK;
-}
-
-// Samples of a step: as given, or what equal ranks would take.
-static int64_t gx__planner_samples(const GxSession *s)
-{
-    const GxTrainOptions *o = &s->run->o;
-    return o->global_batch_size ? o->global_batch_size : gx_max(o->micro_batch_size, 1) * s->g->world;
-}
-
-// Samples of the largest micro-batch that a plan may have.
-static int64_t gx__planner_micro_most(const GxSession *s)
-{
-    const int64_t given = gx_config_is_set(&s->run->config, "micro_batch_size") ? s->run->o.micro_batch_size : 0;
-    return gx_min(given ? given : (int64_t)GX__PLANNER_MOST, gx__planner_samples(s));
 }
 
 // ---- data for measurements -----------------------------------------------------------------------------------------
@@ -116,143 +99,67 @@ static void gx__planner_close_data(GxSession *s, gx__PlannerData *d)
 
 // ---- --plan auto ---------------------------------------------------------------------------------------------------
 
-typedef struct { // what rank 0 searches with
-    GxSplitPlan *plan;
-    const GxSession *s;
-    const GxMode *mode;
-    const GxMeasured *m;
-    GxEstimate estimate;
-    double *per_byte; // [ranks][ranks]: seconds, while all links are used
-    int *klass;       // [ranks]
-} gx__Planner;
-
-// Ranks with the same operations, memory and threads are of a class.
-static void gx__planner_classes(gx__Planner *p)
+// Keeps what operations take on this rank.
+static GxStatus gx__planner_keep_sample(GxSession *s, const GxCostSample *sample, int64_t n)
 {
-    const GxMeasured *m = p->m;
-    for (int r = 0; r < m->ranks; r++) {
-        p->klass[r] = r;
-        for (int k = r - 1; k > 0; k--) { // rank 0 is like no other (estimate.h)
-            const GxMeasuredRank *a = &m->rank[r], *b = &m->rank[k];
-            if (a->first == b->first && a->samples == b->samples && a->memory == b->memory) p->klass[r] = p->klass[k];
-        }
-    }
-}
-
-static void gx__planner_problem(GxPlanProblem *problem, gx__Planner *p)
-{
-    const GxTrainRun *r = p->s->run;
-    const GxMeasured *m = p->m;
-    memset(problem, 0, sizeof *problem);
-    problem->ranks = m->ranks, problem->layers = (int)gx_run_model_int(r, "num_hidden_layers"),
-    problem->samples = gx__planner_samples(p->s);
-    problem->micro_most = gx__planner_micro_most(p->s);
-    problem->latency = m->latency, problem->seconds_per_byte = p->per_byte, problem->klass = p->klass;
-    problem->x_bytes = gx_estimate_message(&p->estimate);
-    problem->first_rank_stays = 1, problem->same_lists = 1;
-    problem->kinds = GX__PLANNER_KINDS, problem->budget = m->ranks > 6 ? GX__PLANNER_BUDGET : 0;
-    problem->stage = gx_estimate_stage, problem->parts = gx_estimate_parts, problem->user = &p->estimate;
-}
-
-// Samples per second of a rank that computes all of the model.
-static GxStatus gx__planner_alone(gx__Planner *p, int16_t rank, int64_t micro_batch, double *speed, GxError *err)
-{
-    GxStageRequest q = GX_ZERO;
-    GxStageCost cost = GX_ZERO;
-    q.rank = &rank, q.n = 1, q.layers = p->plan->layers, q.has_embed = q.has_head = q.alive = 1;
-    q.micro_batch = micro_batch;
-    GX_TRY(gx_estimate_stage(&p->estimate, &cost, &q, err));
-    *speed = (double)micro_batch / (cost.forward + cost.backward);
+    GxTrainRun *r = s->run;
+    const size_t bytes = (size_t)n * sizeof *sample;
+    r->plan_sample = (GxCostSample *)malloc(bytes);
+    if (!r->plan_sample) return GX_FAIL(&s->g->error, GX_ERR_MEMORY, "no memory for the measurements of a rank");
+    if (sample) memcpy(r->plan_sample, sample, bytes);
+    r->plan_samples = (int)n;
     return GX_OK;
 }
 
-// What is expected of each rank: how much of the time it computes, and its memory; and of all: how long a step would
-// take if nothing were lost.
-static GxStatus gx__planner_expect(gx__Planner *p, const GxPlanProblem *problem, GxError *err)
+typedef struct {                // what a rank is told of the machine that --machines has for it
+    char machine[GX_PLAN_NAME]; // "": one of several that are alike
+    int64_t samples, threads;
+} gx__PlannerTold;
+
+// 1: the host's own name, or that of another rank on it (gx_plan_machine_name).
+static int gx__planner_is_named(const char *host, const char *machine)
 {
-    const GxAssignment *a = &p->plan->a;
-    double speed = 0;
-    int64_t needs[GX_ASSIGNED_RANKS];
-    GxMembers members;
-    gx_assignment_members(&members, a);
-    for (int stage = 0; stage < a->stages; stage++) {
-        const GxStageRequest q = gx_stage_request(problem, a, &members, stage);
-        const double samples = (double)a->copy[a->stage[stage].copy].samples;
-        GxStageCost cost = GX_ZERO;
-        GX_TRY(gx_estimate_memory(&p->estimate, needs, &q, err));
-        GX_TRY(gx_estimate_stage(&p->estimate, &cost, &q, err));
-        for (int i = 0; i < q.n; i++) {
-            GxSplitPlanRank *of = &p->plan->rank[q.rank[i]];
-            double alone;
-            GX_TRY(gx__planner_alone(p, q.rank[i], q.micro_batch, &alone, err));
-            speed += alone;
-            of->needs = needs[i], of->has = p->m->rank[q.rank[i]].memory;
-            of->busy = (cost.forward + cost.backward) * samples / (double)q.micro_batch / p->plan->seconds;
-            of->busy = fmin(of->busy, 1), of->is_tight = of->has - of->needs < of->needs / 10;
-        }
+    const size_t n = strlen(host);
+    return !strncmp(machine, host, n) && (!machine[n] || (machine[n] == '-' && machine[n + 1]));
+}
+
+// A file may describe machines as they should be, so what differs is a warning.
+static void gx__planner_warn_of_machine(const GxSession *s, const gx__PlannerTold *told)
+{
+    const GxContext *g = s->g;
+    char host[GX_PLAN_NAME];
+    gx_measure_host(host, sizeof host);
+    if (told->machine[0] && !gx__planner_is_named(host, told->machine))
+        gx_log(&g->log, GX_LOG_WARNING,
+               "the machine of rank %d in --machines is %s, but it was started on %s; the speeds in the file are taken "
+               "as this one's",
+               g->rank, told->machine, host);
+    if (told->threads && told->threads != gx_threads(g))
+        gx_log(&g->log, GX_LOG_WARNING,
+               "the machine of rank %d in --machines was measured with %ld thread%s, but it has %d now (--threads); "
+               "its speed will be another one",
+               g->rank, (long)told->threads, gx_text_s(told->threads), gx_threads(g));
+}
+
+// Tells each rank what operations take on it, by the file that rank 0 has read.
+static void gx__planner_hand_out(GxSession *s, const GxMeasured *m)
+{
+    GxContext *g = s->g;
+    GxTrainRun *r = s->run;
+    gx__PlannerTold told[GX_MAX_PARTS];
+    memset(told, 0, sizeof told);
+    for (int k = 0; k < g->world && gx_session_is_first(s) && !gx_failed(g); k++) {
+        const int is_one = r->machines.machine[gx_machines_class_of(&r->machines, k)].count == 1;
+        told[k].samples = m->rank[k].samples, told[k].threads = m->rank[k].threads;
+        if (is_one) snprintf(told[k].machine, GX_PLAN_NAME, "%s", m->rank[k].name);
     }
-    p->plan->ideal = (double)p->plan->samples / speed;
-    return GX_OK;
-}
-
-static void gx__planner_take(GxSplitPlan *p, const GxSearchResult *found, const GxPlanProblem *problem)
-{
-    const GxAssignmentCost *c = &found->cost;
-    p->layers = problem->layers, p->samples = problem->samples;
-    p->seconds = c->seconds, p->bubble = c->bubble, p->messages = c->messages, p->sums = c->sums;
-    p->with_all = 0;
-    for (int r = 0; r < problem->ranks; r++)
-        if (p->a.place[r].stage < 0 && isfinite(found->with[r])) p->with_all = fmax(p->with_all, found->with[r]);
-}
-
-// Rank 0 searches; the plan has the ranks' numbers as they were started.
-static GxStatus gx__planner_search_with(gx__Planner *p, GxError *err)
-{
-    GxPlanProblem problem;
-    GxSearchResult *found = (GxSearchResult *)calloc(1, sizeof *found);
-    GxStatus status = found ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory for a search");
-    if (status == GX_OK) status = gx_estimate_open(&p->estimate, p->s, p->mode, p->m, GX__PLANNER_MICRO_BATCH, err);
-    if (status == GX_OK) {
-        gx__planner_classes(p);
-        gx__planner_problem(&problem, p);
-        status = gx_search(&p->plan->a, found, &problem, (uint64_t)p->s->run->o.seed, err);
-    }
-    if (status == GX_OK) {
-        const int16_t stage = p->plan->a.place[0].stage; // of rank 0
-        gx_assignment_swap(&p->plan->a, stage >= 0 ? p->plan->a.stage[stage].copy : 0);
-        gx__planner_take(p->plan, found, &problem);
-        snprintf(p->plan->mode, sizeof p->plan->mode, "%s", p->mode->name);
-        for (int r = 0; r < p->m->ranks; r++) memcpy(p->plan->rank[r].machine, p->m->rank[r].name, GX_PLAN_NAME);
-        status = gx__planner_expect(p, &problem, err);
-    }
-    free(found);
-    if (status == GX_OK) gx_estimate_warn(&p->estimate);
-    gx_estimate_close(&p->estimate);
-    return status;
-}
-
-static GxStatus gx__planner_search(GxSplitPlan *plan, const GxSession *s, const GxMode *mode, const GxMeasured *m)
-{
-    GxError *err = &s->g->error;
-    const int64_t n = m->ranks;
-    gx__Planner p = GX_ZERO;
-    p.plan = plan, p.s = s, p.mode = mode, p.m = m;
-    p.per_byte = (double *)malloc((size_t)(n * n) * sizeof *p.per_byte);
-    p.klass = (int *)malloc((size_t)n * sizeof *p.klass);
-    GxStatus status =
-        p.per_byte && p.klass ? GX_OK : GX_FAIL(err, GX_ERR_MEMORY, "no memory to plan %ld ranks", (long)n);
-    for (int64_t i = 0; i < n * n && status == GX_OK; i++) p.per_byte[i] = m->seconds_per_byte[i] * m->together;
-    if (status == GX_OK) status = gx__planner_search_with(&p, err);
-    free(p.per_byte);
-    free(p.klass);
-    return status;
-}
-
-// The mode of groups: as the options say, or tp.
-static GxMode gx__planner_mode(const GxSession *s)
-{
-    if (gx_methods_split(s->mode->methods)) return *s->mode;
-    return gx_composed("tp", gx_methods(GX_METHOD_TP, GX_METHOD_NONE, GX_METHOD_TP));
+    gx_broadcast(g, GX_AXIS_ALL, 0, told, g->world * (int64_t)sizeof *told, GX_U8);
+    const int64_t n = told[g->rank].samples;
+    if (!gx_failed(g)) gx__planner_keep_sample(s, gx_session_is_first(s) ? m->sample + m->rank[0].first : NULL, n);
+    for (int k = 1; k < g->world && gx_session_is_first(s); k++)
+        gx_send(g, GX_AXIS_ALL, k, m->sample + m->rank[k].first, told[k].samples * (int64_t)sizeof *m->sample, GX_U8);
+    if (!gx_session_is_first(s)) gx_recv(g, GX_AXIS_ALL, 0, r->plan_sample, n * (int64_t)sizeof *m->sample, GX_U8);
+    if (!gx_failed(g)) gx__planner_warn_of_machine(s, &told[g->rank]);
 }
 
 // --machines: rank 0 reads what others measured. is_elsewhere: the machines are not those of this run.
@@ -266,7 +173,8 @@ static GxStatus gx__planner_read_machines(GxSession *s, GxMeasured *m, int64_t *
     *is_elsewhere = m->ranks != g->world;
     gx_broadcast(g, GX_AXIS_ALL, 0, is_elsewhere, 1, GX_I64);
     GX_TRY(gx_status(g));
-    if (!*is_elsewhere || r->o.dry_run) return GX_OK;
+    if (!*is_elsewhere) gx__planner_hand_out(s, m);
+    if (!*is_elsewhere || r->o.dry_run) return gx_status(g);
     return GX_FAIL(
         &g->error, GX_ERR_ARGUMENT,
         "--machines %s has other machines than the %d rank%s of this run; plan_split, or --dry_run, plans for "
@@ -274,19 +182,27 @@ static GxStatus gx__planner_read_machines(GxSession *s, GxMeasured *m, int64_t *
         path, g->world, g->world == 1 ? "" : "s");
 }
 
+// Where the run will write, so that a folder that it may not have is an error before the time of measuring.
+static void gx__planner_check_folder(const GxSession *s)
+{
+    const char *folder = s->run->o.output_dir;
+    if (gx_folder_make(folder, &s->g->error) == GX_OK && access(folder, W_OK | X_OK) != 0)
+        GX_FAIL(&s->g->error, GX_ERR_IO, "cannot write in %s: %s", folder, strerror(errno));
+}
+
 static GxStatus gx__planner_measure(GxSession *s, GxMeasured *m, const GxMode *mode)
 {
     GxContext *g = s->g;
     GxTrainRun *r = s->run;
-    const int64_t most = gx__planner_micro_most(s);
+    if (gx_session_is_first(s)) gx__planner_check_folder(s);
+    gx_barrier(g, GX_AXIS_ALL); // on a failed context this tells the other ranks
+    GX_TRY(gx_status(g));
+    const int64_t most = gx_planner_micro_most(s);
     gx_report(g, "measuring %d rank%s, for up to %d seconds\n", g->world, g->world == 1 ? "" : "s",
               GX_MEASURE_SECONDS + GX_MEASURE_LINK_SECONDS);
-    GX_TRY(gx_measure(m, s, mode, gx_min(GX__PLANNER_MICRO_BATCH, most), most));
+    GX_TRY(gx_measure(m, s, mode, gx_min(GX_PLANNER_MICRO_BATCH, most), most));
     const GxMeasuredRank *me = &m->rank[g->rank];
-    r->plan_sample = (GxCostSample *)malloc((size_t)me->samples * sizeof *r->plan_sample);
-    if (!r->plan_sample) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the measurements of a rank");
-    memcpy(r->plan_sample, m->sample + me->first, (size_t)me->samples * sizeof *r->plan_sample);
-    r->plan_samples = (int)me->samples;
+    GX_TRY(gx__planner_keep_sample(s, m->sample + me->first, me->samples));
     for (int k = 0; k < g->world && gx_session_is_first(s); k++)
         if (m->rank[k].spread > 0.1)
             gx_log(&g->log, GX_LOG_WARNING,
@@ -302,14 +218,14 @@ static GxStatus gx__planner_make(GxSession *s, GxSplitPlan *p, int64_t *is_elsew
     GxContext *g = s->g;
     GxMeasured m = GX_ZERO;
     gx__PlannerData data = GX_ZERO;
-    const GxMode mode = gx__planner_mode(s);
+    const GxMode mode = gx_planner_mode(s);
     gx_machines_close(&s->run->machines); // an earlier session's
     free(s->run->plan_sample);
     s->run->plan_sample = NULL, s->run->plan_samples = 0;
     gx__planner_open_data(s, &data);
     if (!gx_failed(g) && s->run->o.machines[0]) gx__planner_read_machines(s, &m, is_elsewhere);
     else if (!gx_failed(g)) gx__planner_measure(s, &m, &mode);
-    if (!gx_failed(g) && gx_session_is_first(s)) gx__planner_search(p, s, &mode, &m);
+    if (!gx_failed(g) && gx_session_is_first(s)) gx_planner_search(p, s, &mode, &m, &g->error);
     gx_broadcast(g, GX_AXIS_ALL, 0, p, sizeof *p, GX_U8); // on a failed context this tells the other ranks
     gx__planner_close_data(s, &data);
     gx_measured_free(&m);
@@ -333,7 +249,7 @@ static GxStatus gx__planner_read(GxSession *s, GxSplitPlan *p, int16_t *found)
     if (!gx_failed(g)) gx_split_plan_find(p, (const char(*)[GX_PLAN_NAME])machine, g->world, found, &g->error);
     free(machine);
     GX_TRY(gx_status(g));
-    const int layers = (int)gx_run_model_int(s->run, "num_hidden_layers");
+    const int layers = (int)gx_run_layers(s->run);
     if (p->layers != layers)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "the plan %s is for %d layers, but the model has %d; make another "
@@ -484,35 +400,52 @@ static GxStatus gx__planner_choose_mode(GxSession *s, const GxSplitPlan *p)
     return GX_OK;
 }
 
+// The ranks of a plan in its order, by their numbers in it. Returns how many; 0, with an error: it cannot be executed.
+static int gx__planner_ranks(const GxSplitPlan *p, const int16_t *found, int16_t *order, GxError *err)
+{
+    const int n = gx__planner_order(&p->a, order);
+    if (!n)
+        GX_FAIL(
+            err, GX_ERR_UNSUPPORTED,
+            "the plan's copies of the model differ; with several copies, all have the same stages, layers, warm and "
+            "shares, and all stages as many ranks");
+    else if (found[order[0]] != 0)
+        GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                "the plan does not begin with rank 0, which has the files; rank 0 must be the first of the first stage "
+                "of its first copy");
+    return gx_error_code(err) ? 0 : n;
+}
+
 // Sets the options, and goes on with the ranks of the plan in its order.
-static GxStatus gx__planner_apply(GxSession *s, const GxSplitPlan *p, const int16_t *found)
+static GxStatus gx__planner_apply(GxSession *s, const GxSplitPlan *p, const int16_t *found, int16_t *order, int n)
 {
     GxTrainRun *r = s->run;
     GxContext *g = s->g;
-    int16_t order[GX_ASSIGNED_RANKS];
-    const int n = gx__planner_order(&p->a, order);
-    if (!n)
-        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                       "the plan's copies of the model differ; with several copies, all have the same stages, layers, "
-                       "warm and shares, and all stages as many ranks");
+    GxRunPlace place[GX_MAX_PARTS];
     gx__planner_set(&r->o, &p->a);
     GX_TRY(gx__planner_choose_mode(s, p));
-    for (int i = 0; i < n; i++) order[i] = found[order[i]];
-    if (order[0] != 0)
-        return GX_FAIL(
-            &g->error, GX_ERR_UNSUPPORTED,
-            "the plan does not begin with rank 0, which has the files; rank 0 must be the first of the first "
-            "stage of its first copy");
+    for (int i = 0; i < n; i++) {
+        const int16_t planned = order[i];
+        order[i] = found[planned];
+        place[i] = r->place[order[i]], place[i].planned = planned;
+    }
+    memcpy(r->place, place, (size_t)n * sizeof *place);
     gx_comm_keep(g, order, n);
     r->done = !g->world;
     return GX_OK;
+}
+
+// Before there is a plan.
+static void gx__planner_place(GxTrainRun *r, int ranks)
+{
+    for (int i = 0; i < ranks; i++) r->place[i].planned = r->place[i].machine = (int16_t)i, r->place[i].slower = 1;
 }
 
 GxStatus gx_planner_run(GxSession *s)
 {
     GxTrainRun *r = s->run;
     GxContext *g = s->g;
-    int16_t found[GX_ASSIGNED_RANKS];
+    int16_t found[GX_ASSIGNED_RANKS], order[GX_ASSIGNED_RANKS];
     int64_t is_elsewhere = 0;
     if (r->o.machines[0] && strcmp(r->o.plan, "auto"))
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
@@ -520,14 +453,19 @@ GxStatus gx_planner_run(GxSession *s)
                        r->o.machines);
     if (!r->o.plan[0]) return GX_OK;
     GX_TRY(gx__planner_check(s));
+    const int is_next = r->next_plan != NULL;
     free(r->plan);
-    r->plan = (GxSplitPlan *)calloc(1, sizeof *r->plan);
+    r->plan = is_next ? r->next_plan : (GxSplitPlan *)calloc(1, sizeof *r->plan), r->next_plan = NULL;
     if (!r->plan) return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a plan");
     for (int i = 0; i < GX_ASSIGNED_RANKS; i++) found[i] = (int16_t)i;
-    GX_TRY(strcmp(r->o.plan, "auto") ? gx__planner_read(s, r->plan, found)
-                                     : gx__planner_make(s, r->plan, &is_elsewhere));
-    gx__planner_show(s, r->plan);
+    if (!is_next) {
+        gx__planner_place(r, g->world);
+        GX_TRY(strcmp(r->o.plan, "auto") ? gx__planner_read(s, r->plan, found)
+                                         : gx__planner_make(s, r->plan, &is_elsewhere));
+    }
+    const int n = is_elsewhere ? 0 : gx__planner_ranks(r->plan, found, order, &g->error);
+    if (!gx_failed(g)) gx__planner_show(s, r->plan);
     if (!gx_failed(g) && is_elsewhere) r->done = 1;
-    return gx_failed(g) || is_elsewhere ? gx_status(g) : gx__planner_apply(s, r->plan, found);
+    return gx_failed(g) || is_elsewhere ? gx_status(g) : gx__planner_apply(s, r->plan, found, order, n);
 }
 #endif

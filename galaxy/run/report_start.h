@@ -89,11 +89,25 @@ static void gx__report_start_layer_text(const GxSession *s, char text[160])
     if (gx_methods_split(m) && !strcmp(s->mode->name, "composed")) snprintf(text + end, 160 - end, " (%s)", methods);
 }
 
+// "cp 2", "cp 2 (ring, 4 zigzags)"; "": sequences are whole
+static void gx__report_start_cp_text(const GxSession *s, char text[60])
+{
+    const GxCp *cp = &s->model.cp;
+    text[0] = 0;
+    if (cp->n < 2) return;
+    if (cp->zigzags > 1) snprintf(text, 60, "cp %d (%s%d zigzags)", cp->n, cp->by_ring ? "ring, " : "", cp->zigzags);
+    else snprintf(text, 60, "cp %d%s", cp->n, cp->by_ring ? " (ring)" : "");
+}
+
 // "pp 2 (1f1b, layers 3,2) x tp 2"; with one stage, only what its layers are
 static void gx__report_start_mode_text(const GxSession *s, char text[400])
 {
-    char layer[160];
+    char layer[160], cp[60];
     gx__report_start_layer_text(s, layer);
+    gx__report_start_cp_text(s, cp);
+    const int has_layer = gx_mesh_size(&s->mesh, GX_AXIS_DP | GX_AXIS_TP) > 1;
+    if (cp[0] && !has_layer) snprintf(layer, sizeof layer, "%s", cp);
+    else if (cp[0]) snprintf(layer + strlen(layer), sizeof layer - strlen(layer), " x %s", cp);
     const int is_serial = gx_mesh_size(&s->mesh, GX_AXIS_ALL & ~GX_AXIS_PP) == 1 && !s->mesh.is_ragged;
     text[0] = 0;
     if (s->run->o.pp > 1) gx_stages_text(s, text, 280);
@@ -204,7 +218,7 @@ static void gx__report_start_window(FILE *out, const GxSession *s)
     }
     fprintf(out, "%s in ", gx_window_text(&w->samples, text, sizeof text));
     for (int i = 0; i < w->samples.n; i++) fprintf(out, "%s%ld", i ? "," : "", (long)gx_window_micro_batches(w, i));
-    fprintf(out, " micro-batches");
+    fprintf(out, " micro-batch%s", w->samples.n == 1 && gx_window_micro_batches(w, 0) == 1 ? "" : "es");
     if (gx_options_rebalances(&s->run->o, w->samples.n)) // what gx_session_micro_most blocks of data take
         fprintf(out, ", to be rebalanced: %.2f MB for data that may move here",
                 (double)((gx_session_micro_most(s) - gx_session_micro_batches(s)) * s->block_bytes) / 1e6);
@@ -260,7 +274,7 @@ static void gx__report_start_source(FILE *out, const GxSession *s)
                 "  mode %s is composed of its blocks' methods (galaxy/model/mode.h); train_%s_%s runs train_%s.cu "
                 "instead\n",
                 mode, s->run->family->name, mode, mode);
-    else fprintf(out, "  mode %s is computed by train_%s.cu\n", mode, mode);
+    else fprintf(out, "  mode %s is computed by train_%s%s.cu\n", mode, mode, s->mode->is_tiled ? "_tiled" : "");
 }
 
 // Says what is trained instead of the model.

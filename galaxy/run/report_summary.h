@@ -107,9 +107,11 @@ void gx_report_summary(const GxSession *s, const char *svg)
     gx__report_summary_validated(r.out, s->run);
     gx__report_summary_kept(r.out, s->run);
     const int64_t peak = gx_process_peak_memory();
-    fprintf(r.out, "peak memory%s %.0f MB, planned %.0f MB%s\n",
+    const int in_file = s->plan.in_file != 0;
+    fprintf(r.out, "peak memory%s %.0f MB%s, planned %.0f MB%s%s\n",
             s->g->world > 1 && s->plan.ranks_here == 1 ? " of rank 0" : "", (double)peak / 1e6,
-            (double)gx_plan_total(&s->plan) / 1e6,
+            in_file ? " with pages of --offload_dir" : "", (double)gx_plan_total(&s->plan) / 1e6,
+            in_file ? " without them" : "",
             peak > s->plan.peak_before ? "" : " for training;\n  the peak was earlier, when the data were opened");
     const char *last = s->run->at.saved > s->run->at.begun ? folder : s->run->resume.folder;
     fprintf(r.out, "checkpoint: %s\nloss curve: %s, log: %s\n", *last ? last : "none", svg, s->run->log_path);

@@ -361,12 +361,16 @@ static void gx__resume_forget(GxConfig *c, const char *const *names, size_t n)
 // Stages and shares may also differ without an option: a program with a schedule of its own decides on them itself.
 void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig *c, const char *methods, int world)
 {
-    static const char *const moves[] = {"tp", "pp", "stage_tp_list"}; // say that a rank computes something else
+    static const char *const moves[] = {"tp", "pp", "stage_tp_list", "cp"}; // say that a rank computes something else
     static const char *const mesh[] = {"tp",
                                        "pp",
                                        "stage_num_hidden_layers_list",
                                        "stage_tp_list",
                                        "pipeline_schedule",
+                                       "cp",
+                                       "cp_list",
+                                       "cp_zigzags",
+                                       "cp_method",
                                        "tp_num_attention_heads_list",
                                        "tp_intermediate_size_list",
                                        "tp_vocab_size_list",
@@ -380,7 +384,8 @@ void gx_resume_keep_layout(const GxResume *r, const GxTrainOptions *o, GxConfig 
     const int shares_other = (zero && strcmp(gx_json_string(zero), o->zero)) || gx_config_is_set(c, "zero") ||
                              gx_config_is_set(c, "dp_shard"),
               is_moved = r->state.world != world || (r->folder[0] && strcmp(r->state.methods, methods)) ||
-                         (pp ? gx_json_int(pp) : 1) != o->pp || gx__resume_are_set(c, moves, 3);
+                         (pp ? gx_json_int(pp) : 1) != o->pp ||
+                         gx__resume_are_set(c, moves, sizeof moves / sizeof *moves);
     if (!r->args || (!is_moved && !shares_other && !gx_config_is_set(c, "dp_replicate"))) return;
     gx__resume_forget(c, shards, sizeof shards / sizeof *shards);
     if (shares_other) gx__resume_forget(c, shares, sizeof shares / sizeof *shares);

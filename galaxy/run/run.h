@@ -55,6 +55,11 @@ typedef struct {
     void *self;
 } GxRunExtends;
 
+typedef struct {              // where a rank of a planned run comes from
+    int16_t planned, machine; // its number in the plan; in the measurements that the first plan was made from
+    double slower;            // how many times as long as measured then its operations take now
+} GxRunPlace;
+
 typedef struct GxTrainRun {
     // what is trained
     const GxFamily *family;
@@ -71,15 +76,19 @@ typedef struct GxTrainRun {
     GxResume resume;         // what it continues from
     GxSourceFolder source;   // on rank 0: the folder of the weights, whose other files are copied to checkpoints
     int64_t shard_bytes;     // largest size of a file of weights
+    int64_t memory_limit;    // bytes; 0: what is free
     GxWeightsHash base_hash; // of an adapter's base, on rank 0; 0: the run trains no adapter
     int64_t number;          // this run's: chosen when it begins, kept when it is resumed
     int64_t epoch_samples;   // of all ranks; 0: not known
+    GxTextFrame frame;       // of a family with an encoder
     const char *seq_len_is;  // what o.seq_len is, for messages: "the default of --seq_len"; NULL: as it was given
     // Rows of the embedding in --model, and in an adapter that the run begins with; 0 in a resumed run
     int64_t vocab_of_model, vocab_of_adapter;
-    int64_t tokens_added;      // to the tokenizer, by --add_tokens
-    GxSchedule schedule;       // of the learning rate
-    GxSplitPlan *plan;         // which rank computes what (planner.h); NULL: the options say it
+    int64_t tokens_added;           // to the tokenizer, by --add_tokens
+    GxSchedule schedule;            // of the learning rate
+    GxSplitPlan *plan;              // which rank computes what (planner.h); NULL: the options say it
+    GxSplitPlan *next_plan;         // another one, under which a further session continues (replan.h); NULL: none
+    GxRunPlace place[GX_MAX_PARTS]; // with a plan: of each rank
     GxCostSample *plan_sample; // what operations took on this rank when it was measured for the plan; NULL: it was not
     int plan_samples;
     GxMachines machines; // on rank 0: what was measured for the plan; all zero: nothing was
@@ -105,7 +114,8 @@ typedef struct GxTrainRun {
     // its watchers, and what they change
     GxWatchers watchers;
     GxRunExtends extends;
-    int argc; // the command line, borrowed
+    GxArena comm_arena; // of the communicator, which is needed before there is a plan of memory
+    int argc;           // the command line, borrowed
     char **argv;
 } GxTrainRun;
 
@@ -122,8 +132,14 @@ GxStatus gx_run_set_command(GxTrainRun *r, GxContext *g, int argc, char **argv);
 // other options, and continues from `folder`, the run's last checkpoint.
 GxStatus gx_run_rejoin(GxTrainRun *r, const char *folder, GxError *err);
 
-// An integer of the model's configuration, such as num_hidden_layers; 0: the family has none of this name.
+// An integer of the model's configuration, such as hidden_size; 0: the family has none of this name.
 int64_t gx_run_model_int(const GxTrainRun *r, const char *name);
+// Layers of the model. A decoder's are counted behind its encoder's.
+static inline int64_t gx_run_layers(const GxTrainRun *r)
+{
+    return gx_run_model_int(r, "num_hidden_layers") + gx_run_model_int(r, "encoder_layers") +
+           gx_run_model_int(r, "decoder_layers");
+}
 
 // 1: the run ends early, at this step, by --early_stopping_patience.
 static inline int gx_run_stops_early(const GxTrainRun *r)
@@ -202,11 +218,14 @@ static GxStatus gx__run_check_folders(const GxTrainOptions *o, GxError *err)
                        o->predicts   ? o->predicts
                        : o->evaluate ? "evaluate"
                                      : "sample_only");
-    if (o->predicts && o->evaluate)
+    if (o->predicts && (o->evaluate || o->sample_only))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--evaluate reads held-out samples, but --%s reads another file instead; use them in two runs "
-                       "of the program",
-                       o->predicts);
+                       "--%s reads held-out samples, but --%s reads another file instead; use them in two runs of the "
+                       "program",
+                       o->evaluate ? "evaluate" : "sample_only", o->predicts);
+    if (o->trace[0] && !strcmp(o->trace, o->plot_memory))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--trace and --plot_memory both write %s; give one of them another file",
+                       o->trace);
     if (o->ignore_mismatched_sizes && !o->model[0])
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
@@ -270,6 +289,7 @@ void gx_run_close(GxTrainRun *r)
     free(r->model_config);
     free(r->tuned);
     free(r->plan);
+    free(r->next_plan);
     free(r->plan_sample);
     gx_machines_close(&r->machines);
 }

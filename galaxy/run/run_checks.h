@@ -18,7 +18,9 @@ GxStatus gx_run_check_tuning(GxTrainRun *r, GxError *err);
 // Refuses --tf32 unless the run computes products in fp32 on a card, --cuda_graphs on a device that has no graphs, and
 // --autotune on one that has only one way to compute products.
 GxStatus gx_run_check_tf32(const GxTrainRun *r, const GxDevice *device, GxError *err);
-GxStatus gx_run_check_graphs(const GxTrainRun *r, const GxDevice *device, GxError *err);
+// Refuses what a model with an encoder and a decoder does not have: pipelines, and plans, which count one stack of layers.
+GxStatus gx_run_check_encoder(const GxTrainRun *r, GxError *err);
+GxStatus gx_run_check_graphs(const GxTrainRun *r, const GxMode *mode, const GxDevice *device, GxError *err);
 GxStatus gx_run_check_autotune(const GxTrainRun *r, const GxDevice *device, GxError *err);
 // Refuses --dp_samples_list where copies of the model communicate, or keep records, micro-batch by micro-batch.
 // shares: ranks of dp_shard.
@@ -106,14 +108,36 @@ GxStatus gx_run_check_tf32(const GxTrainRun *r, const GxDevice *device, GxError 
         r->o.precision);
 }
 
-GxStatus gx_run_check_graphs(const GxTrainRun *r, const GxDevice *device, GxError *err)
+GxStatus gx_run_check_encoder(const GxTrainRun *r, GxError *err)
 {
+    const GxTrainOptions *o = &r->o;
+    const char *asks = o->pp > 1        ? "--pp"
+                       : o->plan[0]     ? "--plan"
+                       : o->machines[0] ? "--machines"
+                       : o->simulate[0] ? "--simulate"
+                                        : NULL;
+    if (!r->family->frame || !asks) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s of a %s, which has an encoder and a decoder, is not supported yet; leave it out, and divide the "
+                   "model with --mode or --zero",
+                   asks, r->family->name);
+}
+
+GxStatus gx_run_check_graphs(const GxTrainRun *r, const GxMode *mode, const GxDevice *device, GxError *err)
+{
+    const int is_ring = r->o.cp > 1 && !strcmp(r->o.cp_method, "ring");
     if (!r->o.cuda_graphs || gx_options_is_inference(&r->o)) return GX_OK;
     if (!device->graph_begin)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--cuda_graphs needs a card, but this run is on the device %s; leave it out, or say "
                        "--cuda_graphs false if the resumed run or a --config file sets it",
                        device->name);
+    if (is_ring || mode->is_tiled)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--cuda_graphs captures what lies between collectives, but %s sends messages inside layers; "
+                       "leave it out, or %s",
+                       is_ring ? "--cp_method ring" : "this program, whose collectives go by tiles,",
+                       is_ring ? "say --cp_method gather" : "use the program without _tiled");
     return GX_OK;
 }
 

@@ -50,14 +50,16 @@ struct GxSession {
     // memory
     GxPlan plan;
     GxArena arena, host_arena; // exactly as planned: the device's memory; the host's, if that is separate
-    GxArena comm_arena;        // of the communicator, which is needed before the plan is made
-    GxBatch *batch;            // [gx_session_micro_most + evals]: the window's micro-batches, then a validation's
-    GxBatch *eval;             // [evals]
-    int evals;                 // micro-batches of a validation that are in flight at once (gx_stages_evals)
-    int64_t block_bytes;       // size of a task's data in a micro-batch
-    char *blocks;              // [gx_session_blocks][block_bytes]
-    char *blocks_host;         // the same in the host's memory
-    double *eval_loss;         // [GX_MAX_LOSSES]: sums over a validation
+    // [gx_session_micro_most + evals]: the window's micro-batches, then a validation's; then as many for their sources
+    GxBatch *batch;
+    GxBatch *eval;       // [evals]
+    int evals;           // micro-batches of a validation that are in flight at once (gx_stages_evals)
+    int64_t source_len;  // tokens of a column of sources; 0: the task has none
+    int64_t block_bytes; // size of a task's data in a micro-batch
+    char *blocks;        // [gx_session_blocks][block_bytes]
+    char *blocks_host;   // the same in the host's memory
+    char *whole;         // with cp: a micro-batch of whole sequences, in the host's memory
+    double *eval_loss;   // [GX_MAX_LOSSES]: sums over a validation
     // the last step
     GxStep seen; // g->step as the host last read it
     int is_seen; // 1: `seen` is up to date
@@ -98,6 +100,11 @@ static inline int64_t gx_session_sample_of(const GxSession *s, int64_t i)
 static inline int64_t gx_session_blocks(const GxSession *s)
 {
     return gx_max(gx_session_micro_most(s) + 1, (int64_t)s->evals);
+}
+// Rows of a sample on this rank.
+static inline int64_t gx_session_rows(const GxSession *s)
+{
+    return s->model.cp.n > 1 ? gx_split_part(&s->model.cp.rows, s->model.cp.me) : s->run->o.seq_len;
 }
 // The host's copy of block i.
 static inline void *gx_session_host_block(const GxSession *s, int64_t i) { return s->blocks_host + i * s->block_bytes; }

@@ -18,6 +18,7 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SESSION_AGREE_IMPLEMENTED)
 #define GX_SESSION_AGREE_IMPLEMENTED
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../text/sentence_modules.h"
@@ -28,6 +29,7 @@ GX_END
 #include "options_mesh.h"
 #include "options_mode.h"
 #include "output.h"
+#include "recompute.h"
 #include "run_checks.h"
 
 // What rank 0, if it has had a session of this run, tells the others: that they continue from its last checkpoint, and
@@ -53,13 +55,30 @@ static GxStatus gx__session_agree_rejoin(GxSession *s)
     return gx_run_rejoin(r, said.folder, &g->error);
 }
 
+static const char *gx__session_agree_folder(const GxTrainRun *r) // of --adapter or --model
+{
+    return r->o.tuning.adapter[0] ? r->o.tuning.adapter : r->o.model;
+}
+
+// The options that the model of gx__session_agree_folder was trained with, from the file path[GX_PATH], which is set;
+// NULL: not known, or this is not the first rank. gx_json_free() it.
+static GxJson *gx__session_agree_trained_with(const GxSession *s, char *path)
+{
+    const char *folder = gx__session_agree_folder(s->run);
+    GxJson *args = NULL;
+    GxError ignored = GX_ZERO;
+    if (!gx_session_is_first(s) || !folder[0] || gx_path_join(path, folder, "training_args.json", &ignored) != GX_OK ||
+        !gx_path_is_file(path) || gx_json_read(&args, path, 1 << 20, &ignored) != GX_OK)
+        return NULL;
+    return args;
+}
+
 // Without training, the sequence length defaults to what the model was trained with, if its folder says so; for vectors
 // of texts, to the length at which sentence-transformers would truncate them.
 static GxStatus gx__session_agree_resolve_length(GxSession *s)
 {
     GxTrainRun *r = s->run;
     GxContext *g = s->g;
-    GxJson *args = NULL;
     GxError ignored = GX_ZERO;
     char path[GX_PATH];
     static const char *const names[] = {"the default of --seq_len", "seq_len in the model's training_args.json",
@@ -67,14 +86,12 @@ static GxStatus gx__session_agree_resolve_length(GxSession *s)
     int64_t length[2] = {0, 0}; // and the number of its name
     const int is_default = gx_config_source(&r->config, "seq_len") == GX_FROM_DEFAULT;
     if (is_default) r->seq_len_is = names[0];
-    const char *folder = r->o.tuning.adapter[0] ? r->o.tuning.adapter : r->o.model;
+    const char *folder = gx__session_agree_folder(r);
     if (!gx_options_is_inference(&r->o) || r->resume.folder[0]) return GX_OK;
-    if (gx_session_is_first(s) && folder[0] && gx_path_join(path, folder, "training_args.json", &ignored) == GX_OK &&
-        gx_path_is_file(path) && gx_json_read(&args, path, 1 << 20, &ignored) == GX_OK) {
-        const GxJson *said = gx_json_get(args, "seq_len");
-        if (gx_json_type(said) == GX_JSON_INT) length[0] = gx_json_int(said), length[1] = 1;
-        gx_json_free(args);
-    }
+    GxJson *args = gx__session_agree_trained_with(s, path);
+    const GxJson *said = gx_json_get(args, "seq_len");
+    if (gx_json_type(said) == GX_JSON_INT) length[0] = gx_json_int(said), length[1] = 1;
+    gx_json_free(args);
     if (gx_session_is_first(s) && folder[0] && gx_options_embeds(&r->o)) {
         int64_t most = 0;
         // the task says what is wrong
@@ -85,6 +102,38 @@ static GxStatus gx__session_agree_resolve_length(GxSession *s)
     if (length[0] > 0 && length[0] <= 16777216 && is_default)
         r->o.seq_len = length[0], r->seq_len_is = names[length[1]];
     return gx_status(g);
+}
+
+// Without training, options of the task that say how texts are read default to what the model was trained with.
+static GxStatus gx__session_agree_resolve_reading(GxSession *s)
+{
+    GxTrainRun *r = s->run;
+    GxContext *g = s->g;
+    const char *const *names = r->task->options.reading;
+    const char *folder = gx__session_agree_folder(r);
+    char said[2048] = "", path[GX_PATH] = "", *text = NULL;
+    GxJson *some = NULL;
+    GxError ignored = GX_ZERO;
+    if (!names || !gx_options_is_inference(&r->o) || r->resume.folder[0] || !folder[0]) return GX_OK;
+    GxJson *args = gx__session_agree_trained_with(s, path);
+    if (args) {
+        int64_t bytes = 0;
+        some = gx_json_new_object();
+        for (int i = 0; names[i]; i++)
+            if (gx_json_get(args, names[i]))
+                gx_json_set(some, names[i], gx_json_copy(gx_json_get(args, names[i])), &ignored);
+        if (gx_json_dump(some, 0, &text, &bytes, &ignored) == GX_OK && bytes < (int64_t)sizeof said)
+            snprintf(said, sizeof said, "%s", text);
+        free(text), gx_json_free(args), gx_json_free(some);
+    }
+    gx_at(g, -1, "agree");
+    gx_broadcast(g, GX_AXIS_ALL, 0, said, sizeof said, GX_U8);
+    GX_TRY(gx_status(g));
+    if (!said[0]) return GX_OK;
+    GX_TRY(gx_json_parse(&some, said, (int64_t)strlen(said), folder, &g->error));
+    const GxStatus status = gx_config_take(&r->config, some, NULL, path[0] ? path : folder, &g->error);
+    gx_json_free(some);
+    return status;
 }
 
 // Reads the method, the hyperparameters and the base's folder from the adapter that training starts from.
@@ -125,7 +174,7 @@ static GxStatus gx__session_agree_resolve_mode(GxSession *s)
     }
     gx_methods_text(s->mode->methods, methods, sizeof methods);
     gx_resume_keep_layout(&r->resume, &r->o, &r->config, methods, s->g->world);
-    GX_TRY(gx_options_shard_bytes(&r->o, &r->shard_bytes, err));
+    GX_TRY(gx_options_bytes("max_shard_size", r->o.max_shard_size, &r->shard_bytes, err));
     return gx_options_check_lists(&r->o, s->mode, err);
 }
 
@@ -147,6 +196,9 @@ static GxStatus gx__session_agree_find_run(GxSession *s)
     GX_TRY(gx_resume_take_options(resume, r->task, &r->config, o, err));
     GX_TRY(gx_epochs_choose(o, &r->config, err));
     GX_TRY(gx_options_report_to(o, &tensorboard, err));
+    GX_TRY(gx_offload_check(o, &r->config, err));
+    GX_TRY(gx_options_bytes("memory_limit", o->memory_limit, &r->memory_limit, err));
+    GX_TRY(gx_run_check_encoder(r, err));
     GX_TRY(gx_resume_check_tuning(resume, o, err));
     GX_TRY(gx_run_check_tf32(r, g->device, err));
     g->tf32 = o->tf32;
@@ -164,6 +216,7 @@ static GxStatus gx__session_agree_find_run(GxSession *s)
     if (gx_options_is_inference(o) && !resume->folder[0] && !o->model[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT, "there is no checkpoint in %s to show", o->output_dir);
     GX_TRY(gx__session_agree_resolve_length(s));
+    GX_TRY(gx__session_agree_resolve_reading(s));
     return gx__session_agree_resolve_mode(s);
 }
 
@@ -194,12 +247,14 @@ GxStatus gx_session_agree(GxSession *s)
     // until the ranks have agreed on the arrangement, all are data-parallel
     GX_TRY(gx_mesh_open(&s->mesh, dims, g->rank, g->world, err));
     g->mesh = &s->mesh;
-    GX_TRY(gx_open_comm(g, &s->comm_arena, o->timeout));
+    GX_TRY(gx_open_comm(g, &r->comm_arena, o->timeout));
     GX_TRY(gx__session_agree_rejoin(s));
     GX_TRY(gx__session_agree_find_run(s));
-    GX_TRY(gx_agree_on_options(g, &r->config, r->family, r->task, s->mode->methods));
+    GX_TRY(gx_agree_on_options(g, &r->config, r->family, r->task, s->mode));
+    if (g->comm && !o->overlap) g->comm->no_background = 1;
     if (!gx_options_is_inference(o)) GX_TRY(gx_resume_check(&r->resume, o, err));
-    return gx__session_agree_read_model(s);
+    GX_TRY(gx__session_agree_read_model(s));
+    return gx_recompute_check(r, err);
 }
 
 GxStatus gx_session_arrange(GxSession *s)
@@ -210,7 +265,7 @@ GxStatus gx_session_arrange(GxSession *s)
     GxTrainOptions *o = &r->o;
     GX_TRY(gx_options_resolve_mesh(o, &r->config, s->mode, g->world, err));
     r->chosen = gx_options_choose(o, r->program_schedule);
-    GX_TRY(gx_run_check_graphs(r, g->device, err));
+    GX_TRY(gx_run_check_graphs(r, s->mode, g->device, err));
     GX_TRY(gx_options_open_mesh(o, &s->mesh, g->rank, g->world, err));
     if (gx_order_info(r->chosen.order)->is_v) s->mesh.head = 0;
     return gx_open_device_comm(g, o->device_comm);

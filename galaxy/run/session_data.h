@@ -88,12 +88,13 @@ static const char *gx__session_data_folder(const GxTrainRun *r)
 // What the task is told before it opens its data.
 static GxTaskSetup gx__session_data_setup(const GxSession *s)
 {
-    const GxTrainRun *r = s->run;
+    GxTrainRun *r = s->run;
     const GxTrainOptions *o = &r->o;
     const int is_resumed = r->resume.folder[0] != 0, is_first = gx_session_is_first(s);
     GxTaskSetup task = GX_ZERO;
     task.vocab = *r->family->vocab_size(r->model_config), task.seq_len = o->seq_len, task.is_dry = o->dry_run;
     task.seq_len_is = r->seq_len_is;
+    if (r->family->frame) r->family->frame(r->model_config, &r->frame), task.frame = &r->frame;
     task.only_shows = gx_options_is_inference(o), task.frames_texts = r->family->frames_texts;
     task.dtype = r->chosen.dtype;
     task.samples = gx_session_samples(s);
@@ -123,6 +124,7 @@ GxStatus gx_session_open_samples(GxSession *s, int is_dry)
     GxTaskSetup task = gx__session_data_setup(s);
     task.is_dry = is_dry;
     GX_TRY(r->task->data.open(s->g, r->self, &task));
+    s->source_len = task.source_len;
     *r->family->vocab_size(r->model_config) = task.vocab;
     return GX_OK;
 }
@@ -133,6 +135,7 @@ static GxStatus gx__session_data_open_task(GxSession *s)
     GxError *err = &s->g->error;
     GxTaskSetup task = gx__session_data_setup(s);
     GX_TRY(r->task->data.open(s->g, r->self, &task));
+    s->source_len = task.source_len;
     *r->family->vocab_size(r->model_config) = task.vocab, r->tokens_added = task.added;
     if (task.add_tokens[0] && !task.has_added)
         return GX_FAIL(err, GX_ERR_ARGUMENT,

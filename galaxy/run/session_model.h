@@ -13,6 +13,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SESSION_MODEL_IMPLEMENTED)
 #define GX_SESSION_MODEL_IMPLEMENTED
 #include <string.h>
+#include "../model/cp.h"
 #include "adapter.h"
 #include "stages.h"
 #include "tuning.h"
@@ -80,10 +81,10 @@ static GxStatus gx__session_model_check(const GxSession *s)
     const GxTrainRun *r = s->run;
     const int64_t positions = s->model.max_positions;
     if (r->seq_len_is && positions && r->o.seq_len > positions)
-        return GX_FAIL(
-            &s->g->error, GX_ERR_ARGUMENT,
-            "%s is %ld, which is longer than the model's max_position_embeddings (%ld); say --seq_len %ld, or less",
-            r->seq_len_is, (long)r->o.seq_len, (long)positions, (long)positions);
+        return GX_FAIL(&s->g->error, GX_ERR_ARGUMENT,
+                       "%s is %ld, which is longer than the %ld positions that the model has for texts "
+                       "(max_position_embeddings); say --seq_len %ld, or less",
+                       r->seq_len_is, (long)r->o.seq_len, (long)positions, (long)positions);
     if (gx_model_has_adapter(&s->model)) GX_TRY(gx_adapter_check_names(&s->model, &s->g->error));
     return gx__session_model_check_rows(s);
 }
@@ -97,8 +98,8 @@ static GxRunnerSpec gx__session_model_runner(const GxSession *s, GxUnits *units)
     GxRunnerSpec runner = GX_ZERO;
     runner.micro_batches = (int)gx_session_micro_batches(s);
     runner.most_micro_batches = (int)gx_session_micro_most(s);
-    runner.recomputes_layers = r->chosen.recomputes_layers;
-    runner.bucket = (int)o->reduce_bucket, runner.starts_sums = o->reduce_bucket > 0;
+    runner.bucket = (int)o->reduce_bucket, runner.starts_sums = o->overlap && o->reduce_bucket > 0;
+    runner.overlaps = o->overlap;
     runner.counts = r->task->batch.counts, runner.task = r->self;
     runner.forward_only = gx_options_is_inference(o);
     runner.keeps_graphs = o->cuda_graphs;
@@ -125,6 +126,38 @@ static void gx__session_model_optimizer(GxOptimizer *optimizer, const GxTrainRun
     optimizer->max_grad_norm = o->max_grad_norm;
 }
 
+// 1: several documents may share a sequence, so that a task's batches say where they begin.
+static int gx__session_model_has_documents(const GxSession *s)
+{
+    const GxTrainRun *r = s->run;
+    GxBatch b = GX_ZERO;
+    char somewhere[GX_ALIGN];
+    b.T = r->o.seq_len, b.B = 1, b.runs = gx_runs_one(b.T, 0);
+    r->task->batch.layout(r->self, &b, somewhere, NULL); // only addresses are computed
+    return b.documents != NULL;
+}
+
+// How the ranks of cp share a sequence; all zero: there is one.
+static GxStatus gx__session_model_cp(const GxSession *s, GxCp *cp)
+{
+    const GxTrainRun *r = s->run;
+    const GxTrainOptions *o = &r->o;
+    const int n = gx_mesh_size(&s->mesh, GX_AXIS_CP);
+    GxSplit rows = gx_split_even(o->seq_len, n);
+    memset(cp, 0, sizeof *cp);
+    if (n == 1) return GX_OK;
+    if (!r->task->batch.stands_alone || !r->task->batch.stands_alone(r->self))
+        return GX_FAIL(
+            &s->g->error, GX_ERR_UNSUPPORTED,
+            "--cp %d divides sequences among ranks, but the loss of task %s%s is of whole texts; leave it out", n,
+            r->task->name, r->task->batch.stands_alone ? " with these options" : "");
+    for (int i = 0; i < o->cp_list.n; i++) rows.begin[i + 1] = rows.begin[i] + o->cp_list.v[i];
+    const int zigzags = (int)(o->cp_zigzags ? o->cp_zigzags : gx__session_model_has_documents(s) ? 4 : 1);
+    GX_TRY(gx_cp_open(cp, gx_mesh_index(&s->mesh, GX_AXIS_CP), &rows, zigzags, &s->g->error));
+    cp->by_ring = !strcmp(o->cp_method, "ring");
+    return GX_OK;
+}
+
 GxStatus gx_session_open_model(GxSession *s)
 {
     const GxTrainRun *r = s->run;
@@ -137,7 +170,16 @@ GxStatus gx_session_open_model(GxSession *s)
     GxModelOptions options = GX_ZERO;
     GX_TRY(gx_stages_plan(s));
     const GxRunnerSpec runner = gx__session_model_runner(s, &options.units);
-    options.lists = &lists;
+    GxCp cp;
+    GX_TRY(gx__session_model_cp(s, &cp));
+    char cut[GX_TEXT_VALUE];
+    if (gx_recompute_has(r->chosen.again, GX_AGAIN_ATT | GX_AGAIN_MLP) && runner.defers_weights)
+        return GX_FAIL(
+            &s->g->error, GX_ERR_ARGUMENT,
+            "--recompute %s computes again what --pipeline_schedule %s still needs for the gradients of weights "
+            "that it puts off; use --recompute layer, or layer:0-5 of some layers, or another schedule",
+            gx_text_cut(o->recompute, cut, sizeof cut), gx_order_info(r->chosen.order)->name);
+    options.lists = &lists, options.cp = &cp, options.again = r->chosen.again;
     options.head = r->task->data.head ? r->task->data.head(r->self) : NULL;
     options.dtype = r->chosen.dtype;
     options.freeze = runner.forward_only ? "*" : o->freeze;
@@ -147,6 +189,7 @@ GxStatus gx_session_open_model(GxSession *s)
     s->evals = gx_stages_evals(o);
     gx__session_model_optimizer(&s->optimizer, r);
     GX_TRY(gx_model_open(s->g, &s->model, r->family, r->model_config, s->mode, &options));
+    s->model.max_source_T = s->source_len;
     GX_TRY(gx__session_model_check(s));
     return gx_runner_open(s->g, &s->runner, &s->model, &s->optimizer, &runner);
 }

@@ -18,6 +18,8 @@ GX_BEGIN
 GxStatus gx_session_open(GxSession *s, GxTrainRun *r, GxContext *g);
 // Closes what the session and its task have opened, including the communicator and the device. The run stays open.
 void gx_session_close(GxSession *s);
+// The same, but the communicator stays open, for another session of the run on the same ranks.
+void gx_session_pause(GxSession *s);
 
 GX_END
 #endif
@@ -30,6 +32,7 @@ GX_END
 #include "best.h"
 #include "machine.h"
 #include "planner.h"
+#include "recompute.h"
 #include "session_agree.h"
 #include "session_data.h"
 #include "session_memory.h"
@@ -75,10 +78,26 @@ static int gx__session_open_path_is_given(const GxConfig *c, const char *path)
     return 0;
 }
 
+// Explains options that do not fit because they are those of a plan for other ranks.
+static GxStatus gx__session_open_explain_plan(GxSession *s)
+{
+    const GxTrainRun *r = s->run;
+    GxError *err = &s->g->error, told = GX_ZERO;
+    const char *plan = gx_json_string(gx_json_get(r->resume.args, "plan"));
+    if (gx_error_code(err) != GX_ERR_ARGUMENT || !r->resume.folder[0] || !plan[0] || r->o.plan[0] ||
+        r->resume.state.world == s->g->world)
+        return gx_error_code(err);
+    GX_FAIL(&told, GX_ERR_ARGUMENT,
+            "%s; the resumed run had a plan for %ld rank%s, whose options do not fit %d: --plan auto makes another one",
+            err->message, (long)r->resume.state.world, gx_text_s(r->resume.state.world), s->g->world);
+    *err = told;
+    return gx_status(s->g);
+}
+
 static GxStatus gx__session_open_explain_error(GxSession *s)
 {
     const GxConfig *c = &s->run->config;
-    const GxStatus code = gx_status(s->g);
+    const GxStatus code = gx__session_open_explain_plan(s);
     for (int k = 0; k < c->groups && code != GX_ERR_COMM; k++)
         for (int i = 0; i < c->group[k].n; i++) {
             const GxField *f = &c->group[k].option[i];
@@ -98,7 +117,7 @@ GxStatus gx_session_open(GxSession *s, GxTrainRun *r, GxContext *g)
     s->is_seen = 1; // s->seen is up to date: no step was done yet
     GX_TRY(gx_open_device(g, r->o.dry_run));
     if (gx__session_open_parts(s) != GX_OK) return gx__session_open_explain_error(s);
-    return r->done ? GX_OK : gx_session_plan(s);
+    return r->done ? GX_OK : gx_recompute_plan(s);
 }
 
 // 1: micro-batches may all have been smaller than planned, or become so.
@@ -120,11 +139,11 @@ static int gx__session_open_rows_vary(const GxSession *s)
     return vary;
 }
 
-void gx_session_close(GxSession *s)
+// All but the communicator.
+static void gx__session_open_release(GxSession *s)
 {
     GxTrainRun *r = s->run;
     GxContext *g = s->g;
-    if (g->comm && g->comm->is_open) gx_comm_close(g);
     if (r->self) {
         r->task->data.close(r->self);
         memset(r->self, 0, r->task->options.size); // another session sets its options again
@@ -138,10 +157,23 @@ void gx_session_close(GxSession *s)
                (long)s->plan.arena, (long)s->arena.peak);
     free(s->batch); // only now: the check above reads the validation's
     gx_arenas_close(g, &s->arena, &s->host_arena);
-    gx_arena_close(&s->comm_arena);
     gx_device_close(g);
     memset(s, 0, sizeof *s);
     s->g = g, s->run = r;
     r->sessions++;
+}
+
+void gx_session_close(GxSession *s)
+{
+    if (s->g->comm && s->g->comm->is_open) gx_comm_close(s->g);
+    gx__session_open_release(s);
+    gx_arena_close(&s->run->comm_arena);
+}
+
+void gx_session_pause(GxSession *s)
+{
+    gx_comm_regroup(s->g);
+    gx__session_open_release(s);
+    s->g->arena = NULL, s->g->step = NULL;
 }
 #endif

@@ -1,10 +1,7 @@
 // setup.h: opens a training: its run, its watchers, its session on these ranks; and prints the lines at the start.
 //
-//     the run       run.h             the task and its options, flags and --config; --help and --version end here
-//     the session   session_open.h    ranks, checkpoint, data, model, plan; --dry_run ends here
-//     memory        session_memory.h  exactly as planned
-//     weights       session_weights.h initialized, loaded or resumed; --evaluate and its like end here (show.h)
-//     output        run_folder.h      the folder is locked; a folder of another run is refused
+//     the run       run.h            the task and its options, flags and --config; --help and --version end here
+//     the session   setup_session.h  everything else, up to the first step
 #ifndef GX_SETUP_H
 #define GX_SETUP_H
 #include "trainer.h"
@@ -37,30 +34,23 @@ GX_END
 #include "keep_best.h"
 #include "launch.h"
 #include "log_lines.h"
-#include "notes.h"
 #include "plan_watch.h"
 #include "plot_memory.h"
-#include "processors.h"
 #include "profile_flops.h"
 #include "profile_steps.h"
 #include "rebalance.h"
+#include "replan.h"
 #include "report.h"
-#include "report_start.h"
-#include "run_folder.h"
-#include "session_memory.h"
-#include "session_open.h"
-#include "session_weights.h"
-#include "show.h"
+#include "setup_session.h"
 #include "side_cache.h"
-#include "stopping.h"
 #include "tensorboard.h"
 #include "trace.h"
 
 // The watchers of a run, in the order in which they are called.
 static GxStatus (*const gx__setup_watchers[])(GxTrainRun *r, GxError *err) = {
-    gx_autotune_watch,  gx_side_cache_watch, gx_profile_steps_watch, gx_plan_watch,
-    gx_rebalance_watch, gx_trace_watch,      gx_profile_flops_watch, gx_plot_memory_watch,
-    gx_report_watch,    gx_log_lines_watch,  gx_tensorboard_watch,   gx_keep_best_watch,
+    gx_autotune_watch,  gx_side_cache_watch,  gx_profile_steps_watch, gx_plan_watch,        gx_rebalance_watch,
+    gx_replan_watch,    gx_trace_watch,       gx_profile_flops_watch, gx_plot_memory_watch, gx_report_watch,
+    gx_log_lines_watch, gx_tensorboard_watch, gx_keep_best_watch,
 };
 
 static GxStatus gx__setup_add_watchers(GxTrainRun *r, GxError *err)
@@ -68,39 +58,6 @@ static GxStatus gx__setup_add_watchers(GxTrainRun *r, GxError *err)
     for (size_t i = 0; i < sizeof gx__setup_watchers / sizeof *gx__setup_watchers; i++)
         GX_TRY(gx__setup_watchers[i](r, err));
     return GX_OK;
-}
-
-// Prints, checks and opens everything before the first step, once the run is open.
-static GxStatus gx__setup_open(GxTrainer *t, GxContext *g)
-{
-    GxSession *s = &t->session;
-    GxTrainRun *r = &t->run;
-    GX_TRY(gx_session_open(s, r, g));
-    if (r->done) return GX_OK; // this rank is left out of the plan
-    gx_report_start(s);
-    gx_notes(s);
-    gx_watchers_planned(&r->watchers, s, &g->error);
-    r->done = r->o.dry_run;
-    if (r->done || gx_failed(g)) return gx_status(g);
-    if (gx_session_is_first(s)) gx_warn_cores(&g->log, gx_threads(g), g->comm ? g->comm->local_ranks : 1);
-    if (gx_session_is_first(s)) gx_warn_waiting(&g->log, gx_threads(g));
-    GX_TRY(gx_side_cache_refuse(s));
-    GX_TRY(gx_session_open_memory(s));
-    GX_TRY(gx_session_load(s));
-    GX_TRY(gx_autotune_find(s));
-    if (gx_options_is_inference(&r->o)) {
-        gx_catch_stop_signals();
-        gx_show(s);
-        return gx_status(g);
-    }
-    GX_TRY(gx_run_folder_open(s));
-    GX_TRY(gx_side_cache_open(s, gx_run_folder_bytes(s)));
-    gx_catch_stop_signals(); // before this there is nothing to save
-    GX_TRY(gx_prepare(s));
-    r->clock.interval_start = gx_seconds();
-    if (!r->sessions) r->clock.opened = r->clock.interval_start;
-    gx_watchers_opened(&r->watchers, s, &g->error);
-    return gx_status(g);
 }
 
 GxStatus gx_trainer_open(GxTrainer *t, GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode,
@@ -120,14 +77,14 @@ GxStatus gx_trainer_open_by(GxTrainer *t, GxContext *g, const GxFamily *family, 
     else if (r->config.version) gx_report_version(&t->session);
     if (r->done) return GX_OK;
     GX_TRY(gx__setup_add_watchers(r, &g->error));
-    return gx__setup_open(t, g);
+    return gx_setup_session(&t->session, &t->run, g);
 }
 
 GxStatus gx_trainer_rejoin(GxTrainer *t, GxContext *g, int argc, char **argv)
 {
     t->session.g = g;
     GX_TRY(gx_run_set_command(&t->run, g, argc, argv));
-    return gx__setup_open(t, g);
+    return gx_setup_session(&t->session, &t->run, g);
 }
 
 int gx_train(GxContext *g, const GxFamily *family, const GxTask *task, const GxMode *mode, int argc, char **argv)

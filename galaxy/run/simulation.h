@@ -126,16 +126,44 @@ static GxStatus gx__simulation_seconds(GxEstimate *e, GxSimulationSpec *p, int64
 
 // ---- all of it -----------------------------------------------------------------------------------------------------
 
-// How much slower than the first kind of machine the slowest is that a place in the pipeline has.
-static void gx__simulation_slowness(const GxMachines *m, int64_t ranks, int pp, double *slowness)
+// How much slower than the first kind of machine each kind is, by its own operations: factor [kinds].
+static GxStatus gx__simulation_factors(GxSession *s, const GxMachines *machines, int64_t micro_batch, double *factor)
 {
-    const double first = m->machine[0].step_seconds;
+    GxMachines each = *machines;
+    GxMeasured m = GX_ZERO;
+    GxEstimate e = GX_ZERO;
+    GxError *err = &s->g->error;
+    GxStageRequest q = GX_ZERO;
+    GxStageCost cost = GX_ZERO;
+    each.machine = (GxMachine *)malloc((size_t)machines->machines * sizeof *each.machine);
+    if (!each.machine) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %d kinds of machines", machines->machines);
+    memcpy(each.machine, machines->machine, (size_t)machines->machines * sizeof *each.machine);
+    for (int c = 0; c < each.machines; c++) each.machine[c].count = 1;
+    GxStatus status = gx_measured_from_machines(&m, &each, s, s->run->o.simulate, err);
+    if (status == GX_OK) status = gx_estimate_open(&e, s, s->mode, &m, micro_batch, err);
+    q.n = 1, q.layers = 1, q.alive = 1, q.has_embed = q.has_head = 1, q.micro_batch = micro_batch;
+    for (int16_t c = 0; c < each.machines && status == GX_OK; c++) {
+        q.rank = &c;
+        status = gx_estimate_stage(&e, &cost, &q, err);
+        factor[c] = (cost.forward + cost.backward) / (c ? factor[0] : 1);
+    }
+    factor[0] = 1;
+    if (status == GX_OK) gx_estimate_warn(&e);
+    gx_estimate_close(&e);
+    gx_measured_free(&m);
+    free(each.machine);
+    return status;
+}
+
+// Of the slowest machine that a place in the pipeline has.
+static void gx__simulation_slowness(const GxMachines *m, int64_t ranks, int pp, const double *factor, double *slowness)
+{
     int64_t begin = 0;
     for (int r = 0; r < pp; r++) slowness[r] = 0;
     for (int c = 0; c < m->machines; c++) {
         const int64_t end = begin + m->machine[c].count;
-        const double factor = first > 0 && m->machine[c].step_seconds > 0 ? m->machine[c].step_seconds / first : 1;
-        for (int64_t r = begin * pp / ranks; r <= (end - 1) * pp / ranks; r++) slowness[r] = fmax(slowness[r], factor);
+        for (int64_t r = begin * pp / ranks; r <= (end - 1) * pp / ranks; r++)
+            slowness[r] = fmax(slowness[r], factor[c]);
         begin = end;
     }
 }
@@ -171,12 +199,13 @@ static GxStatus gx__simulation_mesh(GxSession *s, GxSimulationSpec *p, int64_t r
     const int64_t copies = ranks / (o->pp * p->tp);
     p->dp_shard = r->chosen.sharded ? (int)o->dp_shard : 1, p->dp_replicate = (int)(copies / p->dp_shard);
     GX_TRY(gx__simulation_batch(s, copies, micro_batch, &steps));
-    p->steps.units = (int)gx_run_model_int(r, "num_hidden_layers") + 2;
+    p->steps.units = (int)gx_run_layers(r) + 2;
     p->steps.ranks = (int)o->pp, p->steps.order = r->chosen.order, p->steps.micro_batches = (int)steps;
-    p->steps.recomputes_layers = r->chosen.recomputes_layers, p->steps.sharded = r->chosen.sharded;
+    p->steps.recomputes_layers = (r->chosen.again[0] & GX_AGAIN_LAYER) != 0, p->steps.sharded = r->chosen.sharded;
     p->steps.scatters_each = o->shard_grads_in_window && steps > 1,
     p->steps.gathered = (int)gx_max(o->gathered_units, 2);
-    p->steps.bucket = (int)o->reduce_bucket, p->steps.starts_sums = o->reduce_bucket > 0;
+    p->steps.bucket = (int)o->reduce_bucket, p->steps.starts_sums = o->overlap && o->reduce_bucket > 0;
+    p->overlaps = o->overlap;
     p->tokens = (double)(*micro_batch * o->seq_len);
     p->failures.save = 10, p->failures.restart = 600;
     return GX_OK;
@@ -224,19 +253,19 @@ static GxStatus gx__simulation_of(GxSession *s, const GxMachines *machines)
     int64_t micro_batch = 1;
     const int64_t ranks = gx_machines_ranks(machines);
     GX_TRY(gx__simulation_mesh(s, &p, ranks, &micro_batch));
-    double *slowness = (double *)calloc((size_t)p.steps.ranks, sizeof *slowness);
+    double factor[GX_MACHINES_CLASSES], *slowness = (double *)calloc((size_t)p.steps.ranks, sizeof *slowness);
     if (!slowness) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to predict %d stages", p.steps.ranks);
-    gx__simulation_slowness(machines, ranks, p.steps.ranks, slowness);
     gx__simulation_links(machines, &p);
     p.slowness = slowness, p.rank_jitter = machines->machine[0].step_spread;
     GxStageShape shape = gx_stage_shape(s->mode, micro_batch);
     shape.ranks = p.tp;
-    GxStatus status = gx__simulation_group(&m, machines, s, p.tp, err);
+    GxStatus status = gx__simulation_factors(s, machines, micro_batch, factor);
+    if (status == GX_OK) gx__simulation_slowness(machines, ranks, p.steps.ranks, factor, slowness);
+    if (status == GX_OK) status = gx__simulation_group(&m, machines, s, p.tp, err);
     if (status == GX_OK) status = gx_estimate_open(&estimate, s, s->mode, &m, micro_batch, err);
     if (status == GX_OK) status = gx__simulation_seconds(&estimate, &p, micro_batch, err);
     if (status == GX_OK) status = gx__simulation_memory(s, &p, shape);
     if (status == GX_OK) status = gx__simulation_report(s, &p);
-    if (status == GX_OK) gx_estimate_warn(&estimate);
     gx_estimate_close(&estimate);
     gx_measured_free(&m);
     free(slowness);
@@ -258,6 +287,7 @@ static GxStatus gx__simulation_check(const GxSession *s)
         if (ignored[i][1][0])
             return GX_FAIL(err, GX_ERR_ARGUMENT, "--simulate computes nothing that --%s could be for; leave it out",
                            ignored[i][0]);
+    if (o->cp > 1) return GX_FAIL(err, GX_ERR_ARGUMENT, "--simulate does not predict --cp; leave one of them out");
     if (o->profile_flops)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--simulate computes nothing that --profile_flops could be for; --dry_run counts FLOPs");

@@ -95,7 +95,7 @@ static void gx__stage_walk_options(GxTrainOptions *o, const GxStageShape *shape)
     o->tp_num_attention_heads_list = shape->heads, o->tp_intermediate_size_list = shape->columns;
     o->tp_vocab_size_list = shape->vocab, o->seq_scatter_list = shape->rows;
     o->micro_batch_size = shape->micro_batch, o->global_batch_size = 0;
-    o->dp_batch_size_list.n = o->dp_samples_list.n = 0;
+    o->dp_batch_size_list.n = o->dp_samples_list.n = o->stage_tp_list.n = 0;
     o->dp_shard_list.n = 0, o->dp_shard = o->dp_replicate = 0;
     o->cuda_graphs = 0;
 }
@@ -166,13 +166,24 @@ GxStatus gx_stage_walk_dry(GxStageWalk *w, GxRecorder *rec)
 GxStatus gx_stage_walk_once(const GxSession *s, const GxStageShape *shape, GxRecorder *rec, GxStageNeeds *needs,
                             GxError *err)
 {
+    const size_t of_task = s->run->task->options.size;
     GxStageWalk *w = (GxStageWalk *)calloc(1, sizeof *w);
-    if (!w) return GX_FAIL(err, GX_ERR_MEMORY, "no memory to walk through a stage");
-    if (gx_stage_walk_open(w, s, shape) != GX_OK || gx_stage_walk_dry(w, rec) != GX_OK) *err = w->g.error;
+    void *self = malloc(of_task); // of the task: what it notes here must not reach a session that is training
+    memset(needs, 0, sizeof *needs);
+    if (!w || !self) {
+        free(w);
+        free(self);
+        return GX_FAIL(err, GX_ERR_MEMORY, "no memory to walk through a stage");
+    }
+    memcpy(self, s->run->self, of_task);
+    gx_stage_walk_open(w, s, shape);
+    w->run.self = self;
+    if (gx_failed(&w->g) || gx_stage_walk_dry(w, rec) != GX_OK) *err = w->g.error;
     else if (rec && rec->lost) GX_FAIL(err, GX_ERR_MEMORY, "no memory to record a step");
     *needs = w->needs;
     gx_stage_walk_close(w);
     free(w);
+    free(self);
     return gx_error_code(err);
 }
 

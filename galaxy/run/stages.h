@@ -8,6 +8,8 @@ GX_BEGIN
 // remainder in the first stages; the embedding is in the first stage, heads are in the last. Refuses lists that do not
 // fit the model.
 GxStatus gx_stages_plan(GxSession *s);
+// The layers of each stage. Refuses the same lists.
+GxStatus gx_stages_layers(const GxSession *s, GxSplit *split);
 // How many micro-batches of a validation are in flight at once, so that stages rarely wait: as many as a window has,
 // but at least four per stage. 1: one stage, or no validation.
 int gx_stages_evals(const GxTrainOptions *o);
@@ -31,9 +33,10 @@ static int gx__stages_count(const GxTrainRun *r)
     return (int)r->o.pp * (r->o.pp > 1 ? gx_order_info(r->chosen.order)->chunks : 1);
 }
 
-static GxStatus gx__stages_split(const GxSession *s, int64_t layers, GxSplit *split)
+GxStatus gx_stages_layers(const GxSession *s, GxSplit *split)
 {
     const GxTrainRun *r = s->run;
+    const int64_t layers = gx_run_layers(r);
     const GxTrainOptions *o = &r->o;
     const GxIntList *list = &o->stage_num_hidden_layers_list;
     const int stages = gx__stages_count(r);
@@ -61,14 +64,14 @@ GxStatus gx_stages_plan(GxSession *s)
     GxTrainRun *r = s->run;
     const GxTrainOptions *o = &r->o;
     const int lead = gx__stages_lead(r);
-    const int64_t layers = gx_run_model_int(r, "num_hidden_layers");
+    const int64_t layers = gx_run_layers(r);
     GxSplit split;
     if (o->pp == 1 && !o->stage_num_hidden_layers_list.n) return GX_OK;
     if (o->pp > 1 && r->chosen.tuning == GX_TUNING_SIDE_ONLY)
         return GX_FAIL(&s->g->error, GX_ERR_ARGUMENT,
                        "--tuning side_only keeps the outputs of all layers on each rank, but with --pp a rank has only "
                        "some of the layers; use --tuning side, or leave out --pp");
-    GX_TRY(gx__stages_split(s, layers, &split));
+    GX_TRY(gx_stages_layers(s, &split));
     for (int i = 0; i < split.n; i++) s->stage[i] = (int16_t)(i ? lead + lead * split.begin[i] : 0);
     s->stage[split.n] = (int16_t)(lead + lead * layers + 1);
     for (int i = 0; i < o->stage_warm_list.n; i++) s->warm[i] = (int16_t)o->stage_warm_list.v[i];

@@ -19,6 +19,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_STOPPING_IMPLEMENTED)
 #define GX_STOPPING_IMPLEMENTED
 #include "../comm/comm.h"
+#include "hook.h"
 #include "launch.h"
 
 int gx_agree_to_stop(GxSession *s)

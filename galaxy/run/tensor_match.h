@@ -172,7 +172,7 @@ int gx_tensor_match_row(const GxTable *t, const GxFamily *family, const char *in
     char name[GX_NAME] = "";
     if (!family->tensor_name) return gx_table_find(t, in_file).index;
     if (strlen(in_file) + 16 > GX_NAME) return -1; // no row has such a long name; 16: room for a prefix
-    return family->tensor_name(in_file, name) ? gx_table_find(t, name).index : -2;
+    return family->tensor_name(t, in_file, name) ? gx_table_find(t, name).index : -2;
 }
 
 // Marks row i if the file has its matrix quantized; an error if the model does not have it quantized in the same way.
@@ -198,6 +198,23 @@ static GxStatus gx__tensor_match_quantized(GxTensorMatch *match, const GxSafeten
     return GX_OK;
 }
 
+// A tensor that the model leaves out because it is 0.
+static GxStatus gx__tensor_match_zero(const GxSafetensors *s, const GxSafetensorsEntry *e, const char *folder,
+                                      GxError *err)
+{
+    enum { BLOCK = 4096 };
+    float values[BLOCK];
+    for (int64_t first = 0; first < e->elements; first += BLOCK) {
+        const int64_t n = gx_min(BLOCK, e->elements - first);
+        GX_TRY(gx_safetensors_read(s, e, first, n, values, err));
+        for (int64_t i = 0; i < n; i++)
+            if (values[i] != 0)
+                return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: element %ld of %s is %g; only 0 is supported", folder,
+                               (long)(first + i), e->name, (double)values[i]);
+    }
+    return GX_OK;
+}
+
 static GxStatus gx__tensor_match_names(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
                                        const GxFamily *family, const char *folder, GxError *err)
 {
@@ -206,6 +223,8 @@ static GxStatus gx__tensor_match_names(GxTensorMatch *match, const GxSafetensors
         int row = gx_tensor_match_row(t, family, s->entry[e].name);
         if (row >= 0 && t->row[row].is_added) row = -1; // a base has no tensors that an adapter adds
         match->unexpected[e] = row == -1;
+        if (family->zero && !strcmp(s->entry[e].name, family->zero))
+            GX_TRY(gx__tensor_match_zero(s, &s->entry[e], folder, err));
         if (row < 0) continue;
         if (match->how == GX_MATCH_BASE && t->row[row].is_adapter &&
             !gx__tensor_match_has_shape(&s->entry[e], &t->row[row], match))
@@ -267,10 +286,10 @@ static void gx__tensor_match_added(GxTensorMatch *match, const GxTable *t)
 }
 
 // The family's name of a tensor that this model does not have.
-static void gx__tensor_match_name(const GxFamily *family, const char *in_file, char name[GX_NAME])
+static void gx__tensor_match_name(const GxFamily *family, const GxTable *t, const char *in_file, char name[GX_NAME])
 {
     snprintf(name, GX_NAME, "%.127s", in_file);
-    if (family->tensor_name && strlen(in_file) + 16 <= GX_NAME) family->tensor_name(in_file, name);
+    if (family->tensor_name && strlen(in_file) + 16 <= GX_NAME) family->tensor_name(t, in_file, name);
 }
 
 // A head of the family: the pattern that its tensors' names match.
@@ -313,7 +332,7 @@ static GxStatus gx__tensor_match_head(GxTensorMatch *match, const GxSafetensors 
         if (!t->row[i].has_alias && gx_name_matches(t->row[i].name, h->pattern)) match->missing[i] = 1;
     for (int e = 0; e < s->n && !h->rows; e++) {
         if (match->unexpected[e] != 1) continue; // it is the model's
-        gx__tensor_match_name(family, s->entry[e].name, name);
+        gx__tensor_match_name(family, t, s->entry[e].name, name);
         if (gx_name_matches(name, h->pattern)) match->unexpected[e] = 2;
     }
     return GX_OK;
@@ -400,7 +419,7 @@ static GxStatus gx__tensor_match_check_alias(const GxTensorMatch *match, const G
                        folder, row->name, to->name);
     return GX_FAIL(err, GX_ERR_FORMAT,
                    "%s: config.json ties %s to the embedding, but the file has other values for it; set "
-                   "tie_word_embeddings to false",
+                   "tie_word_embeddings to false, or, if this family cannot have that, remove the wrong one",
                    folder, row->name);
 }
 
@@ -422,7 +441,7 @@ int gx_tensor_match_is_in_head(const GxFamily *family, const char *in_file)
 {
     gx__TensorHead h;
     char name[GX_NAME];
-    gx__tensor_match_name(family, in_file, name);
+    gx__tensor_match_name(family, NULL, in_file, name);
     const char *heads = family->heads;
     while (gx__tensor_match_next_head(&heads, &h))
         if (gx_name_matches(name, h.pattern)) return 1;

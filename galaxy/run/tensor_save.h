@@ -236,7 +236,7 @@ static void gx__tensor_save_pass(GxContext *g, int stage, float *values, int64_t
     const int me = gx_group_index(g, GX_AXIS_PP);
     const GxShares first = gx_shares_each(n, 1, 0); // of each of the two groups one rank
     if (stage == 0) return;
-    if (me == stage || me == 0) gx_stage_transfer(g, stage - me, me == stage, values, 1, GX_F32, &first, &first);
+    if (me == stage || me == 0) gx_stage_transfer(g, stage - me, me == stage, 0, values, 1, GX_F32, &first, &first);
 }
 
 // 1: this rank is the first of its stage, and sends what the stage has to rank 0.

@@ -50,7 +50,9 @@ GX_END
 #include "launch.h"
 #include "progress.h"
 #include "save.h"
+#include "session_memory.h"
 #include "session_open.h"
+#include "setup_session.h"
 
 int gx_trainer_next(const GxTrainer *t)
 {
@@ -58,15 +60,19 @@ int gx_trainer_next(const GxTrainer *t)
     return !r->done && !gx_failed(t->session.g) && !r->stop && !gx_run_is_over(r);
 }
 
+static void gx__trainer_fill(GxSession *s, GxBatch *b, void *host_copy, void *user)
+{
+    GxTrainRun *r = s->run;
+    (void)user;
+    r->task->batch.fill(s->g, r->self, b, host_copy, (uint64_t)r->o.seed, &r->data_error);
+}
+
 // Loads this rank's samples of the window's micro-batches.
 static void gx__trainer_load_window(GxSession *s)
 {
-    const GxTrainRun *r = s->run;
     for (int64_t i = 0; i < gx_session_micro_batches(s); i++) {
         s->batch[i].sample = gx_session_sample_of(s, i);
-        r->task->batch.fill(s->g, r->self, &s->batch[i], gx_session_host_block(s, i), (uint64_t)r->o.seed,
-                            &s->run->data_error);
-        gx_to_device(s->g, s->blocks + i * s->block_bytes, gx_session_host_block(s, i), s->block_bytes);
+        gx_session_fill(s, i, gx__trainer_fill, NULL);
     }
 }
 
@@ -101,6 +107,15 @@ void gx_trainer_step(GxTrainer *t)
     gx_watchers_stepped(&r->watchers, s);
 }
 
+// In another session, from the checkpoint that was just saved.
+static void gx__trainer_continue(GxTrainer *t)
+{
+    GxContext *g = t->session.g;
+    gx_watchers_closed(&t->run.watchers, &t->session);
+    gx_session_pause(&t->session);
+    if (!gx_failed(g)) gx_setup_session(&t->session, &t->run, g);
+}
+
 void gx_trainer_report(GxTrainer *t)
 {
     GxSession *s = &t->session;
@@ -112,7 +127,11 @@ void gx_trainer_report(GxTrainer *t)
         gx_progress_line(s);
     if (!gx_failed(s->g) && !r->stop && gx_run_is_validated(r)) gx_validate(s, gx_options_eval_samples(o, 0), 0);
     if (!gx_failed(s->g) && !r->stop && gx_run_stops_early(r) && r->clock.interval_steps) gx_progress_line(s);
-    if (!r->stop && gx_run_is_due(r, o->save_steps)) gx_save(s);
+    if (!r->stop && gx_run_is_due(r, o->save_steps)) {
+        gx_save(s);
+        gx_watchers_saved(&r->watchers, s);
+    }
+    if (!gx_failed(s->g) && r->next_plan) gx__trainer_continue(t);
 }
 
 static void gx__trainer_close_session(GxTrainer *t)

@@ -42,6 +42,7 @@ typedef struct { // any of them may be NULL
     void (*stepped)(void *self, GxSession *s); // after a step, which may still be running on the device
     void (*logged)(void *self, GxSession *s, const GxProgress *line); // on rank 0: figures of the steps since the last
     void (*validated)(void *self, GxSession *s, const GxValidation *v);
+    void (*saved)(void *self, GxSession *s); // after a checkpoint was due, whether or not it could be written
     // After the last validation and sample of the session, or after an error, possibly without `opened`.
     void (*closed)(void *self, GxSession *s);
     void *self;
@@ -66,6 +67,7 @@ void gx_watchers_end(const GxWatchers *w, GxSession *s, int is_computed);
 void gx_watchers_stepped(const GxWatchers *w, GxSession *s);
 void gx_watchers_logged(const GxWatchers *w, GxSession *s, const GxProgress *line);
 void gx_watchers_validated(const GxWatchers *w, GxSession *s, const GxValidation *v);
+void gx_watchers_saved(const GxWatchers *w, GxSession *s);
 void gx_watchers_closed(GxWatchers *w, GxSession *s); // once per session
 
 GX_END
@@ -147,6 +149,12 @@ void gx_watchers_validated(const GxWatchers *w, GxSession *s, const GxValidation
 {
     for (int i = 0; i < w->n; i++)
         if (w->watcher[i].validated) w->watcher[i].validated(w->watcher[i].self, s, v);
+}
+
+void gx_watchers_saved(const GxWatchers *w, GxSession *s)
+{
+    for (int i = 0; i < w->n; i++)
+        if (w->watcher[i].saved) w->watcher[i].saved(w->watcher[i].self, s);
 }
 
 void gx_watchers_closed(GxWatchers *w, GxSession *s)

@@ -98,6 +98,7 @@ GX_END
 #include "../io/config_args.h"
 #include "../io/config_help.h"
 #include "../model/mode.h"
+#include "hook.h"
 #include "agree.h"
 #include "checkpoint_load.h"
 #include "help.h"

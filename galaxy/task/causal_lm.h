@@ -426,6 +426,8 @@ static GxStatus gx__causal_lm_fill_held_out(GxContext *g, void *self, GxBatch *b
     return GX_OK;
 }
 
+static int gx__causal_lm_stands_alone(const void *self) { return (void)self, 1; }
+
 static const char *gx__causal_lm_changed(const void *self)
 {
     const GxBlend *b = &((const GxCausalLm *)self)->data;
@@ -540,6 +542,7 @@ const GxTask gx_causal_lm = {
         GX_FIELDS(gx__causal_lm_options), // fields, n_fields
         gx__causal_lm_own,                // own
         NULL,                             // defaults
+        NULL,                             // reading
     },
     {
         // loss
@@ -576,6 +579,7 @@ const GxTask gx_causal_lm = {
         gx__causal_lm_held_out,      // held_out
         gx__causal_lm_fill_held_out, // fill_held_out
         NULL,                        // see
+        gx__causal_lm_stands_alone,  // stands_alone
     },
     {
         // metrics

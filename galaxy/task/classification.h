@@ -111,11 +111,12 @@ static GxStatus gx__classification_check_room(const GxClassification *c, const G
 {
     int pairs = 0;
     for (int k = 0; k < 2; k++) pairs |= c->file[k].records.n && c->file[k].text2 >= 0;
-    const int64_t least = !setup->frames_texts ? 1 : pairs ? 5 : 3;
+    const int64_t texts = pairs ? 2 : 1;
+    const int64_t least = setup->frames_texts ? gx_tokenizer_frame_tokens(&c->tokenizer, (int)texts) + texts : 1;
     if (setup->seq_len >= least) return GX_OK;
-    return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "%s is %ld; with [CLS] and [SEP] around it %s needs at least %ld, and more to say anything",
-                   gx_task_length_name(setup), (long)setup->seq_len, pairs ? "a pair of texts" : "a text", (long)least);
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %ld; with %s around it %s needs at least %ld, and more to say anything",
+                   gx_task_length_name(setup), (long)setup->seq_len, gx_text_frame_name(&c->tokenizer),
+                   pairs ? "a pair of texts" : "a text", (long)least);
 }
 
 static GxStatus gx__classification_decide(GxContext *g, GxClassification *c, GxClassificationHead *h,
@@ -168,7 +169,7 @@ static GxStatus gx__classification_open_layout(GxClassification *c, GxError *err
 static GxStatus gx__classification_open(GxContext *g, void *self, GxTaskSetup *setup)
 {
     GxClassification *c = (GxClassification *)self;
-    c->T = setup->seq_len, c->dtype = setup->dtype;
+    c->T = setup->seq_len, c->dtype = setup->dtype, c->frames_texts = setup->frames_texts;
     GX_TRY(gx_text_open_any_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
     gx_text_split_special(&c->tokenizer, c->split_special_tokens);
     GxClassificationHead *h = (GxClassificationHead *)malloc(sizeof *h);
@@ -325,7 +326,7 @@ static void gx__classification_allocate(GxContext *g, void *self, GxModel *m, in
 {
     GxClassification *c = (GxClassification *)self;
     memset(&c->one, 0, sizeof c->one);
-    gx_text_warn_of_padding(g, &c->tokenizer, m);
+    gx_text_fit_model(g, &c->layout, &c->tokenizer, m, c->file[0].text2 >= 0 || c->file[1].text2 >= 0 ? 2 : 1);
     for (int u = 0; u < m->units; u++)
         for (int k = 0; k < gx_unit_spec(m, u)->n_pairs; k++)
             c->is_causal |= gx_unit_spec(m, u)->pair[k].core.is_causal;
@@ -480,7 +481,8 @@ static void gx__classification_run_one(GxContext *g, GxClassification *c, const 
     GxTextWriter w;
     GxBatch *b = &c->one;
     if (i >= 0) {
-        const GxTextLayout rows = {c->layout.pad, 1, {{c->layout.target[0].most, GX_TEXT_ROWS_ALONE}}};
+        GxTextLayout rows = c->layout;
+        rows.target[0].outputs = GX_TEXT_ROWS_ALONE;
         gx_text_begin(&w, &rows, b, c->one_host);
         gx_text_put(&w, 0, 0, c->held_out.ids[i], NULL, c->held_out.length[i]);
         for (int32_t k = c->held_out.second[i]; k < c->held_out.length[i]; k++) w.to.types[k] = 1;
@@ -541,6 +543,7 @@ const GxTask gx_classification = {
         GX_FIELDS(gx__classification_options), // fields, n_fields
         gx__classification_own,                // own
         NULL,                                  // defaults
+        NULL,                                  // reading
     },
     {
         // loss
@@ -576,6 +579,7 @@ const GxTask gx_classification = {
         gx__classification_held_out,      // held_out
         gx__classification_fill_held_out, // fill_held_out
         gx__classification_see,           // see
+        NULL,                             // stands_alone
     },
     {
         // metrics

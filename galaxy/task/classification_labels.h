@@ -36,6 +36,7 @@ typedef struct {
     int64_t T;
     GxDtype dtype;
     int is_causal;         // 1: the head reads the row of the last token; 0: that of the first
+    int frames_texts;      // 1: the family puts texts in the tokenizer's frame
     GxTextLayout layout;   // of all batches
     GxTextPacking packing; // of the training texts
     int64_t *order;        // [held_out.n] held-out texts, column by column

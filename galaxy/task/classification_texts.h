@@ -107,6 +107,7 @@ static GxStatus gx__classification_open_part(GxContext *g, GxClassification *c, 
     GxTextWords words = GX_ZERO;
     GX_TRY(gx_texts_open(t, &c->file[file], part, c->validation_fraction, err));
     if (c->file[file].label >= 0) GX_TRY(gx__classification_label(c, t, err));
+    t->frames = c->frames_texts;
     GX_TRY(gx_texts_tokenize(t, &c->tokenizer, c->T, gx_threads(g), err));
     for (int64_t i = 0; i < t->n; i++) gx_text_count_words(&words, &c->tokenizer, t->ids[i], t->length[i]);
     if (t == &c->train || !c->train.n) // once

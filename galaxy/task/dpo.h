@@ -594,6 +594,7 @@ const GxTask gx_dpo = {
         GX_FIELDS(gx__dpo_options), // fields, n_fields
         gx__dpo_own,                // own
         &gx__dpo_defaults,          // defaults
+        NULL,                       // reading
     },
     {
         // loss
@@ -629,6 +630,7 @@ const GxTask gx_dpo = {
         gx__dpo_held_out,      // held_out
         gx__dpo_fill_held_out, // fill_held_out
         gx__dpo_see,           // see
+        NULL,                  // stands_alone
     },
     {
         // metrics

@@ -209,7 +209,7 @@ static void gx__embedding_allocate(GxContext *g, void *self, GxModel *m, int64_t
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
     const int64_t most = gx_embedding_records(c) * c->per;
     memset(&c->one, 0, sizeof c->one);
-    gx_text_warn_of_padding(g, &c->tokenizer, m);
+    gx_text_fit_model(g, &c->layout, &c->tokenizer, m, 1);
     c->pooled = c->width = gx_model_width(m);
     gx__embedding_take_dense(g, c);
     c->vectors = gx_rows(NULL, GX_F32, most * c->samples, c->width);
@@ -274,6 +274,7 @@ const GxTask gx_embedding_task = {
         GX_FIELDS(gx__embedding_options), // fields, n_fields
         gx__embedding_own,                // own
         NULL,                             // defaults
+        NULL,                             // reading
     },
     {
         // loss
@@ -310,6 +311,7 @@ const GxTask gx_embedding_task = {
         gx_embedding_held_out,      // held_out
         gx_embedding_fill_held_out, // fill_held_out
         gx_embedding_see,           // see
+        NULL,                       // stands_alone
     },
     {
         // metrics

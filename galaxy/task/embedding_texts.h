@@ -68,7 +68,7 @@ GX_END
 #include <string.h>
 #include "../comm/comm.h"
 
-enum { GX__EMBEDDING_TOKENS_PER_TEXT = 8, GX__EMBEDDING_LEAST = 3 }; // columns are planned for no more texts than T / 8
+enum { GX__EMBEDDING_TOKENS_PER_TEXT = 8 }; // columns are planned for no more texts than T / 8
 
 int gx_embedding_is_cls(const GxEmbeddingTask *c) { return !strcmp(c->pooling_name, "cls"); }
 int64_t gx_embedding_records(const GxEmbeddingTask *c) // the most records of a column
@@ -250,18 +250,18 @@ GxStatus gx_embedding_open_texts(GxContext *g, GxEmbeddingTask *c, const GxTaskS
 GxStatus gx_embedding_check_sizes(GxContext *g, GxEmbeddingTask *c, const GxTaskSetup *setup)
 {
     GxError *err = &g->error;
-    const int64_t most = c->modules.most;
+    const int64_t most = c->modules.most, least = gx_tokenizer_frame_tokens(&c->tokenizer, 1) + 1;
+    const char *frame = gx_text_frame_name(&c->tokenizer);
     c->text_T = c->T / c->per;
-    if (c->text_T < GX__EMBEDDING_LEAST)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%s is %ld; a sample holds %d text%s between [CLS] and [SEP], so it must be at least %d",
-                       gx_task_length_name(setup), (long)c->T, c->per, gx_text_s(c->per), GX__EMBEDDING_LEAST * c->per);
+    if (c->text_T < least)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %ld; a sample holds %d text%s %s %s, so it must be at least %ld",
+                       gx_task_length_name(setup), (long)c->T, c->per, gx_text_s(c->per),
+                       *frame == '[' ? "between" : "in", frame, (long)(least * c->per));
     if (most && !c->embed[0]) c->text_T = gx_min(c->text_T, most); // --embed takes its --seq_len from it
-    if (c->text_T < GX__EMBEDDING_LEAST)
+    if (c->text_T < least)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "max_seq_length of the model's folder is %ld; a text is put between [CLS] and [SEP], so it must "
-                       "be at least %d",
-                       (long)most, GX__EMBEDDING_LEAST);
+                       "max_seq_length of the model's folder is %ld; a text is put %s %s, so it must be at least %ld",
+                       (long)most, *frame == '[' ? "between" : "in", frame, (long)least);
     if (most && most != c->text_T && !g->rank)
         gx_log(&g->log, GX_LOG_INFO, "texts are cut to %ld tokens (%s%s); the model's folder says %ld (max_seq_length)",
                (long)c->text_T, gx_task_length_name(setup), c->per == 1 ? "" : " for the texts of a record",

@@ -46,9 +46,11 @@ void gx_generator_allocate(GxContext *g, GxGenerator *w, GxModel *m, int64_t T)
     w->T = T, w->least = m->widest;
     w->is_cached = gx_kv_cache_is_possible(m);
     if (w->is_cached) {
-        gx_decoder_allocate(g, &w->decoder, m, T, 1, T, NULL);
+        // with cp a model has memory for fewer rows at once
+        gx_decoder_allocate(g, &w->decoder, m, T, 1, m->cp.n > 1 ? m->max_T : T, NULL);
         return;
     }
+    if (m->cp.n > 1) w->least = T; // the ranks of cp share whole sequences alone
     w->tokens = (int32_t *)gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, 4 * T);
     w->row = (int32_t *)gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, sizeof *w->row);
     w->logits = gx_rows(NULL, dtype, 1, V);
@@ -99,6 +101,8 @@ int64_t gx_generate(GxContext *g, const GxForward *forward, GxGenerator *w, int3
             first = fed = n - gx_ceil_div(w->T, 2);
             if (w->is_cached) gx_decoder_begin(g, &w->decoder, NULL);
         }
+        for (; w->is_cached && n - fed > w->decoder.chunk; fed += w->decoder.chunk)
+            gx_decoder_run(g, &w->decoder, forward, tokens + fed, fed - first, w->decoder.chunk, 0);
         const float *logits = w->is_cached
                                   ? gx_decoder_run(g, &w->decoder, forward, tokens + fed, fed - first, n - fed, 1)
                                   : gx__generate_whole(g, forward, w, tokens + first, n - first);

@@ -12,8 +12,8 @@
 // If a file is divided into training and held-out texts, a hash of the record's texts, or of its group if it has one,
 // decides where it goes. So equal texts are never in both parts, groups stay together, and the order of records does
 // not matter.
-// Tokens: [CLS] a [SEP] b [SEP] if the tokenizer has these tokens; otherwise a, a newline, b. Texts of more than T
-// tokens are truncated by longest_first (text/tokenizer.h) and counted.
+// Tokens: the tokenizer's frame (text/tokenizer.h), such as [CLS] a [SEP] b [SEP], if it has [CLS] and [SEP] or
+// `frames` says so; otherwise a, a newline, b. Texts of more than T tokens are truncated by longest_first and counted.
 // Everything is read and tokenized at the beginning; errors name file and line. Memory: the file, and 4 bytes per
 // token.
 #ifndef GX_LABELLED_TEXTS_H
@@ -50,11 +50,12 @@ typedef enum { GX_TEXTS_ALL, GX_TEXTS_TRAINING, GX_TEXTS_HELD_OUT } GxTextsPart;
 typedef struct {
     const GxTextFile *file;
     const char *prompt; // is put before each text; NULL: nothing
+    int frames;         // 1: texts are put in the tokenizer's frame, also in one without [CLS] and [SEP]
     int64_t n;
     int64_t *record;      // [n] the text's record in the file
     int32_t **ids;        // [n] its tokens
     int32_t *length;      // [n]
-    int32_t *second;      // [n] index of the second text's first token; equal to length: there is no second text
+    int32_t *second;      // [n] index of its first token of type 1 (a second text's); equal to length: it has none
     int32_t *label;       // [n] SINGLE; else NULL
     unsigned char *has;   // [n][labels] MULTI; else NULL
     float *number;        // [n] REGRESSION; else NULL
@@ -280,9 +281,15 @@ GxStatus gx_texts_label(GxTexts *t, GxProblem problem, const GxLabels *labels, G
 
 // ---- tokens --------------------------------------------------------------------------------------------------------
 
-static int gx__texts_are_framed(const GxTokenizer *t)
+static int gx__texts_are_framed(const GxTexts *t, const GxTokenizer *tokenizer)
 {
-    return t->role[GX_TOKEN_CLS] >= 0 && t->role[GX_TOKEN_SEP] >= 0;
+    return t->frames || (tokenizer->role[GX_TOKEN_CLS] >= 0 && tokenizer->role[GX_TOKEN_SEP] >= 0);
+}
+
+// How many tokens are put around one text or two.
+static int64_t gx__texts_frame(const GxTexts *t, const GxTokenizer *tokenizer)
+{
+    return gx__texts_are_framed(t, tokenizer) ? gx_tokenizer_frame_tokens(tokenizer, t->file->text2 >= 0 ? 2 : 1) : 0;
 }
 
 // Tokenizes the prompt and the text that follows it as one text.
@@ -301,7 +308,7 @@ static GxStatus gx__texts_encode_prompted(const GxTexts *t, const char *a, const
     return status;
 }
 
-// Writes the tokens of both texts into `room`. Without [CLS] and [SEP], b begins with a newline.
+// Writes the tokens of both texts into `room`. Without a frame, b begins with a newline.
 static GxStatus gx__texts_encode(const GxTexts *t, int64_t i, const GxTokenizer *tokenizer, int32_t *room,
                                  GxTokenTexts *both, GxError *err)
 {
@@ -312,7 +319,7 @@ static GxStatus gx__texts_encode(const GxTexts *t, int64_t i, const GxTokenizer 
     both->a = room;
     if (t->file->text2 < 0) return GX_OK;
     both->b = room += both->n_a;
-    if (!gx__texts_are_framed(tokenizer))
+    if (!gx__texts_are_framed(t, tokenizer))
         GX_TRY(gx_tokenizer_encode(tokenizer, "\n", 1, gx_tokenizer_special(tokenizer), room, &between, err));
     GX_TRY(gx_tokenizer_encode(tokenizer, b, (int64_t)strlen(b), gx_tokenizer_special(tokenizer), room + between,
                                &both->n_b, err));
@@ -320,21 +327,39 @@ static GxStatus gx__texts_encode(const GxTexts *t, int64_t i, const GxTokenizer 
     return GX_OK;
 }
 
+// Joins the texts in their frame, n tokens, as text i.
+static GxStatus gx__texts_join(GxTexts *t, int64_t i, const GxTokenizer *tokenizer, int64_t T, const GxTokenTexts *both,
+                               int64_t n, GxError *err)
+{
+    int32_t *types = (int32_t *)malloc((size_t)n * sizeof *types);
+    if (!types) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the types of %ld tokens", (long)n);
+    GxStatus status = gx_tokenizer_join(tokenizer, both, T, t->ids[i], types, &n, NULL, err);
+    int64_t at = 0;
+    while (at < n && types[at] == 0) at++;
+    t->second[i] = (int32_t)at;
+    for (; at < n && status == GX_OK; at++)
+        if (types[at] == 0)
+            status = GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                             "the tokenizer %s puts a token of type 0 behind one of type 1; supported: those of type 1 "
+                             "come last",
+                             tokenizer->identity);
+    free(types);
+    return status;
+}
+
 static GxStatus gx__texts_keep(GxTexts *t, int64_t i, const GxTokenizer *tokenizer, int64_t T, GxTokenTexts *both,
                                GxError *err)
 {
-    const int64_t frame = !gx__texts_are_framed(tokenizer) ? 0 : both->b ? 3 : 2, all = both->n_a + both->n_b + frame;
-    int64_t n = gx_min(all, T);
+    const int64_t frame = gx__texts_frame(t, tokenizer), all = both->n_a + both->n_b + frame, n = gx_min(all, T);
     if (all == 0)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the text has no tokens; expected some text", t->file->records.path,
                        (long)gx_texts_line(t, i));
     t->ids[i] = (int32_t *)malloc((size_t)n * sizeof **t->ids);
     if (!t->ids[i]) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the tokens of %ld texts", (long)t->n);
-    if (frame) GX_TRY(gx_tokenizer_join(tokenizer, both, T, t->ids[i], NULL, &n, NULL, err));
-    gx_truncate_longest_first(&both->n_a, &both->n_b, T - frame); // as gx_tokenizer_join has done
     t->length[i] = (int32_t)n;
-    t->second[i] = (int32_t)(both->b ? both->n_a + (frame ? 2 : 0) : n);
-    if (frame) return GX_OK;
+    if (gx__texts_are_framed(t, tokenizer)) return gx__texts_join(t, i, tokenizer, T, both, n, err);
+    gx_truncate_longest_first(&both->n_a, &both->n_b, T);
+    t->second[i] = (int32_t)(both->b ? both->n_a : n);
     memcpy(t->ids[i], both->a, (size_t)both->n_a * sizeof **t->ids);
     if (both->n_b) memcpy(t->ids[i] + both->n_a, both->b, (size_t)both->n_b * sizeof **t->ids);
     return GX_OK;
@@ -352,8 +377,7 @@ static int64_t gx__texts_tokenize_one(GxTexts *t, int64_t i, const GxTokenizer *
         return -1;
     }
     GxStatus status = gx__texts_encode(t, i, tokenizer, room, &both, err);
-    const int64_t frame = !gx__texts_are_framed(tokenizer) ? 0 : t->file->text2 >= 0 ? 3 : 2;
-    const int64_t all = status == GX_OK ? both.n_a + both.n_b + frame : -1;
+    const int64_t all = status == GX_OK ? both.n_a + both.n_b + gx__texts_frame(t, tokenizer) : -1;
     if (status == GX_OK) status = gx__texts_keep(t, i, tokenizer, T, &both, err);
     free(room);
     return status == GX_OK ? all : -1;

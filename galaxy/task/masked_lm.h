@@ -7,8 +7,9 @@
 // out.
 //
 // A sample is a column of the batch. It holds as many texts as fit, without attention between them (text_batch.h;
-// --packing false: one). A text is [CLS] ... [SEP] with as many consecutive sentences of a document as fit. With --nsp
-// a sample is one pair [CLS] A [SEP] B [SEP], made as in BERT's original code, anew in each epoch.
+// --packing false: one). A text is [CLS] ... [SEP], or what else the tokenizer puts around a text, with as many
+// consecutive sentences of a document as fit. With --nsp a sample is one pair [CLS] A [SEP] B [SEP], made as in BERT's
+// original code, anew in each epoch.
 //
 // Masks (token_masks.h) are a function of (seed, number of the sample, position), so each pass over the text masks
 // other tokens. Memory is planned for the most tokens that can be masked in a column.
@@ -97,7 +98,9 @@ static const GxField gx__masked_lm_options[] = {
     {"train_data", GX_FIELD_PATH, GX__MASKED_LM_AT(train_data), "data/bert/pretrain.txt",
      "text file: a sentence per line, empty lines between documents (`make data-bert` makes the default file)", NULL},
     {"tokenizer", GX_FIELD_PATH, GX__MASKED_LM_AT(tokenizer_folder), "",
-     "folder of a WordPiece tokenizer (./tokenize --train makes one); empty: the model's tokenizer", NULL},
+     "folder of a tokenizer that frames texts, such as a WordPiece one (./tokenize --train makes one); empty: the "
+     "model's",
+     NULL},
     GX_SPLIT_SPECIAL_TOKENS(GX__MASKED_LM_AT(split_special_tokens)),
     {"validation_fraction", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(validation_fraction), "0.05",
      "fraction of the text held out for validation (its last documents)", "0..0.9"},
@@ -130,20 +133,31 @@ static const GxField gx__masked_lm_identity[] = {
 
 // ---- opening -------------------------------------------------------------------------------------------------------
 
-static int64_t gx__masked_lm_room(const GxMaskedLm *c) { return c->seq_len - (c->nsp ? 3 : 2); } // for words
+static int64_t gx__masked_lm_frame_tokens(const GxMaskedLm *c)
+{
+    return gx_tokenizer_frame_tokens(&c->tokenizer, c->nsp ? 2 : 1);
+}
+static int64_t gx__masked_lm_room(const GxMaskedLm *c)
+{
+    return c->seq_len - gx__masked_lm_frame_tokens(c);
+} // of words
 
 static GxStatus gx__masked_lm_check(GxContext *g, const GxMaskedLm *c, const GxTaskSetup *setup)
 {
+    static const char *const of_bert[] = {"[CLS] and [SEP] with two tokens of text between them",
+                                          "[CLS] and two texts, each with [SEP] after it,"},
+                             *const of_others[] = {"the tokenizer's frame and two tokens of text",
+                                                   "the tokenizer's frame and two texts"};
+    const char *const *what = *gx_text_frame_name(&c->tokenizer) == '[' ? of_bert : of_others;
     if (c->tokenizer.role[GX_TOKEN_MASK] < 0)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "the tokenizer %s has no token [MASK], which masked tokens become; `./tokenize --train` makes "
                        "one that has it",
                        c->tokenizer_name);
     if (gx__masked_lm_room(c) < 2)
-        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s is %ld; %s; use a larger one", gx_task_length_name(setup),
-                       (long)c->seq_len,
-                       c->nsp ? "[CLS] and two texts, each with [SEP] after it, need at least 5"
-                              : "[CLS] and [SEP] with two tokens of text between them need at least 4");
+        return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "%s is %ld; %s need at least %ld; use a larger one",
+                       gx_task_length_name(setup), (long)c->seq_len, what[c->nsp],
+                       (long)(gx__masked_lm_frame_tokens(c) + 2));
     if (c->mlm_probability <= 0)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                        "mlm_probability is 0, so no token would ever be masked; it must be above 0");
@@ -243,8 +257,9 @@ static GxStatus gx__masked_lm_pack(GxContext *g, const GxMaskedLm *c, GxMaskedLm
     part->length = (int32_t *)malloc((size_t)list->n * sizeof *part->length);
     if (!part->length)
         return GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the lengths of %ld texts", (long)list->n);
+    const int32_t frame = (int32_t)gx__masked_lm_frame_tokens(c);
     for (int64_t i = 0; i < list->n; i++)
-        part->length[i] = (int32_t)gx_sentences_length(s, list->text[i].a, list->text[i].a_n) + 2;
+        part->length[i] = (int32_t)gx_sentences_length(s, list->text[i].a, list->text[i].a_n) + frame;
     return gx_text_packing_open(&part->packed, part->length, list->n, c->seq_len, c->packing ? 0 : 1, &g->error);
 }
 
@@ -336,6 +351,9 @@ static GxStatus gx__masked_lm_write(const void *self, const char *folder, GxErro
 {
     return gx_tokenizer_write(&((const GxMaskedLm *)self)->tokenizer, folder, err);
 }
+
+// Which of two pairs of sentences it is depends on the first row, behind a dropout of its own.
+static int gx__masked_lm_stands_alone(const void *self) { return !((const GxMaskedLm *)self)->nsp; }
 
 static const char *gx__masked_lm_changed(const void *self)
 {
@@ -571,7 +589,7 @@ static void gx__masked_lm_allocate(GxContext *g, void *self, GxModel *m, int64_t
     GxTextArrays at;
     const int64_t bytes = gx_text_arrays(&l, T, 1, NULL, &at);
     const GxDtype dtype = m->store.dtype;
-    gx_text_warn_of_padding(g, &c->tokenizer, m);
+    gx_text_fit_model(g, &c->layout, &c->tokenizer, m, c->nsp ? 2 : 1);
     if (c->nsp) {
         c->pairs = gx_rows(NULL, dtype, m->max_B, 2);
         c->pairs.data = gx_scratch(g, GX_MEM_ACTIVATIONS, gx_rows_bytes(c->pairs));
@@ -632,14 +650,17 @@ static int64_t gx__masked_lm_show_line(GxMaskedLm *c, const GxTextLayout *l, GxB
     return masks ? n : 0;
 }
 
-// Prints a line such as "  text     in the beginning\n", without [CLS] and [SEP].
+// Prints a line such as "  text     in the beginning\n", without the frame.
 static void gx__masked_lm_say(GxContext *g, const GxMaskedLm *c, FILE *out, const char *what, const int32_t *ids,
                               int64_t n)
 {
+    const int64_t words = n - gx_tokenizer_frame_tokens(&c->tokenizer, 1);
     int64_t bytes = 0;
     char *text = (char *)malloc((size_t)(n * c->tokenizer.longest));
     if (!text) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld tokens of text", (long)n);
-    else gx_tokenizer_decode(&c->tokenizer, ids + 1, n - 2, GX_SPECIAL_AS_TOKENS, text, &bytes, &g->error);
+    else
+        gx_tokenizer_decode(&c->tokenizer, ids + gx_tokenizer_frame_before(&c->tokenizer), words, GX_SPECIAL_AS_TOKENS,
+                            text, &bytes, &g->error);
     fprintf(out, "  %-8s %.*s\n", what, (int)bytes, text ? text : "");
     free(text);
 }
@@ -712,6 +733,7 @@ const GxTask gx_masked_lm = {
         GX_FIELDS(gx__masked_lm_options), // fields, n_fields
         gx__masked_lm_own,                // own
         NULL,                             // defaults
+        NULL,                             // reading
     },
     {
         // loss
@@ -747,6 +769,7 @@ const GxTask gx_masked_lm = {
         gx__masked_lm_held_out,      // held_out
         gx__masked_lm_fill_held_out, // fill_held_out
         gx__masked_lm_see,           // see
+        gx__masked_lm_stands_alone,  // stands_alone
     },
     {
         // metrics

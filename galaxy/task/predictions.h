@@ -74,7 +74,6 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "../io/json.h"
 #include "../parallel/stage_messages.h"
 
@@ -351,7 +350,6 @@ static int gx__predictions_is_jsonl(const char *path) { return gx_text_stem(path
 
 GxStatus gx_predictions_check(const char *path, const GxLabels *labels, GxError *err)
 {
-    GxNewFile file;
     if (!gx__predictions_is_tsv(path) && !gx__predictions_is_jsonl(path))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--predictions %s: its name must end with .tsv or .jsonl, which say the format", path);
@@ -361,12 +359,7 @@ GxStatus gx_predictions_check(const char *path, const GxLabels *labels, GxError 
                            "--predictions %s: a label has a tab or a line break in it, which TSV cannot hold; choose a "
                            "name that ends with .jsonl",
                            path);
-    if (access(path, F_OK) == 0 || gx_path_is_broken(path))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--predictions %s already exists; remove it, or choose another name",
-                       path);
-    GX_TRY(gx_file_create(&file, path, err)); // only to see whether that is possible
-    gx_file_abandon(&file);
-    return GX_OK;
+    return gx_file_check_new(path, "--predictions", err);
 }
 
 static void gx__predictions_write_names(const GxPredictions *p, FILE *out)

@@ -77,6 +77,10 @@ typedef struct {
     const char *add_tokens;
     int has_added;
     int64_t added;
+    // Of a family with an encoder: what is put around texts; NULL: it has none. open sets source_len: the tokens of a
+    // column of sources, beside seq_len of their targets.
+    const GxTextFrame *frame;
+    int64_t source_len;
     int keeps_tokenizer; // 1: use the model's tokenizer, to which tokens were added, whatever an option names
 } GxTaskSetup;
 
@@ -103,6 +107,9 @@ typedef struct {           // its options
     int n_fields;
     const char *const *own;         // names of options that may differ between ranks (paths), then NULL. NULL: none
     const GxTaskDefaults *defaults; // NULL: the program's
+    // Names of options that say how texts are read, then NULL. Without training they are, if they are not given, what
+    // the model was trained with, like --seq_len. NULL: there are no others
+    const char *const *reading;
 } GxTaskOptions;
 
 typedef struct {
@@ -142,7 +149,7 @@ typedef struct {                                                       // its sa
     void (*allocate)(GxContext *g, void *self, GxModel *m, int64_t T); // T: of the longest batch. NULL: nothing
     // Points b's arrays, for b->T x b->B tokens, into `block` in the device's memory, and the host copies of these
     // arrays into `host_copy`, a block of the same size in the host's memory. Returns the bytes of one block; both may
-    // be NULL if only that is asked for.
+    // be NULL if only that is asked for. If b has a source, its arrays lie in the same block.
     int64_t (*layout)(const void *self, GxBatch *b, void *block, void *host_copy);
     // Writes the host copy: b->B training samples from b->sample on. Errors go only to err, which need not be
     // &g->error: the trainer decides whether the run goes on.
@@ -155,6 +162,9 @@ typedef struct {                                                       // its sa
     // Called before a validation (b NULL) and after each of its batches, when the results that its targets asked for
     // have been written. NULL: losses are enough.
     void (*see)(GxContext *g, void *self, const GxBatch *b);
+    // 1: each row of a batch has its own loss, which needs nothing of other rows but their keys and values, so the rows
+    // of a sequence can be on several ranks (cp). NULL: they cannot.
+    int (*stands_alone)(const void *self);
 } GxTaskBatches;
 
 typedef struct {

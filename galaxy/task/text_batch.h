@@ -1,7 +1,7 @@
 // task/text_batch.h: for tasks on texts: batches [T,B] whose columns hold one text, or several without attention
 // between them, then padding; the rows that have a loss; and which texts a column gets (packing).
 //
-//     static const GxTextLayout layout = {0, 1, {{1, 0}}};         // pad id 0; target 0: a label per column at most
+//     static const GxTextLayout layout = {0, 1, {{1, 0}}, 0, 0};   // pad id 0; target 0: a label per column at most
 //     bytes = gx_text_layout(&layout, b, block, host_copy);                // a task's `layout`
 //
 //     GxTextWriter w;                                              // a task's `fill`
@@ -24,6 +24,9 @@
 //     gx_text_packing_column(&p, seed, c, &text, &n);              // text[n]: their numbers, in order
 //     gx_text_packing_close(&p);
 //
+// Texts may be pairs, of a source and a target, that go into a column of each: the next column begins if either does not
+// fit (gx_text_packing_pair).
+//
 // Memory of a packing: 16 bytes per text. Asking for a column of another epoch computes the order of that epoch from
 // the lengths (about 0.2 us per text), and also, since epochs may differ in their number of columns, of those between
 // or, to go back, of all from the first on. With one text per column no order is computed.
@@ -43,6 +46,8 @@ typedef struct {
     int32_t pad; // the token of padding
     int targets;
     GxTextTarget target[GX_MAX_LOSSES];
+    int32_t first_position; // the number of a text's first position
+    int skips_padding; // 1: a text's tokens `first_position - 1`, its model's padding, have that position, and no other
 } GxTextLayout;
 
 typedef struct { // where a batch's arrays lie in its block, or in the block's host copy
@@ -79,6 +84,8 @@ void gx_text_finish(GxTextWriter *w);
 typedef struct {
     const int32_t *length; // [texts], borrowed
     int64_t texts, T, most_texts;
+    const int32_t *other_length; // of the other texts of pairs; NULL: there are none
+    int64_t other_T;
     uint64_t seed;
     int64_t epoch; // the epoch whose order is in memory; -1: none
     int64_t first; // the number of its first column
@@ -91,6 +98,9 @@ typedef struct {
 // column; 1: no packing; 0: as many as fit.
 GxStatus gx_text_packing_open(GxTextPacking *p, const int32_t *length, int64_t texts, int64_t T, int64_t most_texts,
                               GxError *err);
+// Makes pairs of the texts of an open packing, before the first column is asked for: the other text of each has
+// length[i] tokens, 1 to T; borrowed.
+GxStatus gx_text_packing_pair(GxTextPacking *p, const int32_t *length, int64_t T, GxError *err);
 void gx_text_packing_close(GxTextPacking *p); // accepts a struct of zeros
 // Column number `column` of the training: (*text)[*n] are the numbers of its texts, valid until the next call.
 void gx_text_packing_column(GxTextPacking *p, uint64_t seed, int64_t column, const int64_t **text, int64_t *n);
@@ -170,6 +180,8 @@ void gx_text_begin(GxTextWriter *w, const GxTextLayout *l, GxBatch *b, void *hos
 void gx_text_put(GxTextWriter *w, int64_t column, int64_t at, const int32_t *ids, const int32_t *types, int64_t n)
 {
     const int64_t B = w->b->B;
+    const int32_t skipped = w->l->skips_padding ? w->l->first_position - 1 : -1;
+    int32_t position = w->l->first_position;
     assert(column >= 0 && column < B && at >= 0 && n >= 0 && at + n <= w->b->T);
     w->b->padding -= n;
     for (int64_t i = 0; i < n; i++) {
@@ -177,7 +189,7 @@ void gx_text_put(GxTextWriter *w, int64_t column, int64_t at, const int32_t *ids
         assert(w->to.documents[2 * row + 1] == 0); // nothing is there yet
         w->to.tokens[row] = ids[i];
         w->to.types[row] = types ? types[i] : 0;
-        w->to.positions[row] = (int32_t)i;
+        w->to.positions[row] = ids[i] == skipped ? skipped : position++;
         w->to.documents[2 * row] = (int32_t)at;
         w->to.documents[2 * row + 1] = (int32_t)(at + n);
     }
@@ -247,6 +259,21 @@ void gx_text_finish(GxTextWriter *w)
 
 // ---- texts into columns --------------------------------------------------------------------------------------------
 
+static GxStatus gx__text_check_lengths(const int32_t *length, int64_t texts, int64_t T, GxError *err)
+{
+    for (int64_t i = 0; i < texts; i++)
+        if (length[i] < 1 || length[i] > T)
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "text %ld has %d tokens; a column holds from 1 to %ld", (long)i,
+                           length[i], (long)T);
+    return GX_OK;
+}
+
+GxStatus gx_text_packing_pair(GxTextPacking *p, const int32_t *length, int64_t T, GxError *err)
+{
+    p->other_length = length, p->other_T = T;
+    return gx__text_check_lengths(length, p->texts, T, err);
+}
+
 GxStatus gx_text_packing_open(GxTextPacking *p, const int32_t *length, int64_t texts, int64_t T, int64_t most_texts,
                               GxError *err)
 {
@@ -254,10 +281,7 @@ GxStatus gx_text_packing_open(GxTextPacking *p, const int32_t *length, int64_t t
     p->length = length, p->texts = texts, p->T = T, p->most_texts = most_texts > 0 ? most_texts : T;
     p->epoch = -1;
     if (texts < 1) return GX_FAIL(err, GX_ERR_ARGUMENT, "there is no text to put into columns");
-    for (int64_t i = 0; i < texts; i++)
-        if (length[i] < 1 || length[i] > T)
-            return GX_FAIL(err, GX_ERR_ARGUMENT, "text %ld has %d tokens; a column holds from 1 to %ld", (long)i,
-                           length[i], (long)T);
+    GX_TRY(gx__text_check_lengths(length, texts, T, err));
     const size_t room = p->most_texts == 1 ? 1 : (size_t)texts;
     p->order = (int64_t *)malloc(room * sizeof *p->order);
     p->begin = (int64_t *)malloc((room + 1) * sizeof *p->begin);
@@ -276,13 +300,15 @@ void gx_text_packing_close(GxTextPacking *p)
 // Next-fit, in the epoch's order.
 static void gx__text_pack(GxTextPacking *p)
 {
-    int64_t tokens = 0;
+    int64_t tokens = 0, others = 0;
     p->columns = 0;
     for (int64_t i = 0; i < p->texts; i++) {
-        const int64_t text = p->order[i] = gx_permute(p->seed, p->epoch, p->texts, i), n = p->length[text];
-        const int is_full = tokens + n > p->T || (i > 0 && i - p->begin[p->columns - 1] == p->most_texts);
-        if (i == 0 || is_full) p->begin[p->columns++] = i, tokens = 0;
-        tokens += n;
+        const int64_t text = p->order[i] = gx_permute(p->seed, p->epoch, p->texts, i), n = p->length[text],
+                      m = p->other_length ? p->other_length[text] : 0;
+        const int has_most = i > 0 && i - p->begin[p->columns - 1] == p->most_texts,
+                  is_full = tokens + n > p->T || (m && others + m > p->other_T) || has_most;
+        if (i == 0 || is_full) p->begin[p->columns++] = i, tokens = others = 0;
+        tokens += n, others += m;
     }
     p->begin[p->columns] = p->texts;
 }

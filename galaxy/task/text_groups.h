@@ -108,6 +108,7 @@ GxStatus gx_text_groups_tokenize(GxTextGroups *s, const GxTokenizer *tokenizer, 
     s->length = (int32_t *)calloc((size_t)s->n + 1, sizeof *s->length);
     if (!s->length) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the lengths of %ld texts", (long)s->n);
     for (int k = 0; k < s->per; k++) {
+        s->text[k].frames = 1;
         GX_TRY(gx_texts_tokenize(&s->text[k], tokenizer, most_tokens, threads, err));
         for (int64_t i = 0; i < s->n; i++) s->length[i] += s->text[k].length[i];
     }

@@ -12,6 +12,7 @@
 #include "../text/tokenizer_add.h"
 #include "../text/tokenizer_keys.h"
 #include "task.h"
+#include "text_batch.h"
 GX_BEGIN
 
 // folder: a folder, tokenizer.json or vocab.txt; "": the model's. After an error nothing is open.
@@ -46,6 +47,11 @@ typedef struct {
 void gx_text_count_words(GxTextWords *w, const GxTokenizer *t, const int32_t *ids, int64_t n); // adds those of a text
 void gx_text_warn_of_unknown(GxContext *g, const GxTokenizer *t, const GxTextWords *w, const char *path);
 void gx_text_warn_of_padding(GxContext *g, const GxTokenizer *t, const GxModel *m);
+
+// For a task's `allocate`, once its layout has been set: the model's positions. Warns of padding; an error if the model
+// has no types for the tokens of `texts` texts, 1 or 2.
+void gx_text_fit_model(GxContext *g, GxTextLayout *l, const GxTokenizer *t, const GxModel *m, int texts);
+const char *gx_text_frame_name(const GxTokenizer *t); // what is put around a text, for messages: "[CLS] and [SEP]"
 
 GX_END
 #endif
@@ -193,10 +199,11 @@ static GxStatus gx__text_check_roles(GxContext *g, const GxTokenizer *t, int is_
 {
     static const char *const names[GX_TOKEN_ROLES] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
     for (int role = GX_TOKEN_CLS; role <= GX_TOKEN_SEP; role++)
-        if (is_framed && t->role[role] < 0)
+        if (is_framed && t->role[role] < 0 && !gx_tokenizer_frame_tokens(t, 1))
             return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
                            "the tokenizer %s has no token %s; texts are put between [CLS] and [SEP]: use a WordPiece "
-                           "tokenizer, such as `./tokenize --train` makes",
+                           "tokenizer, such as `./tokenize --train` makes, or one whose tokenizer.json says what is "
+                           "put around texts, such as RoBERTa's",
                            t->identity, names[role]);
     return GX_OK;
 }
@@ -378,6 +385,30 @@ void gx_text_warn_of_unknown(GxContext *g, const GxTokenizer *t, const GxTextWor
            "%s: %.0f%% of its words are [UNK], because the tokenizer (%s) has no pieces for them, and a model learns "
            "nothing from [UNK]; use a tokenizer trained on such texts (`./tokenize --train FILE` makes one)",
            path, 100 * (double)w->unknown / (double)w->words, t->identity);
+}
+
+const char *gx_text_frame_name(const GxTokenizer *t)
+{
+    return t->role[GX_TOKEN_CLS] >= 0 && t->role[GX_TOKEN_SEP] >= 0 ? "[CLS] and [SEP]" : "the tokenizer's frame";
+}
+
+void gx_text_fit_model(GxContext *g, GxTextLayout *l, const GxTokenizer *t, const GxModel *m, int texts)
+{
+    const GxConSpec *con = &m->kind[m->unit[0].kind].spec.pair[0].con;
+    const int32_t plain[1] = {0};
+    const GxTokenTexts both = {plain, texts == 2 ? plain : NULL, 0, 0};
+    int32_t ids[GX_FRAME_MOST], types[GX_FRAME_MOST];
+    int64_t n = 0;
+    GxError ignored = GX_ZERO; // of a tokenizer without a frame
+    l->first_position = (int32_t)con->first_position, l->skips_padding = con->skips_padding;
+    gx_text_warn_of_padding(g, t, m);
+    gx_tokenizer_join(t, &both, GX_FRAME_MOST, ids, types, &n, NULL, &ignored);
+    for (int64_t i = 0; i < n && con->types > 0; i++)
+        if (types[i] >= con->types && !gx_failed(g))
+            GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                    "the tokenizer %s gives tokens of a second text the type %d, but the model has only %ld "
+                    "(type_vocab_size); use a tokenizer whose tokens all have type 0, or a model with more types",
+                    t->identity, types[i], (long)con->types);
 }
 
 void gx_text_warn_of_padding(GxContext *g, const GxTokenizer *t, const GxModel *m)

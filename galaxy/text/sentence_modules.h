@@ -46,7 +46,8 @@ typedef struct {
 GxStatus gx_sentence_modules_read(GxSentenceModules *m, const char *folder, int ignores_pooling, GxError *err);
 void gx_sentence_modules_close(GxSentenceModules *m);
 // Only *most, as in GxSentenceModules.most. If there is a modules.json without max_seq_length: the smaller of the
-// tokenizer's model_max_length and the model's max_position_embeddings.
+// tokenizer's model_max_length and the tokens that the model has positions for (max_position_embeddings; in a RoBERTa
+// that less pad_token_id + 1).
 GxStatus gx_sentence_most(const char *folder, int64_t *most, GxError *err);
 // Refuses a folder whose model is in a subfolder according to modules.json ("0_Transformer"). Other faults are not
 // errors here.
@@ -127,12 +128,21 @@ static GxStatus gx__sentence_take_most(int64_t *most, const GxJson *json, const 
                    (long)*most);
 }
 
+// The rows of a table of positions that a text never has: in a RoBERTa those up to the padding token's.
+static int64_t gx__sentence_unused_positions(const GxJson *config)
+{
+    const GxJson *pad = gx_json_get(config, "pad_token_id");
+    if (!strstr(gx_json_string(gx_json_get(config, "model_type")), "roberta")) return 0;
+    return 1 + (gx_json_type(pad) == GX_JSON_INT ? gx_json_int(pad) : 1);
+}
+
 static GxStatus gx__sentence_most_of_model(const char *folder, int64_t *most, GxError *err)
 {
     char path[GX_PATH];
     GxJson *json = NULL;
     GX_TRY(gx__sentence_open(&json, folder, "config.json", path, err));
     GxStatus status = json ? gx__sentence_take_most(most, json, "max_position_embeddings", path, err) : GX_OK;
+    if (json && *most) *most = gx_max(1, *most - gx__sentence_unused_positions(json));
     gx_json_free(json);
     GX_TRY(status);
     GX_TRY(gx_tokenizer_config_read(&json, folder, err));

@@ -19,9 +19,9 @@
 //     …
 //     gx_tokenizer_close(&t);
 //
-// A model gets its texts in a frame: [CLS] a [SEP] or [CLS] a [SEP] b [SEP], or that of a BPE's post-processor:
-// gx_tokenizer_join. `truncation` and `padding` in tokenizer.json are ignored: gx_tokenizer_join truncates, callers
-// pad.
+// A model gets its texts in a frame: [CLS] a [SEP] or [CLS] a [SEP] b [SEP], or that of a BPE's post-processor, such
+// as RoBERTa's <s> a </s></s> b </s>: gx_tokenizer_join. `truncation` and `padding` in tokenizer.json are ignored:
+// gx_tokenizer_join truncates, callers pad.
 //
 // An open tokenizer is immutable: several threads may use it. Copies of the struct are the same tokenizer: close only
 // one of them. A kind is a table of functions (GxTokenizerKind) in a file of its own, and its line in
@@ -83,6 +83,7 @@ typedef struct {          // one or two texts as ids, without special tokens
 // removed at the end. Returns 1 if anything is removed.
 int gx_truncate_longest_first(int64_t *n_a, int64_t *n_b, int64_t most);
 int gx_tokenizer_frame_tokens(const GxTokenizer *t, int texts); // the tokens added to one text or two; no frame: 0
+int gx_tokenizer_frame_before(const GxTokenizer *t);            // those before a single text
 // [CLS] a [SEP], types 0; with b: [CLS] a [SEP] of type 0, b [SEP] of type 1; or t->frame. Truncated by longest_first
 // to max_length in total. ids[max_length], types[max_length] (NULL: not wanted); *n: how many were written; *cut:
 // tokens were left out (NULL: not wanted).
@@ -149,6 +150,7 @@ static const char *const gx__tokenizer_members[][2] = {
     {"ByteFallback", "type"},
     {"Fuse", "type"},
     {"TemplateProcessing", "type,single,pair,special_tokens"},
+    {"RobertaProcessing", "type,sep,cls,trim_offsets,add_prefix_space"},
     {"Sequence", "type,normalizers,pretokenizers,decoders,processors"},
     {"added_tokens", "id,content,single_word,lstrip,rstrip,normalized,special"},
 };
@@ -415,6 +417,16 @@ int gx_tokenizer_frame_tokens(const GxTokenizer *t, int texts)
     GxTokenFrame frame;
     GxError ignored = GX_ZERO;
     return gx__tokenizer_frame(t, texts == 2, &frame, &ignored) == GX_OK ? frame.n - texts : 0;
+}
+
+int gx_tokenizer_frame_before(const GxTokenizer *t)
+{
+    GxTokenFrame frame;
+    GxError ignored = GX_ZERO;
+    int i = 0;
+    if (gx__tokenizer_frame(t, 0, &frame, &ignored) != GX_OK) return 0;
+    while (i < frame.n && frame.part[i].id != GX_FRAME_A) i++;
+    return i;
 }
 
 GxStatus gx_tokenizer_join(const GxTokenizer *t, const GxTokenTexts *texts, int64_t max_length, int32_t *ids,

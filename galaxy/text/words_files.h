@@ -3,8 +3,8 @@
 //
 // Supported are the normalizers NFC, NFD, NFKC, NFKD, Lowercase, Precompiled, Strip, Prepend, Replace; the
 // pre-tokenizers ByteLevel, Split (Isolated or Removed), WhitespaceSplit, Digits, Metaspace; the post-processors
-// ByteLevel and TemplateProcessing; the decoders ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace; a Sequence
-// of any of them, or null. Anything else is refused by name.
+// ByteLevel, TemplateProcessing and RobertaProcessing; the decoders ByteLevel, Replace, ByteFallback, Fuse, Strip,
+// Metaspace; a Sequence of any of them, or null. Anything else is refused by name.
 //
 // gx_tokenizer_write writes the files as they were read, byte for byte; those of a tokenizer that was made here
 // (data/bpe_train.h) in the format of gx_json_dump.
@@ -48,8 +48,15 @@ enum { GX__WORDS_CAP = 64 << 20, GX__WORDS_LONGEST = 1 << 16, GX__WORDS_FILES = 
 static const char *const gx__words_files[GX__WORDS_FILES] = {"tokenizer.json", "tokenizer_config.json",
                                                              "special_tokens_map.json", "chat_template.jinja"};
 
+// The special token of this name; -1: there is none.
+static int32_t gx__words_special(const GxWords *v, const char *name)
+{
+    const int32_t id = gx_words_id_of(v, name, (int64_t)strlen(name));
+    return id >= 0 && v->p->flags[id] & GX_PIECE_SPECIAL ? id : -1;
+}
+
 // Reads the tokens in tokenizer_config.json that callers ask for by role; the frame of texts comes from the file's own
-// template.
+// template. The first files of RoBERTa, XLM-R and BART name none: transformers' classes know these names.
 static GxStatus gx__words_read_roles(GxWordsReading *x)
 {
     GxTokenizer *t = x->t;
@@ -62,7 +69,10 @@ static GxStatus gx__words_read_roles(GxWordsReading *x)
         const char *said = gx_tokenizer_config_token(x->from->config, known[i].key);
         if (said) *known[i].id = gx_words_id_of(x->v, said, (int64_t)strlen(said));
     }
-    x->t->role[GX_TOKEN_UNK] = x->v->unk;
+    if (t->role[GX_TOKEN_MASK] < 0) t->role[GX_TOKEN_MASK] = gx__words_special(x->v, "<mask>");
+    if (t->role[GX_TOKEN_PAD] < 0 && t->role[GX_TOKEN_MASK] >= 0)
+        t->role[GX_TOKEN_PAD] = gx__words_special(x->v, "<pad>");
+    t->role[GX_TOKEN_UNK] = x->v->unk;
     return GX_OK;
 }
 
@@ -190,9 +200,14 @@ GxStatus gx_words_open(GxTokenizer *t, const GxTokenizerKind *kind, int64_t byte
 
 GxStatus gx_words_write(const GxTokenizer *t, const char *folder, GxError *err)
 {
-    // used if there is no such file
-    static const char config[] = "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n";
+    // used if there is no such file; the second with the tokens that gx__words_read_roles has found by their names
+    static const char *const configs[] = {"{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n",
+                                          "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
+                                          "  \"pad_token\": \"<pad>\",\n  \"mask_token\": \"<mask>\"\n}\n"};
     const GxWords *v = (const GxWords *)t->vocabulary;
+    const int32_t pad = gx__words_special(v, "<pad>"), mask = gx__words_special(v, "<mask>");
+    const char *config =
+        configs[pad >= 0 && mask >= 0 && t->role[GX_TOKEN_PAD] == pad && t->role[GX_TOKEN_MASK] == mask];
     char path[GX_PATH];
     for (int i = 0; i < GX__WORDS_FILES; i++) {
         GX_TRY(gx_path_join(path, folder, gx__words_files[i], err));

@@ -1,0 +1,263 @@
+// bart.h: BART (Lewis et al. 2019, arXiv:1910.13461) as a family: its configuration, the names of its tensors, and the
+// description of its units.
+//
+//     embed            x = dropout(norm(tokens' rows + positions'))               of the source
+//     encoder layer    x1 = norm(x + dropout(ATT(x))),  y = norm(x1 + dropout(MLP(x1)))
+//     memory           what the encoder's last layer gives
+//     decoder embed    as embed, with the same table of tokens                    of the target, one place to the right
+//     decoder layer    x1 = norm(x + dropout(ATT(x))),  x2 = norm(x1 + dropout(cross ATT(x1, memory))),
+//                      y = norm(x2 + dropout(MLP(x2)))
+//     head             loss = cross-entropy(x E^T), E the table of tokens
+//
+// The encoder's attention is bidirectional, the decoder's causal; cross attention reads the whole source. Positions count
+// from 0 in both texts, and position t is row t + 2 of its table. The padding token's row of the table of tokens gets no
+// gradient from lookups (as in transformers), but does from the head.
+#ifndef GX_BART_H
+#define GX_BART_H
+#include "build.h"
+#include "cores.h"
+GX_BEGIN
+
+typedef struct { // names as in Hugging Face's config.json
+    int64_t vocab_size, d_model, encoder_layers, decoder_layers, encoder_attention_heads, decoder_attention_heads;
+    int64_t encoder_ffn_dim, decoder_ffn_dim, max_position_embeddings;
+    int64_t pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id;
+    char activation_function[GX_FIELD_TEXT]; // "gelu", "gelu_new"
+    double dropout, attention_dropout, activation_dropout, init_std;
+} GxBartConfig;
+
+enum { GX_BART_FIRST_POSITION = 2 }; // rows of the table of positions before that of position 0
+
+GxStatus gx_bart_config_resolve(GxBartConfig *c, GxError *err); // an error if a value is invalid
+
+void gx_bart_describe(GxContext *g, GxModel *m); // of m->config
+
+// Translates names of files of a BartModel, which lack "model.". Returns 0 if the tensor is not needed
+// (final_logits_bias, which is 0), otherwise 1.
+int gx_bart_tensor_name(const GxTable *t, const char *in_file, char name[GX_NAME]);
+
+GX_END
+#endif
+
+#if defined(GALAXY_IMPLEMENTATION) && !defined(GX_BART_IMPLEMENTED)
+#define GX_BART_IMPLEMENTED
+#include <stdio.h>
+#include <string.h>
+
+// ---- configuration -------------------------------------------------------------------------------------------------
+
+static GxStatus gx__bart_check_sizes(const GxBartConfig *c, GxError *err)
+{
+    const struct {
+        const char *name;
+        int64_t heads;
+    } stacks[] = {{"encoder_attention_heads", c->encoder_attention_heads},
+                  {"decoder_attention_heads", c->decoder_attention_heads}};
+    // keeps sizes in bytes far below 2^63
+    GX_TRY(gx_check_size("vocab_size", c->vocab_size, 1 << 24, err));
+    GX_TRY(gx_check_size("d_model", c->d_model, 1 << 20, err));
+    GX_TRY(gx_check_size("encoder_ffn_dim", c->encoder_ffn_dim, 1 << 22, err));
+    GX_TRY(gx_check_size("decoder_ffn_dim", c->decoder_ffn_dim, 1 << 22, err));
+    GX_TRY(gx_check_size("encoder_layers", c->encoder_layers, 500, err));
+    GX_TRY(gx_check_size("decoder_layers", c->decoder_layers, 500, err));
+    GX_TRY(gx_check_size("max_position_embeddings", c->max_position_embeddings, 1 << 24, err));
+    for (int i = 0; i < 2; i++) {
+        GX_TRY(gx_check_size(stacks[i].name, stacks[i].heads, 1 << 16, err));
+        if (c->d_model % stacks[i].heads)
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "d_model (%ld) is not a multiple of %s (%ld)", (long)c->d_model,
+                           stacks[i].name, (long)stacks[i].heads);
+    }
+    return GX_OK;
+}
+
+static GxStatus gx__bart_check_tokens(const GxBartConfig *c, GxError *err)
+{
+    const struct {
+        const char *name;
+        int64_t id;
+    } tokens[] = {{"pad_token_id", c->pad_token_id},
+                  {"bos_token_id", c->bos_token_id},
+                  {"eos_token_id", c->eos_token_id},
+                  {"decoder_start_token_id", c->decoder_start_token_id}};
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
+        if (tokens[i].id < 0 || tokens[i].id >= c->vocab_size)
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %ld; it must be an id of the vocabulary, 0 to %ld",
+                           tokens[i].name, (long)tokens[i].id, (long)c->vocab_size - 1);
+    return GX_OK;
+}
+
+GxStatus gx_bart_config_resolve(GxBartConfig *c, GxError *err)
+{
+    const struct {
+        const char *name;
+        double value;
+    } rates[] = {{"dropout", c->dropout},
+                 {"attention_dropout", c->attention_dropout},
+                 {"activation_dropout", c->activation_dropout}};
+    GX_TRY(gx__bart_check_sizes(c, err));
+    GX_TRY(gx__bart_check_tokens(c, err));
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
+        if (!(rates[i].value >= 0 && rates[i].value < 1))
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %g; it must be at least 0 and below 1", rates[i].name,
+                           rates[i].value);
+    if (strcmp(c->activation_function, "gelu") && strcmp(c->activation_function, "gelu_new"))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "activation_function is \"%s\"; supported: \"gelu\" and \"gelu_new\"",
+                       c->activation_function);
+    return GX_OK;
+}
+
+int gx_bart_tensor_name(const GxTable *t, const char *in_file, char name[GX_NAME])
+{
+    static const char *const parts[] = {"shared.", "encoder.", "decoder."};
+    const char *prefix = "";
+    (void)t;
+    if (!strcmp(in_file, "final_logits_bias")) return 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strncmp(in_file, parts[i], strlen(parts[i]))) prefix = "model.";
+    snprintf(name, GX_NAME, "%s%s", prefix, in_file);
+    return 1;
+}
+
+// ---- units ---------------------------------------------------------------------------------------------------------
+
+// The two stacks, and what differs between them.
+typedef struct {
+    const GxBartConfig *c;
+    int is_encoder;
+    int64_t heads, columns;
+} gx__BartStack;
+
+static gx__BartStack gx__bart_stack(const GxBartConfig *c, int is_encoder)
+{
+    gx__BartStack s = {c, is_encoder, is_encoder ? c->encoder_attention_heads : c->decoder_attention_heads,
+                       is_encoder ? c->encoder_ffn_dim : c->decoder_ffn_dim};
+    return s;
+}
+
+static GxUnitSpec gx__bart_unit(const gx__BartStack *s, const char *name, int n_pairs)
+{
+    GxUnitSpec u = GX_ZERO;
+    u.name = name, u.n_pairs = n_pairs, u.is_encoder = s->is_encoder;
+    u.width = s->c->d_model;
+    u.init_std = (float)s->c->init_std;
+    return u;
+}
+
+static GxConSpec gx__bart_con(const gx__BartStack *s, const char *norm)
+{
+    GxConSpec con;
+    memset(&con, 0, sizeof con);
+    con.kind = GX_CON_ADD, con.has_bias = con.has_norm = 1;
+    con.eps = 1e-5f, con.dropout = (float)s->c->dropout;
+    con.norm_name = norm;
+    return con;
+}
+
+static GxUnitSpec gx__bart_embed(const gx__BartStack *s)
+{
+    GxUnitSpec u = gx__bart_unit(s, s->is_encoder ? "embed" : "decoder embed", 1);
+    GxPairSpec *p = &u.pair[0];
+    p->core.kind = GX_CORE_EMBED, p->core.vocab = s->c->vocab_size, p->core.ignored = s->c->pad_token_id;
+    p->core.matrix[0] = s->is_encoder ? "model.shared" : "model.decoder.embed_tokens";
+    if (s->is_encoder) p->core.matrix[1] = "model.encoder.embed_tokens";
+    p->con = gx__bart_con(s, s->is_encoder ? "model.encoder.layernorm_embedding" : "model.decoder.layernorm_embedding");
+    p->con.kind = GX_CON_EMBED, p->con.has_bias = 0;
+    p->con.positions = s->c->max_position_embeddings + GX_BART_FIRST_POSITION;
+    p->con.first_position = GX_BART_FIRST_POSITION;
+    p->con.positions_name = s->is_encoder ? "model.encoder.embed_positions" : "model.decoder.embed_positions";
+    return u;
+}
+
+// names: the modules of q, k, v and the out projection, and of the norm behind it.
+static GxPairSpec gx__bart_attention(const gx__BartStack *s, const char *const names[5])
+{
+    GxPairSpec p;
+    memset(&p, 0, sizeof p);
+    p.core.kind = GX_CORE_ATT, p.core.has_bias = 1;
+    p.core.heads = p.core.kv_heads = s->heads, p.core.head_dim = s->c->d_model / s->heads;
+    p.core.dropout = (float)s->c->attention_dropout;
+    for (int i = 0; i < 4; i++) p.core.matrix[i] = names[i];
+    p.con = gx__bart_con(s, names[4]);
+    return p;
+}
+
+static GxPairSpec gx__bart_mlp(const gx__BartStack *s, const char *first, const char *second, const char *norm)
+{
+    GxPairSpec p;
+    memset(&p, 0, sizeof p);
+    p.core.kind = GX_CORE_MLP, p.core.has_bias = 1;
+    p.core.activation = strcmp(s->c->activation_function, "gelu") ? GX_GELU_NEW : GX_GELU;
+    p.core.columns = s->columns, p.core.inner_dropout = (float)s->c->activation_dropout;
+    p.core.matrix[0] = first, p.core.matrix[1] = second;
+    p.con = gx__bart_con(s, norm);
+    return p;
+}
+
+#define GX__BART_ATTENTION(layer, attention)                                                                           \
+    {                                                                                                                  \
+        layer attention ".q_proj", layer attention ".k_proj", layer attention ".v_proj", layer attention ".out_proj",  \
+            layer attention "_layer_norm"                                                                              \
+    }
+#define GX__BART_ENCODER_LAYER "model.encoder.layers.%d."
+#define GX__BART_DECODER_LAYER "model.decoder.layers.%d."
+
+static GxUnitSpec gx__bart_encoder_layer(const gx__BartStack *s)
+{
+    static const char *const attention[] = GX__BART_ATTENTION(GX__BART_ENCODER_LAYER, "self_attn");
+    GxUnitSpec u = gx__bart_unit(s, "encoder layer", 2);
+    u.pair[0] = gx__bart_attention(s, attention);
+    u.pair[1] = gx__bart_mlp(s, GX__BART_ENCODER_LAYER "fc1", GX__BART_ENCODER_LAYER "fc2",
+                             GX__BART_ENCODER_LAYER "final_layer_norm");
+    return u;
+}
+
+static GxUnitSpec gx__bart_decoder_layer(const gx__BartStack *s)
+{
+    static const char *const attention[] = GX__BART_ATTENTION(GX__BART_DECODER_LAYER, "self_attn");
+    static const char *const cross[] = GX__BART_ATTENTION(GX__BART_DECODER_LAYER, "encoder_attn");
+    GxUnitSpec u = gx__bart_unit(s, "decoder layer", 3);
+    u.pair[0] = gx__bart_attention(s, attention), u.pair[0].core.is_causal = 1;
+    u.pair[1] = gx__bart_attention(s, cross), u.pair[1].core.reads_memory = 1;
+    u.pair[2] = gx__bart_mlp(s, GX__BART_DECODER_LAYER "fc1", GX__BART_DECODER_LAYER "fc2",
+                             GX__BART_DECODER_LAYER "final_layer_norm");
+    return u;
+}
+
+static GxUnitSpec gx__bart_memory(const gx__BartStack *s)
+{
+    GxUnitSpec u = gx__bart_unit(s, "memory", 1);
+    u.pair[0].core.kind = GX_CORE_MEMORY;
+    u.pair[0].con.kind = GX_CON_MEMORY;
+    return u;
+}
+
+static GxUnitSpec gx__bart_head(const gx__BartStack *s)
+{
+    GxUnitSpec u = gx__bart_unit(s, "head", 1);
+    u.pair[0].core.kind = GX_CORE_HEAD, u.pair[0].core.vocab = s->c->vocab_size, u.pair[0].core.is_tied = 1;
+    u.pair[0].core.matrix[0] = "lm_head";
+    u.pair[0].con.kind = GX_CON_NOTHING;
+    return u;
+}
+
+void gx_bart_describe(GxContext *g, GxModel *m)
+{
+    const GxBartConfig *c = (const GxBartConfig *)m->config;
+    const gx__BartStack encoder = gx__bart_stack(c, 1), decoder = gx__bart_stack(c, 0);
+    if (m->head.kind != GX_HEAD_CAUSAL)
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a BART has a head for the next token; this task asks for %s",
+                gx_head_name(m->head.kind));
+    if (m->adapter.side.reduction > 0)
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                "a side network beside a model with an encoder and a decoder is not supported; use another --tuning");
+    if (gx_failed(g)) return;
+    const GxUnitSpec specs[] = {gx__bart_embed(&encoder), gx__bart_encoder_layer(&encoder), gx__bart_memory(&encoder),
+                                gx__bart_embed(&decoder), gx__bart_decoder_layer(&decoder), gx__bart_head(&decoder)};
+    const int64_t units[] = {1, c->encoder_layers, 1, 1, c->decoder_layers, 1};
+    m->max_positions = c->max_position_embeddings;
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        const int kind = gx_model_kind(g, m, &specs[i]);
+        for (int n = 0; n < units[i]; n++) gx_model_unit(g, m, kind, n);
+    }
+}
+#endif
