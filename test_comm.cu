@@ -676,7 +676,7 @@ TEST_OF_ENGINES(some_of_the_ranks_go_on_in_a_new_order)
 // ---- time inside collectives ---------------------------------------------------------------------------------------
 // Rank 1 comes 50 ms late. Rank 0 is in a blocking call meanwhile (variant 0), has started and computes for longer than
 // that (1), or has started and waits at once (2). What the communicator says is held against the ranks' own clocks,
-// since a loaded machine may hold up either of them.
+// since a loaded machine may hold up either of them, also between the one's reading of the clock and the other's.
 static double came[2], around[2]; // when a rank was ready for the sum; how long its calls took
 
 static void one_is_late(Rank *r)
@@ -709,7 +709,7 @@ TEST_OF_ENGINES(time_inside_collectives_is_what_waiting_for_a_late_rank_costs)
         for (int r = 0; r < 2; r++) {
             const double inside = job.rank[r].comm.seconds, late = r == 0 && variant != 1 ? came[1] - came[0] : 0;
             CHECK(!gx_failed(&job.rank[r].g), "%s", job.rank[r].g.error.message);
-            CHECK(inside > 0 && inside > late - 1e-3 && inside <= around[r],
+            CHECK(inside > 0 && inside > late / 2 && inside <= around[r],
                   "variant %d, rank %d: %g s inside, %g s by its clock; %g s late", variant, r, inside, around[r],
                   late);
         }
