@@ -86,15 +86,8 @@ static void gx__model_refuse(GxContext *g, const GxModel *m, const GxUnitSpec *u
             int is_asked;
             const char *what;
         } missing[] = {
-            {s->enter.kind == GX_ENTER_NORM && s->enter.norm == GX_LAYER_NORM, "a layer norm before a core"},
-            {is_add && k + 1 < u->n_pairs && u->pair[k + 1].enter.kind == GX_ENTER_NORM &&
-                 (s->con.has_bias || s->con.has_norm || s->con.dropout > 0),
-             "a bias, dropout or a norm after CON with a norm before the next core"},
-            {is_add && !s->con.has_norm && (s->con.has_bias || s->con.dropout > 0),
-             "a bias or dropout in CON without a norm after it"},
-            {s->con.kind == GX_CON_EMBED && !s->con.has_norm &&
-                 (s->con.positions || s->con.types || s->con.dropout > 0),
-             "positions, types or dropout of an embedding without a norm"},
+            {is_add && s->con.has_norm && k + 1 < u->n_pairs && u->pair[k + 1].enter.kind == GX_ENTER_NORM,
+             "a norm after CON with a norm before the next core"},
             {s->core.kind == GX_CORE_MLP && s->core.activation == GX_SWIGLU && s->core.has_bias, "SwiGLU with biases"},
             {s->core.reads_memory && m->cp.n > 1, "attention to an encoder's output with context parallelism"},
             {s->core.reads_memory && s->core.has_qk_norm, "norms of heads that attend to an encoder's output"},

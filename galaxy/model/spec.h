@@ -17,7 +17,7 @@ typedef enum { GX_RMS_NORM = 0, GX_LAYER_NORM } GxNormKind;
 typedef enum { GX_SWIGLU = 0, GX_GELU, GX_GELU_NEW } GxActivation; // gate and up | erf | tanh (in one matrix: up)
 typedef enum {
     GX_ENTER_NOTHING = 0, // the norm, if any, comes after CON
-    GX_ENTER_NORM,        // before cores; the final norm
+    GX_ENTER_NORM,        // scale * dropout(norm(x)): before cores; the final norm
     GX_ENTER_TRANSFORM,   // norm(activation(x W^T + b)): before the vocabulary of a masked language model
     GX_ENTER_POOL         // dropout(tanh(dropout(x) W^T + b)): before labels
 } GxEnterKind;
@@ -36,7 +36,8 @@ typedef struct {
     GxNormKind norm;
     float eps;
     GxActivation activation; // TRANSFORM
-    float dropout;           // of POOL
+    float dropout;           // of POOL, of NORM
+    float scale;             // of NORM; 0: 1
     float input_dropout;     // of the rows that POOL reads
     const char *norm_name, *matrix;
 } GxEnterSpec;
