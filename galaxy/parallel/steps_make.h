@@ -59,6 +59,12 @@ static GxStatus gx__steps_check_stages(const GxStepsSpec *p, GxError *err)
     if (p->stage[0] != 0 || p->stage[stages] != p->units)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the %d stages have units %d to %d; they must be 0 to %d", stages,
                        p->stage[0], p->stage[stages] - 1, p->units - 1);
+    for (int u = 1; u < p->units - 1 && p->is_tied && p->shares && p->ranks > 1; u++)
+        if (p->shares[u] && u != gx_steps_behind_encoder(p))
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "unit %d, a layer, has a tensor of the embedding's unit, in a pipeline of %d ranks; only "
+                           "heads may",
+                           u, p->ranks);
     if (p->is_tied && !gx_steps_is_tied_here(p) && gx_steps_is_trained(p, 0) != gx_steps_is_trained(p, p->units - 1))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "embedding and head share a tensor, and one of the two is trained and the other is not");
