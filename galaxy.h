@@ -201,6 +201,7 @@
 #include "galaxy/text/words_files.h"
 #include "galaxy/text/bpe.h"
 #include "galaxy/text/bpe_files.h"
+#include "galaxy/text/byt5.h"
 #include "galaxy/text/unigram.h"
 #include "galaxy/text/unigram_files.h"
 #include "galaxy/text/tokenizer.h"
