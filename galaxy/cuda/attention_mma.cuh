@@ -36,8 +36,9 @@ template <class T, int HEAD> struct GxMmaForward {
         OTHERS = HEAD <= 64 ? 64 : 32
     };
 };
+enum { GX__MMA_BACKWARD_OWN = GX__MMA_WARPS * GX__MMA_ROWS };
 template <class T, int HEAD> struct GxMmaBackward {
-    enum { M = 1, OWN = GX__MMA_WARPS * GX__MMA_ROWS * M, OTHERS = HEAD * sizeof(T) <= 128 ? 64 : 32 };
+    enum { M = 1, OWN = GX__MMA_BACKWARD_OWN, OTHERS = HEAD * sizeof(T) <= 128 ? 64 : 32 };
 };
 
 template <class T, int HEAD> struct alignas(16) GxMmaRow {
@@ -50,6 +51,7 @@ template <class T, int HEAD> struct GxMmaForwardTiles {
     GxMmaRow<T, HEAD> q[Size::OWN], k[Size::OTHERS], v[Size::OTHERS];
     GxCudaDocument documents[Size::OWN];
     uint32_t keep[Size::OWN][Size::OTHERS / 32];
+    float biases[Size::OWN + Size::OTHERS];
 };
 
 // A block's shared memory in the backward: two matrices of its own rows, and two of the others, which are
@@ -64,6 +66,13 @@ template <class T, int HEAD> struct GxMmaBackwardTiles {
     Others others[2];
     GxCudaDocument documents[Size::OWN];
     uint32_t keep[Size::OWN * Size::OTHERS / 32];
+    float biases[Size::OWN + Size::OTHERS];
+};
+
+// What the queries' blocks have behind that if dbias is wanted: the gradients of the scores of each warp's rows. With 8
+// floats behind each row, lanes write and read without bank conflicts.
+template <class T, int HEAD> struct GxMmaScoreGradients {
+    float x[GX__MMA_ROWS][GxMmaBackward<T, HEAD>::OTHERS + 8];
 };
 
 // to[r][c] = from[r*stride + c], 0 if there is no row r or column c; complete only after a wait. Each 8 lanes write
@@ -370,6 +379,19 @@ static __device__ __forceinline__ void gx__mma_mask(float (&s)[M][N / 8][4], con
     });
 }
 
+// ---- bias ----------------------------------------------------------------------------------------------------------
+
+// Adds the biases of two tiles' diagonals: those of columns minus rows from 1 - OWN on or, if the own rows are KEYS,
+// those of rows minus columns from 1 - OTHERS on.
+template <bool KEYS, int M, int OWN, int OTHERS>
+static __device__ __forceinline__ void gx__mma_add_bias(float (&s)[M][OTHERS / 8][4], const float *biases)
+{
+    gx__mma_each<M, OTHERS>(s, [&](float &x, int m, int half, int column) {
+        const int row = gx__mma_first_row<M>() + gx__mma_row(m, half);
+        x += biases[KEYS ? row - column + OTHERS - 1 : column - row + OWN - 1];
+    });
+}
+
 // ---- dropout -------------------------------------------------------------------------------------------------------
 
 // Bit k: 1 if the probability of the query at position `query` and the key at position `key` + k is kept. Random words
@@ -554,14 +576,17 @@ static __device__ __forceinline__ void gx__mma_forward_tile(T *o, float *lse, co
         gx__mma_load<T, N, HEAD>(tiles->v, v + keys.at, kv_stride, now.length, p);
         gx_cp_async_commit();
         if (p.a.dropout != 0) gx__mma_sample_keep<OWN, N>(tiles->keep, p, tile, now, b, head);
+        if (p.a.bias)
+            gx__cuda_load_bias<T>(tiles->biases, p, head, now.position - tile.position - (OWN - 1), OWN + N - 1);
         const GxMmaVisible visible = gx__mma_spans<false, M, N>(span, tiles->documents, p, tile, now);
         if (visible.some) gx__mma_scores<T, M, N, HEAD>(s, tiles->q + gx__mma_first_row<M>(), tiles->k);
         gx_cp_async_wait<0>();
-        __syncthreads(); // the values have arrived, the dropout mask is written, and the keys have been read
+        __syncthreads(); // the values have arrived, dropout mask and biases are written, and the keys have been read
         gx__mma_next_keys<N>(&keys, tiles->documents, p, tile, b);
         if (keys.tile.length) gx__mma_load<T, N, HEAD>(tiles->k, k + keys.at, kv_stride, keys.tile.length, p);
         gx_cp_async_commit();
         if (!visible.some) continue;
+        if (p.a.bias) gx__mma_add_bias<false, M, OWN, N>(s, tiles->biases);
         if (!visible.whole) gx__mma_mask<M, N>(s, span);
         gx__mma_softmax<M, N, HEAD>(s, rows, rescale, p.scale_log2);
         gx__mma_rescale<M, HEAD>(rows, rescale);
@@ -722,11 +747,32 @@ static __device__ __forceinline__ void gx__mma_finish_own(const GxMmaGradients<T
     }
 }
 
-// Processes one tile of the others. s becomes the left factor of d_second, and ds (without scale) that of d_first.
-template <bool KEYS, class T, int HEAD>
+// Adds the gradients of this warp's scores to its sums by distance.
+template <class T, int HEAD>
 static __device__ __forceinline__ void
-gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<T, HEAD>::M, HEAD> &own, const GxMmaBackwardTiles<T, HEAD> *tiles,
-                      int stage, const GxCudaAttention &p, const GxCudaTile &tile, const GxCudaTile &other)
+gx__mma_add_dbias(float *sums, const float (&ds)[1][GxMmaBackward<T, HEAD>::OTHERS / 8][4],
+                  const GxMmaBackwardTiles<T, HEAD> *tiles, const GxCudaAttention &p, const GxCudaTile &tile,
+                  const GxCudaTile &other)
+{
+    enum { N = GxMmaBackward<T, HEAD>::OTHERS };
+    static_assert((int)GX__MMA_ROWS == (int)GX__CUDA_PART && GxMmaBackward<T, HEAD>::M == 1, "a warp has one part");
+    auto *to = (GxMmaScoreGradients<T, HEAD> *)(tiles + 1) + threadIdx.x / GX_WARP;
+#pragma unroll
+    for (int n = 0; n < N / 8; n++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            *reinterpret_cast<float2 *>(&to->x[gx__mma_row(0, half)][gx__mma_column(n, 0)]) =
+                make_float2(ds[0][n][half * 2], ds[0][n][half * 2 + 1]);
+    gx__cuda_add_dbias<N>(sums, to->x, other.position - tile.position - gx__mma_first_row<1>(), 1, p);
+}
+
+// Processes one tile of the others. s becomes the left factor of d_second, and ds (without scale) that of d_first.
+// dbias: this warp's sums by distance; NULL: not needed.
+template <bool KEYS, class T, int HEAD>
+static __device__ __forceinline__ void gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<T, HEAD>::M, HEAD> &own,
+                                                             const GxMmaBackwardTiles<T, HEAD> *tiles, int stage,
+                                                             float *dbias, const GxCudaAttention &p,
+                                                             const GxCudaTile &tile, const GxCudaTile &other)
 {
     enum { M = GxMmaBackward<T, HEAD>::M, OWN = GxMmaBackward<T, HEAD>::OWN, N = GxMmaBackward<T, HEAD>::OTHERS };
     const auto *others = &tiles->others[stage];
@@ -742,6 +788,7 @@ gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<T, HEAD>::M, HEAD> &own, cons
         x *= KEYS ? gx__mma_keep<OWN>((const uint32_t(*)[OWN / 32]) tiles->keep, column, row, p)
                   : gx__mma_keep<N>((const uint32_t(*)[N / 32]) tiles->keep, row, column, p);
     };
+    if (p.a.bias) gx__mma_add_bias<KEYS, M, OWN, N>(s, tiles->biases);
     if (!visible.whole) gx__mma_mask<M, N>(s, span);
     if (p.a.dropout != 0) gx__mma_each<M, N>(ds, drop);
 #pragma unroll
@@ -759,16 +806,24 @@ gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<T, HEAD>::M, HEAD> &own, cons
     if (KEYS && p.a.dropout != 0) gx__mma_each<M, N>(s, drop);
     if constexpr (KEYS) gx__mma_accumulate<T, M, N, HEAD>(own.d_second, s, others->second);
     gx__mma_accumulate<T, M, N, HEAD>(own.d_first, ds, others->first);
+    if constexpr (!KEYS)
+        if (dbias) gx__mma_add_dbias<T, HEAD>(dbias, ds, tiles, p, tile, other);
 }
 
-// `head`: a key and value head if KEYS, otherwise a query head.
+// The head of a job is a key and value head if KEYS, otherwise a query head.
 template <bool KEYS, class T, int HEAD>
 static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradients<T> &x, const GxCudaAttention &p,
-                                                             const GxCudaTile &tile, int64_t b, int64_t head)
+                                                             const GxCudaTile &tile, int64_t job)
 {
     enum { M = GxMmaBackward<T, HEAD>::M, OWN = GxMmaBackward<T, HEAD>::OWN, N = GxMmaBackward<T, HEAD>::OTHERS };
     typedef GxMmaBackwardTiles<T, HEAD> Tiles;
     GX_DYNAMIC_SHARED(Tiles, tiles);
+    const int64_t per_sample = KEYS ? p.a.K : p.a.H, b = job / per_sample % p.a.B, head = job % per_sample;
+    float *dbias = NULL;
+    if (!KEYS && p.dbias_parts) {
+        dbias = gx__cuda_dbias_part(p, job, GX__MMA_WARPS, (int)threadIdx.x / GX_WARP);
+        gx__cuda_clear_dbias(dbias, p);
+    }
     GxMmaOwn<KEYS, M, HEAD> own = {};
     GxMmaOthers others = gx__mma_others_of<KEYS>(head, p);
     gx__mma_begin_own<KEYS, T, M, HEAD>(own, x, p, tile, b, head);
@@ -792,9 +847,14 @@ static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradient
         if (p.a.dropout != 0) {
             if (KEYS) gx__mma_sample_keep<N, OWN>((uint32_t(*)[OWN / 32]) tiles->keep, p, now, tile, b, now_head);
             else gx__mma_sample_keep<OWN, N>((uint32_t(*)[N / 32]) tiles->keep, p, tile, now, b, now_head);
-            __syncthreads();
         }
-        gx__mma_backward_step<KEYS, T, HEAD>(own, tiles, stage, p, tile, now);
+        if (p.a.bias) {
+            const int64_t first =
+                KEYS ? tile.position - now.position - (N - 1) : now.position - tile.position - (OWN - 1);
+            gx__cuda_load_bias<T>(tiles->biases, p, now_head, first, OWN + N - 1);
+        }
+        if (p.a.dropout != 0 || p.a.bias) __syncthreads();
+        gx__mma_backward_step<KEYS, T, HEAD>(own, tiles, stage, dbias, p, tile, now);
     }
     gx__mma_finish_own<KEYS, T, M, HEAD>(x, own, p, tile, b, head);
 }
@@ -810,8 +870,7 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
     const int64_t tiles = gx__cuda_tiles(runs, GxMmaBackward<T, HEAD>::OWN);
     for (int64_t job = blockIdx.x; job < tiles * heads; job += gridDim.x) {
         const int64_t number = KEYS ? job / heads : tiles - 1 - job / heads;
-        gx__mma_backward_tile<KEYS, T, HEAD>(x, p, gx__cuda_tile(runs, GxMmaBackward<T, HEAD>::OWN, number),
-                                             job % heads / per_sample, job % per_sample);
+        gx__mma_backward_tile<KEYS, T, HEAD>(x, p, gx__cuda_tile(runs, GxMmaBackward<T, HEAD>::OWN, number), job);
     }
 }
 
@@ -883,8 +942,10 @@ template <bool KEYS, class T, int HEAD>
 static void gx__mma_launch_gradients(GxContext *g, const GxMmaGradients<T> *x, const GxCudaAttention *p)
 {
     const char *what = KEYS ? "attention_backward_keys" : "attention_backward_queries";
-    const int bytes = (int)sizeof(GxMmaBackwardTiles<T, HEAD>);
-    static_assert(sizeof(GxMmaBackwardTiles<T, HEAD>) <= gx__mma_shared<T>(), "more than a card may have");
+    constexpr size_t tiles = sizeof(GxMmaBackwardTiles<T, HEAD>),
+                     gradients = GX__MMA_WARPS * sizeof(GxMmaScoreGradients<T, HEAD>);
+    const int bytes = (int)(tiles + (!KEYS && p->dbias_parts ? gradients : 0));
+    static_assert(tiles + gradients <= gx__mma_shared<T>(), "more than a card may have");
     if (!gx__cuda_attention_shared(g, what, (const void *)gx__mma_attention_backward<KEYS, T, HEAD>, bytes)) return;
     const GxRuns *runs = KEYS ? &p->a.k_runs : &p->a.q_runs;
     const unsigned grid =

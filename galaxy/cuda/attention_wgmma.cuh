@@ -565,9 +565,10 @@ int gx__wgmma_supports(const GxContext *g, const GxCudaAttention *p)
 {
     enum { MOST = INT32_MAX / 2 };
     const GxAttention *a = &p->a;
-    return gx_cuda(g)->runs_sm_90a && p->a.dtype == GX_BF16 && gx__mma_supports(g, p) && !a->pages && p->q_rows > 0 &&
-           a->q_stride % a->head_dim == 0 && a->kv_stride % a->head_dim == 0 && gx_runs_rows(&a->q_runs) <= MOST &&
-           gx_runs_rows(&a->k_runs) <= MOST && gx__wgmma_jobs<false>(*p) <= MOST && gx__wgmma_jobs<true>(*p) <= MOST;
+    return gx_cuda(g)->runs_sm_90a && p->a.dtype == GX_BF16 && gx__mma_supports(g, p) && !a->pages && !a->bias &&
+           p->q_rows > 0 && a->q_stride % a->head_dim == 0 && a->kv_stride % a->head_dim == 0 &&
+           gx_runs_rows(&a->q_runs) <= MOST && gx_runs_rows(&a->k_runs) <= MOST && gx__wgmma_jobs<false>(*p) <= MOST &&
+           gx__wgmma_jobs<true>(*p) <= MOST;
 }
 
 typedef struct {
