@@ -61,11 +61,12 @@ template <int HEAD> struct GxCudaTiles {
     static constexpr int FORWARD = HEAD <= 128 ? 64 : 32, BACKWARD = 4096 / HEAD;
     // q; k, then v; probabilities; documents; biases
     static constexpr int FORWARD_BYTES = (2 * FORWARD * (HEAD + 4) + FORWARD * (FORWARD + 4) + 4 * FORWARD) * 4;
-    // q, d_o, k, v; probabilities, then their gradients; documents; biases
-    static constexpr int BACKWARD_BYTES = (4 * BACKWARD * (HEAD + 4) + BACKWARD * (BACKWARD + 4) + 4 * BACKWARD) * 4;
+    // q, d_o, k, v; probabilities, then their gradients; documents; behind these biases, if there are
+    static constexpr int BACKWARD_BYTES = (4 * BACKWARD * (HEAD + 4) + BACKWARD * (BACKWARD + 4) + 2 * BACKWARD) * 4,
+                         BIAS_BYTES = 2 * BACKWARD * 4;
     static constexpr int FORWARD_BLOCKS = gx__cuda_blocks(FORWARD_BYTES),
                          BACKWARD_BLOCKS = gx__cuda_blocks(BACKWARD_BYTES);
-    static_assert(FORWARD_BYTES <= GX__CUDA_LEAST_SHARED && BACKWARD_BYTES <= GX__CUDA_LEAST_SHARED,
+    static_assert(FORWARD_BYTES <= GX__CUDA_LEAST_SHARED && BACKWARD_BYTES + BIAS_BYTES <= GX__CUDA_LEAST_SHARED,
                   "more than a card may have");
 };
 
@@ -803,7 +804,7 @@ static void gx__cuda_launch_gradients(GxContext *g, void *const *d, const void *
                                       const float *D, const GxCudaAttention *p)
 {
     typedef GxCudaTiles<HEAD> Tiles;
-    const int bytes = Tiles::BACKWARD_BYTES;
+    const int bytes = Tiles::BACKWARD_BYTES + (BIAS ? Tiles::BIAS_BYTES : 0);
     const cudaStream_t stream = gx_cuda(g)->stream;
     if (!gx__cuda_attention_shared(g, "attention_backward",
                                    (const void *)gx__cuda_attention_backward_keys<T, HEAD, BIAS>, bytes))

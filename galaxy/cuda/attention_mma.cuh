@@ -66,13 +66,13 @@ template <class T, int HEAD> struct GxMmaBackwardTiles {
     Others others[2];
     GxCudaDocument documents[Size::OWN];
     uint32_t keep[Size::OWN * Size::OTHERS / 32];
-    float biases[Size::OWN + Size::OTHERS];
 };
 
-// What the queries' blocks have behind that if dbias is wanted: the gradients of the scores of each warp's rows. With 8
-// floats behind each row, lanes write and read without bank conflicts.
-template <class T, int HEAD> struct GxMmaScoreGradients {
-    float x[GX__MMA_ROWS][GxMmaBackward<T, HEAD>::OTHERS + 8];
+// What is behind that if there is a bias: those of the tiles' diagonals, and the gradients of each warp's scores. With 8
+// floats behind each row of these, lanes write and read without bank conflicts.
+template <class T, int HEAD> struct GxMmaBackwardBias {
+    typedef GxMmaBackward<T, HEAD> Size;
+    float biases[Size::OWN + Size::OTHERS], ds[GX__MMA_WARPS][GX__MMA_ROWS][Size::OTHERS + 8];
 };
 
 // to[r][c] = from[r*stride + c], 0 if there is no row r or column c; complete only after a wait. Each 8 lanes write
@@ -747,28 +747,34 @@ static __device__ __forceinline__ void gx__mma_finish_own(const GxMmaGradients<T
     }
 }
 
+template <class T, int HEAD>
+static __device__ __forceinline__ GxMmaBackwardBias<T, HEAD> *gx__mma_bias(const GxMmaBackwardTiles<T, HEAD> *tiles)
+{
+    return (GxMmaBackwardBias<T, HEAD> *)(tiles + 1);
+}
+
 // Adds the gradients of this warp's scores to its sums by distance.
 template <class T, int HEAD>
-static __device__ __forceinline__ void
-gx__mma_add_dbias(float *sums, const float (&ds)[1][GxMmaBackward<T, HEAD>::OTHERS / 8][4],
-                  const GxMmaBackwardTiles<T, HEAD> *tiles, const GxCudaAttention &p, const GxCudaTile &tile,
-                  const GxCudaTile &other)
+static __device__ __forceinline__ void gx__mma_add_dbias(float *sums, GxMmaBackwardBias<T, HEAD> *bias,
+                                                         const float (&ds)[1][GxMmaBackward<T, HEAD>::OTHERS / 8][4],
+                                                         const GxCudaAttention &p, const GxCudaTile &tile,
+                                                         const GxCudaTile &other)
 {
     enum { N = GxMmaBackward<T, HEAD>::OTHERS };
     static_assert((int)GX__MMA_ROWS == (int)GX__CUDA_PART && GxMmaBackward<T, HEAD>::M == 1, "a warp has one part");
-    auto *to = (GxMmaScoreGradients<T, HEAD> *)(tiles + 1) + threadIdx.x / GX_WARP;
+    auto *to = bias->ds[threadIdx.x / GX_WARP];
 #pragma unroll
     for (int n = 0; n < N / 8; n++)
 #pragma unroll
         for (int half = 0; half < 2; half++)
-            *reinterpret_cast<float2 *>(&to->x[gx__mma_row(0, half)][gx__mma_column(n, 0)]) =
+            *reinterpret_cast<float2 *>(&to[gx__mma_row(0, half)][gx__mma_column(n, 0)]) =
                 make_float2(ds[0][n][half * 2], ds[0][n][half * 2 + 1]);
-    gx__cuda_add_dbias<N>(sums, to->x, other.position - tile.position - gx__mma_first_row<1>(), 1, p);
+    gx__cuda_add_dbias<N>(sums, to, other.position - tile.position - gx__mma_first_row<1>(), 1, p);
 }
 
 // Processes one tile of the others. s becomes the left factor of d_second, and ds (without scale) that of d_first.
 // dbias: this warp's sums by distance; NULL: not needed.
-template <bool KEYS, class T, int HEAD>
+template <bool KEYS, class T, int HEAD, bool BIAS>
 static __device__ __forceinline__ void gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<T, HEAD>::M, HEAD> &own,
                                                              const GxMmaBackwardTiles<T, HEAD> *tiles, int stage,
                                                              float *dbias, const GxCudaAttention &p,
@@ -788,7 +794,7 @@ static __device__ __forceinline__ void gx__mma_backward_step(GxMmaOwn<KEYS, GxMm
         x *= KEYS ? gx__mma_keep<OWN>((const uint32_t(*)[OWN / 32]) tiles->keep, column, row, p)
                   : gx__mma_keep<N>((const uint32_t(*)[N / 32]) tiles->keep, row, column, p);
     };
-    if (p.a.bias) gx__mma_add_bias<KEYS, M, OWN, N>(s, tiles->biases);
+    if (BIAS) gx__mma_add_bias<KEYS, M, OWN, N>(s, gx__mma_bias(tiles)->biases);
     if (!visible.whole) gx__mma_mask<M, N>(s, span);
     if (p.a.dropout != 0) gx__mma_each<M, N>(ds, drop);
 #pragma unroll
@@ -806,21 +812,21 @@ static __device__ __forceinline__ void gx__mma_backward_step(GxMmaOwn<KEYS, GxMm
     if (KEYS && p.a.dropout != 0) gx__mma_each<M, N>(s, drop);
     if constexpr (KEYS) gx__mma_accumulate<T, M, N, HEAD>(own.d_second, s, others->second);
     gx__mma_accumulate<T, M, N, HEAD>(own.d_first, ds, others->first);
-    if constexpr (!KEYS)
-        if (dbias) gx__mma_add_dbias<T, HEAD>(dbias, ds, tiles, p, tile, other);
+    if constexpr (BIAS && !KEYS)
+        if (dbias) gx__mma_add_dbias<T, HEAD>(dbias, gx__mma_bias(tiles), ds, p, tile, other);
 }
 
-// The head of a job is a key and value head if KEYS, otherwise a query head.
-template <bool KEYS, class T, int HEAD>
+// `head`: a key and value head if KEYS, otherwise a query head.
+template <bool KEYS, class T, int HEAD, bool BIAS>
 static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradients<T> &x, const GxCudaAttention &p,
-                                                             const GxCudaTile &tile, int64_t job)
+                                                             const GxCudaTile &tile, int64_t b, int64_t head,
+                                                             int64_t job)
 {
     enum { M = GxMmaBackward<T, HEAD>::M, OWN = GxMmaBackward<T, HEAD>::OWN, N = GxMmaBackward<T, HEAD>::OTHERS };
     typedef GxMmaBackwardTiles<T, HEAD> Tiles;
     GX_DYNAMIC_SHARED(Tiles, tiles);
-    const int64_t per_sample = KEYS ? p.a.K : p.a.H, b = job / per_sample % p.a.B, head = job % per_sample;
     float *dbias = NULL;
-    if (!KEYS && p.dbias_parts) {
+    if (BIAS && !KEYS && p.dbias_parts) {
         dbias = gx__cuda_dbias_part(p, job, GX__MMA_WARPS, (int)threadIdx.x / GX_WARP);
         gx__cuda_clear_dbias(dbias, p);
     }
@@ -848,20 +854,20 @@ static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradient
             if (KEYS) gx__mma_sample_keep<N, OWN>((uint32_t(*)[OWN / 32]) tiles->keep, p, now, tile, b, now_head);
             else gx__mma_sample_keep<OWN, N>((uint32_t(*)[N / 32]) tiles->keep, p, tile, now, b, now_head);
         }
-        if (p.a.bias) {
+        if (BIAS) {
             const int64_t first =
                 KEYS ? tile.position - now.position - (N - 1) : now.position - tile.position - (OWN - 1);
-            gx__cuda_load_bias<T>(tiles->biases, p, now_head, first, OWN + N - 1);
+            gx__cuda_load_bias<T>(gx__mma_bias(tiles)->biases, p, now_head, first, OWN + N - 1);
         }
-        if (p.a.dropout != 0 || p.a.bias) __syncthreads();
-        gx__mma_backward_step<KEYS, T, HEAD>(own, tiles, stage, dbias, p, tile, now);
+        if (p.a.dropout != 0 || BIAS) __syncthreads();
+        gx__mma_backward_step<KEYS, T, HEAD, BIAS>(own, tiles, stage, dbias, p, tile, now);
     }
     gx__mma_finish_own<KEYS, T, M, HEAD>(x, own, p, tile, b, head);
 }
 
 // One block per (tile, sample b, head). Causal: the first tiles of keys and the last tiles of queries have the most
 // work and come first.
-template <bool KEYS, class T, int HEAD>
+template <bool KEYS, class T, int HEAD, bool BIAS>
 static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
     gx__mma_attention_backward(const __grid_constant__ GxMmaGradients<T> x, const __grid_constant__ GxCudaAttention p)
 {
@@ -870,7 +876,8 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
     const int64_t tiles = gx__cuda_tiles(runs, GxMmaBackward<T, HEAD>::OWN);
     for (int64_t job = blockIdx.x; job < tiles * heads; job += gridDim.x) {
         const int64_t number = KEYS ? job / heads : tiles - 1 - job / heads;
-        gx__mma_backward_tile<KEYS, T, HEAD>(x, p, gx__cuda_tile(runs, GxMmaBackward<T, HEAD>::OWN, number), job);
+        gx__mma_backward_tile<KEYS, T, HEAD, BIAS>(x, p, gx__cuda_tile(runs, GxMmaBackward<T, HEAD>::OWN, number),
+                                                   job % heads / per_sample, job % per_sample, job);
     }
 }
 
@@ -938,19 +945,20 @@ static void gx__mma_launch_forward(GxContext *g, void *o, float *lse, const void
     gx_cuda_check(g, "attention_forward");
 }
 
-template <bool KEYS, class T, int HEAD>
+template <bool KEYS, class T, int HEAD, bool BIAS>
 static void gx__mma_launch_gradients(GxContext *g, const GxMmaGradients<T> *x, const GxCudaAttention *p)
 {
     const char *what = KEYS ? "attention_backward_keys" : "attention_backward_queries";
-    constexpr size_t tiles = sizeof(GxMmaBackwardTiles<T, HEAD>),
-                     gradients = GX__MMA_WARPS * sizeof(GxMmaScoreGradients<T, HEAD>);
-    const int bytes = (int)(tiles + (!KEYS && p->dbias_parts ? gradients : 0));
-    static_assert(tiles + gradients <= gx__mma_shared<T>(), "more than a card may have");
-    if (!gx__cuda_attention_shared(g, what, (const void *)gx__mma_attention_backward<KEYS, T, HEAD>, bytes)) return;
+    const int bytes = (int)(sizeof(GxMmaBackwardTiles<T, HEAD>) + (BIAS ? sizeof(GxMmaBackwardBias<T, HEAD>) : 0));
+    static_assert(sizeof(GxMmaBackwardTiles<T, HEAD>) + sizeof(GxMmaBackwardBias<T, HEAD>) <= gx__mma_shared<T>(),
+                  "more than a card may have");
+    if (!gx__cuda_attention_shared(g, what, (const void *)gx__mma_attention_backward<KEYS, T, HEAD, BIAS>, bytes))
+        return;
     const GxRuns *runs = KEYS ? &p->a.k_runs : &p->a.q_runs;
     const unsigned grid =
         gx_cuda_blocks(gx__cuda_tiles(*runs, GxMmaBackward<T, HEAD>::OWN) * p->a.B * (KEYS ? p->a.K : p->a.H));
-    GX_LAUNCH((gx__mma_attention_backward<KEYS, T, HEAD>), grid, GX__MMA_THREADS, bytes, gx_cuda(g)->stream, *x, *p);
+    GX_LAUNCH((gx__mma_attention_backward<KEYS, T, HEAD, BIAS>), grid, GX__MMA_THREADS, bytes, gx_cuda(g)->stream, *x,
+              *p);
     gx_cuda_check(g, what);
 }
 
@@ -972,7 +980,12 @@ static void gx__mma_launch_backward(GxContext *g, void *const *d, const void *co
 {
     const GxMmaGradients<T> keys = gx__mma_gradients<true, T>(d, x, lse, D, p),
                             queries = gx__mma_gradients<false, T>(d, x, lse, D, p);
-    gx__mma_launch_gradients<true, T, HEAD>(g, &keys, p);
-    gx__mma_launch_gradients<false, T, HEAD>(g, &queries, p);
+    if (p->a.bias) {
+        gx__mma_launch_gradients<true, T, HEAD, true>(g, &keys, p);
+        gx__mma_launch_gradients<false, T, HEAD, true>(g, &queries, p);
+    } else {
+        gx__mma_launch_gradients<true, T, HEAD, false>(g, &keys, p);
+        gx__mma_launch_gradients<false, T, HEAD, false>(g, &queries, p);
+    }
 }
 #endif
