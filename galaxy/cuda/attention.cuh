@@ -1,9 +1,9 @@
 // cuda/attention.cuh: ops/attention.h on the GPU. Tensor cores are used where possible: attention_mma.cuh for heads of
 // up to 128 in rows of whole packs of 16 bytes, in bf16, and in fp32 on GPUs with fast TF32; attention_wgmma.cuh and
-// attention_wgmma_backward.cuh in bf16 on an H100, where possible. This file has the kernels for everything else:
-// tiled, with fp32 arithmetic on CUDA cores for every type. They are the ones to read beside the formulas, and the
-// reference against which faster ones are measured. All kernels give the same log-sum-exp, so that one may compute the
-// forward and another the backward.
+// attention_wgmma_backward.cuh in bf16 on an H100, where possible, but not with a bias. This file has the kernels for
+// everything else: tiled, with fp32 arithmetic on CUDA cores for every type. They are the ones to read beside the
+// formulas, and the reference against which faster ones are measured. All kernels give the same log-sum-exp, so that
+// one may compute the forward and another the backward.
 //
 // All kernels here work on tiles of rows of one head, as fp32 in shared memory. The 256 threads are 16 x 16; thread
 // (tx, ty) owns the scores of rows ty, ty+16, ... and columns tx, tx+16, ... of a tile, so that 16 adjacent lanes hold
@@ -11,8 +11,9 @@
 // that a block needs no more than the 99 KB of shared memory that every GPU from sm_80 on has.
 //
 // There are no atomic additions: dq has its own kernel, whose blocks own rows of queries, while the blocks of dk and dv
-// own rows of keys; both compute the scores. The dropout mask is generated, four adjacent keys at a time, in the buffer
-// that the tile's probabilities then overwrite.
+// own rows of keys; both compute the scores. With a bias by distance the blocks of dq also add up their part of dbias,
+// and another kernel adds up these parts in a fixed order. The dropout mask is generated, four adjacent keys at a time,
+// in the buffer that the tile's probabilities then overwrite.
 #ifndef GX_CUDA_ATTENTION_CUH
 #define GX_CUDA_ATTENTION_CUH
 #include "attention_wgmma_backward.cuh"

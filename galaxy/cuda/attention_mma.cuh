@@ -10,10 +10,13 @@
 //
 // The columns of a tile that are visible to a row are a span, first to last. The causal mask, the window, documents and
 // the tile's end are applied only if the tile is not wholly visible to a warp, and a warp skips a tile if nothing of it
-// is visible. The dropout mask is generated in shared memory, one bit for each probability.
+// is visible. The dropout mask is generated in shared memory, one bit for each probability; biases by distance are
+// loaded there, one number for each diagonal of two tiles.
 //
 // Forward: Dao 2023, arXiv:2307.08691, algorithm 1. Backward: two launches of one kernel, whose blocks own keys (dk,
-// dv) or queries (dq); there are no atomic additions, and the heads of a group are summed in order.
+// dv) or queries (dq); there are no atomic additions, and the heads of a group are summed in order. With a bias it is
+// another kernel; its blocks that own queries put the gradients of their scores into shared memory for dbias
+// (attention_parts.cuh).
 #ifndef GX_CUDA_ATTENTION_MMA_CUH
 #define GX_CUDA_ATTENTION_MMA_CUH
 #include "attention_parts.cuh"
@@ -68,8 +71,8 @@ template <class T, int HEAD> struct GxMmaBackwardTiles {
     uint32_t keep[Size::OWN * Size::OTHERS / 32];
 };
 
-// What is behind that if there is a bias: those of the tiles' diagonals, and the gradients of each warp's scores. With 8
-// floats behind each row of these, lanes write and read without bank conflicts.
+// What is behind that if there is a bias: the biases of the tiles' diagonals, and the gradients of each warp's scores.
+// With 8 floats behind each row of these, lanes write and read without bank conflicts.
 template <class T, int HEAD> struct GxMmaBackwardBias {
     typedef GxMmaBackward<T, HEAD> Size;
     float biases[Size::OWN + Size::OTHERS], ds[GX__MMA_WARPS][GX__MMA_ROWS][Size::OTHERS + 8];
