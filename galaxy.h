@@ -268,6 +268,7 @@
 #include "galaxy/task/text_tokenizer.h"
 #include "galaxy/task/sentences.h"
 #include "galaxy/task/token_masks.h"
+#include "galaxy/task/sentence_file.h"
 #include "galaxy/task/confusion.h"
 #include "galaxy/task/scores.h"
 #include "galaxy/task/sampling.h"
