@@ -298,6 +298,8 @@
 #include "galaxy/task/beam_options.h"
 #include "galaxy/task/target_writer.h"
 #include "galaxy/task/seq2seq.h"
+#include "galaxy/task/text_noise.h"
+#include "galaxy/task/denoising.h"
 
 #include "galaxy/run/reporter.h"
 #include "galaxy/run/module_pattern.h"
