@@ -69,6 +69,7 @@ void gx_noise_order(GxNoiseDraws *d, int64_t n, double ratio, int32_t *order, in
 void gx_noise_reorder(const int32_t *text, int64_t n, const int32_t *end, int64_t sentences, const int32_t *order,
                       int32_t *reordered);
 
+int64_t gx_noise_masked(int64_t n, double ratio); // how many of n tokens are masked
 // The lengths of spans that `masked` tokens are covered with: length[masked], all above 0. Returns their number;
 // *inserted: how many times 0 was drawn.
 int64_t gx_noise_lengths(GxNoiseDraws *d, const GxSpanLengths *l, int64_t masked, int32_t *length, int64_t *inserted);
@@ -230,6 +231,8 @@ void gx_span_lengths(GxSpanLengths *l, double mean)
     for (int i = 0; i < l->n; i++) l->below[i] /= sum;
 }
 
+int64_t gx_noise_masked(int64_t n, double ratio) { return gx_min((int64_t)ceilf((float)ratio * (float)n), n); }
+
 static int32_t gx__noise_length(GxNoiseDraws *d, const GxSpanLengths *l)
 {
     const double u = (double)gx__noise_bits(d) * 0x1p-32;
@@ -292,7 +295,7 @@ void gx_noise_room_close(GxNoiseRoom *r)
 int64_t gx_noise_infill(GxNoiseDraws *d, const GxInfilling *how, const int32_t *text, int64_t n, int32_t *source,
                         GxNoiseRoom *room)
 {
-    const int64_t masked = gx_min((int64_t)ceilf((float)how->mask_ratio * (float)n), n);
+    const int64_t masked = gx_noise_masked(n, how->mask_ratio);
     int64_t inserted;
     if (how->permute_ratio > 0) {
         const int64_t sentences = gx_noise_sentences(text, n, how->full_stop, room->a);
