@@ -378,6 +378,8 @@ static GxStatus gx__denoising_check_text(GxContext *g, const GxDenoising *c)
     const GxSentences *s = &c->file.sentences;
     const int32_t *own = c->sentinel ? c->sentinel : &c->infilling.mask;
     const int64_t n = c->sentinel ? c->spans.spans : 1;
+    int32_t least = own[0], most = own[0];
+    for (int64_t k = 1; k < n; k++) least = gx_min(least, own[k]), most = gx_max(most, own[k]);
     GxFrameToken of;
     char what[GX_TEXT_VALUE], room[8];
     for (int64_t i = 0; i < s->sentences; i++) {
@@ -389,12 +391,15 @@ static GxStatus gx__denoising_check_text(GxContext *g, const GxDenoising *c)
                            "id of a special token of the tokenizer, or use another --tokenizer, or change the text",
                            c->train_data, (long)i + 1, what, (long)of.id, of.name, of.name);
         for (int64_t t = 0; t < tokens; t++)
-            for (int64_t k = 0; k < n; k++)
+            for (int64_t k = 0; k < n && ids[t] >= least && ids[t] <= most; k++) // few tokens are so near
                 if (ids[t] == own[k])
-                    return GX_FAIL(&g->error, GX_ERR_FORMAT,
-                                   "%s: sentence %ld has the token %s, which stands for what is missing in a source; "
-                                   "--split_special_tokens true reads it as characters",
-                                   c->train_data, (long)i + 1, gx_tokenizer_piece(&c->tokenizer, own[k], room));
+                    return GX_FAIL(
+                        &g->error, GX_ERR_FORMAT,
+                        "%s: sentence %ld has the token %s, which stands for what is missing in a source; %s",
+                        c->train_data, (long)i + 1, gx_tokenizer_piece(&c->tokenizer, own[k], room),
+                        gx_tokenizer_is_special(&c->tokenizer, own[k])
+                            ? "--split_special_tokens true reads it as characters"
+                            : "take it out of the text");
     }
     return GX_OK;
 }
