@@ -20,6 +20,7 @@
 // becomes of a text are apart, so that each can be tested.
 #ifndef GX_TEXT_NOISE_H
 #define GX_TEXT_NOISE_H
+#include "../base/status.h"
 #include "../base/random.h"
 GX_BEGIN
 
