@@ -1,6 +1,6 @@
-// test_denoising.cu: what becomes of texts in the pre-training of encoder-decoders, denoising and span_corruption: by hand,
-// against a twin in numpy (data/ref/noise.jsonl, made by dev/ref/make_noise.py), by its statistics, and undone; batches that
-// depend on seed and sample alone; runs of train_bart.
+// test_denoising.cu: what becomes of texts in the pre-training of encoder-decoders, denoising and span_corruption: by
+// hand, against a twin in numpy (data/ref/noise.jsonl, made by dev/ref/make_noise.py), by its statistics, and undone;
+// batches that depend on seed and sample alone; runs of train_bart.
 #define GX_NO_MAIN
 #include "train_bart.cu"
 #include "test/task_run.h"
@@ -175,8 +175,8 @@ TEST(a_text_with_spans_is_what_one_writes_by_hand)
     is_spelled("target", target, 7, "0cde1gh");
 }
 
-// Also: a row of full stops ends one sentence, and its others begin the next; a last token before which there is one ends
-// none.
+// Also: a row of full stops ends one sentence, and its others begin the next; a last token before which there is one
+// ends none.
 TEST(sentences_in_another_order_are_what_one_writes_by_hand)
 {
     static const int32_t order[] = {2, 0, 1}, stays[] = {0};
@@ -481,8 +481,8 @@ static void fill(Batch *b, Opened *o, int64_t first, uint64_t seed)
     CHECK(o->task->batch.fill(&o->g, &o->c, &b->b, b->block, seed, &o->g.error) == GX_OK, "%s", o->g.error.message);
 }
 
-// The tokens of text number `text` of a column: of the source, or of the target, from its labels. Returns how many; 0: no
-// such text.
+// The tokens of text number `text` of a column: of the source, or of the target, from its labels. Returns how many; 0:
+// no such text.
 static int64_t text_of(const Batch *b, int64_t column, int which, int text, int32_t *ids)
 {
     const GxBatch *of = which == GX_OF_SOURCE ? &b->source : &b->b;
@@ -586,7 +586,8 @@ TEST(pieces_of_span_corruption_are_the_tokens_of_the_text_in_a_row)
     o.task->data.close(&o.c);
 }
 
-// A tokenizer as T5 has it: sentinels at the vocabulary's end, special; or, as in mT5's, not special, with a \u2581 before.
+// A tokenizer as T5 has it: sentinels at the vocabulary's end, special; or, as in mT5's, not special, with a \u2581
+// before.
 static void write_unigram(const char *name, const char *before, const char *special)
 {
     char text[3000], more[300];

@@ -1,10 +1,10 @@
-"""What becomes of a text when it is damaged (task/text_noise.h), given what is drawn: data/ref/noise.jsonl, a case per line,
-for test_denoising.cu.
+"""What becomes of a text when it is damaged (task/text_noise.h), given what is drawn: data/ref/noise.jsonl, a case per
+line, for test_denoising.cu.
 
     $(dev/ref/venv.sh | tail -n 1) dev/ref/make_noise.py data/ref/noise.jsonl
 
-Written from the papers and from what their authors' code does (T5: Raffel et al. 2020, section 3.1.4; BART: Lewis et al.
-2019, section 2.2), with masks over whole texts in place of spans one after another.
+Written from the papers and from what their authors' code does (T5: Raffel et al. 2020, section 3.1.4; BART: Lewis et
+al. 2019, section 2.2), with masks over whole texts in place of spans one after another.
 """
 import json
 import math
@@ -50,10 +50,11 @@ def collapse(text, hidden, sentinels):
     return shown[~hidden | first]
 
 
-for length, density, mean in ((2, 0.15, 3), (3, 0.5, 1), (12, 0.15, 3), (29, 0.3, 2), (40, 0.5, 1), (141, 0.15, 3), (60, 0.8, 3)):
+for length, density, mean in ((2, 0.15, 3), (3, 0.5, 1), (12, 0.15, 3), (29, 0.3, 2), (40, 0.5, 1), (141, 0.15, 3),
+                              (60, 0.8, 3)):
     noise, spans = counts(length, density, mean)
-    cut = [np.diff(np.concatenate([[0], np.sort(rng.permutation(n - 1)[:spans - 1]) + 1, [n]])) for n in (length - noise, noise)]
-    kept, hidden = cut
+    kept, hidden = (np.diff(np.concatenate([[0], np.sort(rng.permutation(n - 1)[:spans - 1]) + 1, [n]]))
+                    for n in (length - noise, noise))
     mask = np.repeat(np.tile([False, True], spans), np.stack([kept, hidden], 1).ravel())
     assert mask.sum() == noise and len(mask) == length
     text = rng.integers(10, 900, size=length)
@@ -76,7 +77,8 @@ for length, share in ((1, 0), (2, 0.5), (9, 0.3), (20, 0.25), (20, 0.7), (30, 0)
 
 # ---- masks (BART)
 MASK = 3
-for length, ratio, mean in ((1, 0.3, 3), (2, 1.0, 3), (5, 0.3, 1), (20, 0.3, 3), (20, 1.0, 2), (50, 0.3, 3.5), (50, 0.6, 8), (64, 0.15, 1), (64, 0.3, 3)):
+for length, ratio, mean in ((1, 0.3, 3), (2, 1.0, 3), (5, 0.3, 1), (20, 0.3, 3), (20, 1.0, 2), (50, 0.3, 3.5),
+                            (50, 0.6, 8), (64, 0.15, 1), (64, 0.3, 3)):
     masked = math.ceil(np.float32(ratio) * np.float32(length))
     drawn = []
     while sum(drawn) < masked:
@@ -92,7 +94,8 @@ for length, ratio, mean in ((1, 0.3, 3), (2, 1.0, 3), (5, 0.3, 1), (20, 0.3, 3),
     places = rng.permutation(len(left) + inserted)[:inserted]
     result = np.full(len(left) + inserted, MASK)
     result[np.setdiff1d(np.arange(len(result)), places)] = left
-    put("masks", ratio=ratio, masked=masked, text=text, mask=MASK, starts=starts, lengths=lengths, left=left, places=places, result=result)
+    put("masks", ratio=ratio, masked=masked, text=text, mask=MASK, starts=starts, lengths=lengths, left=left,
+        places=places, result=result)
 
 # ---- how many are masked, in fp32
 for length in (1, 2, 3, 7, 10, 20, 30, 50, 100, 101, 1000):

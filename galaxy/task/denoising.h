@@ -12,9 +12,9 @@
 // pieces of equal length, with which a source fills its column exactly; what is left at the end of the part is not
 // used. Each text is put between the tokens that the model's configuration names.
 //
-// What becomes of a text is a function of (seed, number of the sample), so each pass over the text damages it in another
-// way, and ranks and resumed runs change nothing. Held-out texts are damaged in the same way in every validation. The
-// loss is a mean over all tokens of targets in a window, their end tokens included.
+// What becomes of a text is a function of (seed, number of the sample), so each pass over the text damages it in
+// another way, and ranks and resumed runs change nothing. Held-out texts are damaged in the same way in every
+// validation. The loss is a mean over all tokens of targets in a window, their end tokens included.
 //
 // Each machine reads its own copy of text and tokenizer, which must be identical: ranks compare hashes of both.
 #ifndef GX_DENOISING_H
