@@ -385,6 +385,33 @@ TEST(as_many_tokens_are_masked_as_asked_for)
     gx_noise_room_close(&room);
 }
 
+// Of four tokens a span of two becomes a mask. Behind it or before it another mask is inserted, at any of four places with
+// the same probability: it is the last token of the source in 1/4 of the cases, and the span's mask, which is the last of
+// what is left in 1/3, stays last in the other 3/4 of these: 1/4 + 1/3 * 3/4. The same for the first token.
+TEST(masks_of_nothing_are_inserted_anywhere)
+{
+    GxNoiseRoom room = GX_ZERO;
+    GxError err = GX_ZERO;
+    static const int32_t text[] = {10, 11, 12, 13};
+    int32_t source[4];
+    int64_t inserted = 0, first = 0, last = 0;
+    GxInfilling how = infilling_of(0.5, 3, 0);
+    how.lengths.n = 3, how.lengths.below[0] = how.lengths.below[1] = 0.5, how.lengths.below[2] = 1; // 0 or 2
+    if (!CHECK(gx_noise_room_open(&room, 4, &err) == GX_OK, "%s", err.message)) return;
+    for (int64_t sample = 0; sample < DRAWS; sample++) {
+        GxNoiseDraws d = draws_of(sample);
+        const int64_t n = gx_noise_infill(&d, &how, text, 4, source, &room);
+        int64_t masks = 0;
+        for (int64_t i = 0; i < n; i++) masks += source[i] == how.mask;
+        if (masks < 2) continue; // nothing is inserted, also where the span of one token at the end has lost none
+        inserted++, first += source[0] == how.mask, last += source[3] == how.mask;
+    }
+    is_rate("sources with another mask", inserted, DRAWS, 0.5 * 3 / 4); // 0 was drawn first; three starts of four
+    is_rate("a mask in front", first, inserted, 0.5);
+    is_rate("a mask at the end", last, inserted, 0.5);
+    gx_noise_room_close(&room);
+}
+
 // ---- undone --------------------------------------------------------------------------------------------------------
 
 // The text of a source and its target: each sentinel is replaced by what the target has behind it.
