@@ -271,6 +271,7 @@
 #include "galaxy/task/text_tokenizer.h"
 #include "galaxy/task/sentences.h"
 #include "galaxy/task/token_masks.h"
+#include "galaxy/task/sentence_file.h"
 #include "galaxy/task/confusion.h"
 #include "galaxy/task/scores.h"
 #include "galaxy/task/sampling.h"
@@ -300,6 +301,8 @@
 #include "galaxy/task/beam_options.h"
 #include "galaxy/task/target_writer.h"
 #include "galaxy/task/seq2seq.h"
+#include "galaxy/task/text_noise.h"
+#include "galaxy/task/denoising.h"
 
 #include "galaxy/run/reporter.h"
 #include "galaxy/run/module_pattern.h"

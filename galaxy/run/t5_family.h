@@ -29,6 +29,7 @@ GX_END
 #define GX_T5_FAMILY_IMPLEMENTED
 #include <string.h>
 #include "../io/safetensors.h"
+#include "../task/denoising.h"
 #include "../task/seq2seq.h"
 #include "tensor_match.h"
 
@@ -271,7 +272,7 @@ static void gx__t5_family_frame(const void *config, GxTextFrame *frame)
     frame->first_position = 0;
 }
 
-static const GxTask *const gx__t5_family_tasks[] = {&gx_seq2seq, NULL};
+static const GxTask *const gx__t5_family_tasks[] = {&gx_seq2seq, &gx_span_corruption, &gx_denoising, NULL};
 
 const GxFamily gx_t5 = {
     "t5",

@@ -27,6 +27,13 @@ typedef struct {
     int32_t id;
 } GxFrameToken;
 void gx_frame_tokens(const GxTextFrame *f, GxFrameToken token[GX_FRAME_TOKENS]);
+// Fails unless they are in the vocabulary, and a text's first token is another than its last.
+GxStatus gx_frame_check(const GxTextFrame *f, int64_t vocab, GxError *err);
+// 1 if ids[n] has a token that is not special, but has an id of the frame (a special one is what the text itself asks
+// for): with bytes as tokens, or with a tokenizer that the model's ids are not made for. *of: the frame's; what: the
+// text's, for a message.
+int gx_frame_is_in(const GxTextFrame *f, const GxTokenizer *t, const int32_t *ids, int64_t n, GxFrameToken *of,
+                   char what[GX_TEXT_VALUE]);
 
 typedef struct {
     const GxTextFrame *frame;
@@ -48,8 +55,7 @@ typedef struct {
 GxStatus gx_source_file_open(GxRecords *file, const char *path, const char *source, const char *target,
                              int may_lack_targets, GxBadRecords *skip, GxError *err);
 GxStatus gx_source_texts_open(GxSourceTexts *t, const GxRecords *file, GxTextsPart part, double held_out, GxError *err);
-// A text with a token that is not special, but has an id of the family's frame, is an error: with bytes as tokens, or
-// with a tokenizer that the model's ids are not made for.
+// A text with a token of the family's frame that is not special is an error (gx_frame_is_in).
 GxStatus gx_source_texts_tokenize(GxSourceTexts *t, const GxTokenizer *tokenizer, const GxSourceForm *form, int threads,
                                   GxError *err);
 void gx_source_texts_close(GxSourceTexts *t); // accepts a struct of zeros
@@ -61,6 +67,7 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SOURCE_TEXTS_IMPLEMENTED)
 #define GX_SOURCE_TEXTS_IMPLEMENTED
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../base/random.h"
@@ -131,29 +138,53 @@ void gx_frame_tokens(const GxTextFrame *f, GxFrameToken token[GX_FRAME_TOKENS])
     memcpy(token, all, sizeof all);
 }
 
-// A token of an ordinary text that the model takes for the end of a text, or for padding. (A special token is what the
-// text itself asks for.)
+GxStatus gx_frame_check(const GxTextFrame *f, int64_t vocab, GxError *err)
+{
+    GxFrameToken of[GX_FRAME_TOKENS];
+    gx_frame_tokens(f, of);
+    for (int i = 0; i < GX_FRAME_TOKENS; i++)
+        if (of[i].id >= vocab)
+            return GX_FAIL(err, GX_ERR_ARGUMENT,
+                           "%s is %ld, but the vocabulary ends at %ld; set it to the id that the tokenizer has for it",
+                           of[i].name, (long)of[i].id, (long)vocab - 1);
+    if (f->begin != f->end) return GX_OK;
+    return GX_FAIL(
+        err, GX_ERR_ARGUMENT,
+        "bos_token_id and eos_token_id are both %ld: a target would end where it begins; expected the ids of "
+        "two tokens",
+        (long)f->end);
+}
+
+int gx_frame_is_in(const GxTextFrame *f, const GxTokenizer *t, const int32_t *ids, int64_t n, GxFrameToken *of,
+                   char what[GX_TEXT_VALUE])
+{
+    GxFrameToken all[GX_FRAME_TOKENS];
+    char room[8], cut[GX_TEXT_VALUE];
+    gx_frame_tokens(f, all);
+    for (int64_t k = 0; k < n; k++)
+        for (int j = 0; j < GX_FRAME_TOKENS; j++) {
+            if (ids[k] != all[j].id || gx_tokenizer_is_special(t, ids[k])) continue;
+            *of = all[j];
+            if (t->kind == &gx_byte_tokens) snprintf(what, GX_TEXT_VALUE, "the byte 0x%02x", (unsigned)ids[k]);
+            else
+                snprintf(what, GX_TEXT_VALUE, "the token \"%s\"",
+                         gx_text_cut(gx_tokenizer_piece(t, ids[k], room), cut, 40));
+            return 1;
+        }
+    return 0;
+}
+
 static GxStatus gx__source_check_frame(const GxSourceTexts *t, int64_t i, const GxTokenizer *tokenizer,
                                        const GxSourceForm *form, const int32_t *ids, int64_t n, GxError *err)
 {
-    GxFrameToken of[GX_FRAME_TOKENS];
-    char room[8], what[GX_TEXT_VALUE], cut[GX_TEXT_VALUE];
-    gx_frame_tokens(form->frame, of);
-    for (int64_t k = 0; k < n; k++)
-        for (int j = 0; j < GX_FRAME_TOKENS; j++) {
-            if (ids[k] != of[j].id || gx_tokenizer_is_special(tokenizer, ids[k])) continue;
-            if (tokenizer->kind == &gx_byte_tokens) snprintf(what, sizeof what, "the byte 0x%02x", (unsigned)ids[k]);
-            else
-                snprintf(what, sizeof what, "the token \"%s\"",
-                         gx_text_cut(gx_tokenizer_piece(tokenizer, ids[k], room), cut, 40));
-            return GX_FAIL(
-                err, GX_ERR_FORMAT,
-                "%s:%ld: a text%s has %s, whose id %ld is the model's %s; for a new model set --%s to the id "
-                "of a special token of the tokenizer, or use another --tokenizer, or change the text",
-                t->file->path, (long)gx_record_line(t->file, t->record[i]),
-                form->prefix[0] ? " (or --source_prefix)" : "", what, (long)ids[k], of[j].name, of[j].name);
-        }
-    return GX_OK;
+    GxFrameToken of;
+    char what[GX_TEXT_VALUE];
+    if (!gx_frame_is_in(form->frame, tokenizer, ids, n, &of, what)) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT,
+                   "%s:%ld: a text%s has %s, whose id %ld is the model's %s; for a new model set --%s to the id of a "
+                   "special token of the tokenizer, or use another --tokenizer, or change the text",
+                   t->file->path, (long)gx_record_line(t->file, t->record[i]),
+                   form->prefix[0] ? " (or --source_prefix)" : "", what, (long)of.id, of.name, of.name);
 }
 
 // Frames n tokens in room, which begins with a free place.
