@@ -1,4 +1,4 @@
-"""Makes the reference of beam search for targets, from transformers: what generate() makes of sources with tiny BARTs.
+"""Makes the reference of beam search for targets, from transformers: what generate() makes of sources with tiny BARTs and an mBART.
 
     python dev/ref/make_beams.py [--out data/ref]
 
@@ -19,12 +19,14 @@ import argparse
 import pathlib
 
 import torch
-from transformers import BartConfig, BartForConditionalGeneration, GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import (BartConfig, BartForConditionalGeneration, GenerationConfig, LogitsProcessor, LogitsProcessorList, MBartConfig,
+                          MBartForConditionalGeneration)
 from transformers.utils.logging import disable_progress_bar
 
 from make_refs import save, seed
 
 PAD, END, FIRST = 1, 2, 4  # token ids; targets start with END, as BART's do
+LANGUAGE = 6               # an mBART's start with their language
 NOISE, TRIES = 1e-4, 8
 TEXTS = (3, 8, 5, 1, 11)   # tokens of the sources
 # Of matrices, by a part of their names, so that a target goes through many tokens: attention that looks at single tokens,
@@ -44,6 +46,8 @@ MODELS = {
                  encoder_ffn_dim=13, decoder_ffn_dim=15),
     "wide": dict(vocab_size=43, d_model=12, encoder_layers=3, decoder_layers=2, encoder_attention_heads=3, decoder_attention_heads=2,
                  encoder_ffn_dim=9, decoder_ffn_dim=7),
+    "languages": dict(vocab_size=37, d_model=12, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=3,
+                      encoder_ffn_dim=9, decoder_ffn_dim=11, scale_embedding=True),  # an mBART
 }
 
 
@@ -75,17 +79,19 @@ class Noise(LogitsProcessor):
         return scores + NOISE * (2 * torch.rand_like(scores) - 1)
 
 
-def make_model(shape):
-    config = BartConfig(max_position_embeddings=16, dropout=0.0, pad_token_id=PAD, bos_token_id=0, eos_token_id=END,
-                        decoder_start_token_id=END, forced_eos_token_id=None, **shape)
+def make_model(name):
+    is_mbart = name == "languages"
+    config = (MBartConfig if is_mbart else BartConfig)(
+        max_position_embeddings=16, dropout=0.0, pad_token_id=PAD, bos_token_id=0, eos_token_id=END,
+        decoder_start_token_id=None if is_mbart else END, forced_eos_token_id=None, **MODELS[name])
     config._attn_implementation = "eager"
-    model = BartForConditionalGeneration(config).eval()
+    model = (MBartForConditionalGeneration if is_mbart else BartForConditionalGeneration)(config).eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
             is_gain = p.ndim == 1 and name.endswith("weight")
             spread = next(x for key, x in SPREADS.items() if key in name) if p.ndim > 1 else 0.2
             p.copy_(is_gain + spread * torch.randn_like(p))
-        last = model.model.decoder.layers[-1].final_layer_norm
+        last = model.model.decoder.layer_norm if is_mbart else model.model.decoder.layers[-1].final_layer_norm
         last.weight.mul_(0.6)  # flat distributions, so that several beams matter,
         last.bias.normal_(0, 0.25)
         model.model.shared.weight[END] += ENDS * last.bias / last.bias.norm()  # in which an end is not rare
@@ -101,7 +107,8 @@ def generated(model, s, ids, mask, processors=()):
         num_beams=k, num_return_sequences=n, length_penalty=s["length_penalty"], early_stopping=STOPPING[s["early_stopping"]],
         no_repeat_ngram_size=s["no_repeat_ngram_size"], min_length=s["min_length"], max_length=s["max_length"],
         forced_bos_token_id=token("forced_bos_token_id"), forced_eos_token_id=token("forced_eos_token_id"),
-        repetition_penalty=s["repetition_penalty"], eos_token_id=ends, pad_token_id=PAD, bos_token_id=0, decoder_start_token_id=END)
+        repetition_penalty=s["repetition_penalty"], eos_token_id=ends, pad_token_id=PAD, bos_token_id=0,
+        decoder_start_token_id=LANGUAGE if model.config.model_type == "mbart" else END)
     out = model.generate(ids, attention_mask=mask, do_sample=False, return_dict_in_generate=True, output_scores=True,
                          logits_processor=LogitsProcessorList(processors))
     scores = out.sequences_scores.tolist() if k > 1 else [0.0] * len(out.sequences)
@@ -123,7 +130,7 @@ def varies(model, ids, mask):
 def make_case(name):
     for number in range(1000):
         seed(f"beams {name} {number}")
-        model = make_model(MODELS[name])
+        model = make_model(name)
         sources = [torch.randint(FIRST, model.config.vocab_size, (n,)) for n in TEXTS]
         ids, mask = torch.full((len(TEXTS), max(TEXTS)), PAD), torch.zeros(len(TEXTS), max(TEXTS), dtype=torch.long)
         for i, text in enumerate(sources):
