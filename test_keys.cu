@@ -209,7 +209,13 @@ static const Reader readers[] = {
      "{\"model_type\": \"bart\", \"vocab_size\": 40, \"d_model\": 16, \"encoder_layers\": 1, \"decoder_layers\": 1}",
      "",
      read_bart,
-     {&gx_bart_keys, &gx_family_keys, NULL}},
+     {&gx_bart_keys, &gx_bart_norm_keys[0], &gx_family_keys}},
+    {"an mBART's config.json",
+     "config.json",
+     "{\"model_type\": \"mbart\", \"vocab_size\": 40, \"d_model\": 16, \"encoder_layers\": 1, \"decoder_layers\": 1}",
+     "",
+     read_bart,
+     {&gx_bart_keys, &gx_bart_norm_keys[1], &gx_family_keys}},
     {"a RoBERTa's config.json",
      "config.json",
      "{" SIZES "\"model_type\": \"roberta\"}",
@@ -336,7 +342,14 @@ TEST(of_configurations_as_libraries_write_them_nothing_is_said)
         "\"normalize_before\": false, \"normalize_embedding\": true, \"num_hidden_layers\": 6, "
         "\"gradient_checkpointing\": false, \"early_stopping\": true, \"num_beams\": 4, "
         "\"no_repeat_ngram_size\": 3, \"forced_bos_token_id\": 0, \"forced_eos_token_id\": 2, "
-        "\"task_specific_params\": {\"summarization\": {\"length_penalty\": 1.0, \"max_length\": 128}}}"};
+        "\"task_specific_params\": {\"summarization\": {\"length_penalty\": 1.0, \"max_length\": 128}}}",
+        "{\"model_type\": \"mbart\", \"architectures\": [\"MBartForConditionalGeneration\"], \"vocab_size\": 40, "
+        "\"d_model\": 16, \"_num_labels\": 3, \"add_bias_logits\": false, \"add_final_layer_norm\": true, "
+        "\"classif_dropout\": 0.0, \"normalize_before\": true, \"normalize_embedding\": true, \"num_hidden_layers\": "
+        "12, \"scale_embedding\": true, \"static_position_embeddings\": false, \"output_past\": true, "
+        "\"max_length\": 1024, \"num_beams\": 5, \"activation_function\": \"relu\", \"forced_eos_token_id\": 2, "
+        "\"tokenizer_class\": \"MBart50Tokenizer\", \"task_specific_params\": {\"translation_en_to_ro\": "
+        "{\"decoder_start_token_id\": 33}}}"};
     enum { FOUND = sizeof found / sizeof *found };
     GxFolder list = GX_ZERO;
     GxError err = GX_ZERO;
@@ -355,7 +368,7 @@ TEST(of_configurations_as_libraries_write_them_nothing_is_said)
         char *text;
         int64_t bytes;
         if (!CHECK(gx_file_read(path, 1 << 20, &text, &bytes, &err) == GX_OK, "%s", err.message)) continue;
-        const int is_bert = strstr(text, "\"bert\"") || strstr(text, "roberta\""), is_bart = !!strstr(text, "\"bart\"");
+        const int is_bert = strstr(text, "\"bert\"") || strstr(text, "roberta\""), is_bart = !!strstr(text, "bart\"");
         const GxStatus status = is_bert   ? gx_bert_config_read(&bert, path, &heard, &err)
                                 : is_bart ? gx_bart_config_read(&bart, path, &heard, &err)
                                           : gx_llama_config_read(&llama, path, &heard, &err);

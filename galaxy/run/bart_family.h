@@ -107,6 +107,7 @@ static const GxJsonKey gx__bart_family_keys[] = {
     {"label2id", GX_KEY_HARMLESS, "of a classifier"},
     {"num_labels", GX_KEY_HARMLESS, "of a classifier"},
     {"problem_type", GX_KEY_HARMLESS, "of a classifier"},
+    {"_num_labels", GX_KEY_HARMLESS, "of a classifier"},
     {"num_hidden_layers", GX_KEY_HARMLESS, "encoder_layers, once more"},
 };
 const GxJsonKeys gx_bart_keys = {GX_KEYS(gx__bart_family_keys)};
@@ -156,13 +157,14 @@ static GxStatus gx__bart_family_read_json(GxBartConfig *c, const GxJson *json, c
     for (int i = 0; i < GX__BART_FAMILY_OPTIONS; i++) {
         const GxField *f = &gx__bart_family_options[i];
         const GxJson *value = gx_json_get(json, f->name);
-        const int is_start = !strcmp(f->name, "decoder_start_token_id"); // an mBART's is of generation alone
-        if (!value || (is_start && is_mbart)) continue;
+        const int is_start = !strcmp(f->name, "decoder_start_token_id");
+        if (!value || (is_start && is_mbart && gx_json_type(value) == GX_JSON_NULL)) continue;
         if (is_start && gx_json_type(value) == GX_JSON_INT && gx_json_int(value) < 0)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: decoder_start_token_id is %ld; it must be the id of a token", path,
                            (long)gx_json_int(value));
         GX_TRY(gx_json_take_field(value, f, c, path, GX_ERR_FORMAT, err));
     }
+    if (is_mbart) c->decoder_start_token_id = -1; // it is of generation alone
     return gx__bart_family_check_keys(json, is_mbart, path, log, err);
 }
 
