@@ -57,13 +57,16 @@ load dev/ref/load_bert.py data/ref/xlmr_cls3 --logits data/ref/xlmr_cls3/ref.saf
 # A BART that transformers saved, and what is trained from it: both write the same targets.
 (echo source; head -n 40 "$text" | tr -d '\t"' | grep . | cut -c1-30) >build/refs/sources.tsv
 (printf 'source\ttarget\n'; for i in $(seq 200); do printf 'the cat %d runs\tcat %d\n' "$i" "$((i % 7))"; done) >build/refs/sources_targets.tsv
-"$python" dev/ref/load_bart.py build/refs/bart_theirs --make
-./train_bart --model build/refs/bart_theirs --train_data build/refs/sources_targets.tsv --seq_len 32 --max_steps 60 --learning_rate 1e-3 --sample_lines 0 \
-    --overwrite_output_dir true --output_dir build/refs/bart >/dev/null
-for folder in build/refs/bart_theirs build/refs/bart/checkpoint-60; do
-    rm -f build/refs/targets.jsonl
-    ./train_bart --model "$folder" --predict build/refs/sources.tsv --predictions build/refs/targets.jsonl --seq_len 32 >/dev/null
-    load dev/ref/load_bart.py "$folder" --predictions build/refs/targets.jsonl
+for kind in bart mbart mbart50; do
+    languages=; [ $kind = bart ] || languages="--source_lang en_XX --target_lang ro_RO"
+    "$python" dev/ref/load_bart.py build/refs/${kind}_theirs --make $kind
+    ./train_bart --model build/refs/${kind}_theirs --train_data build/refs/sources_targets.tsv --seq_len 32 --max_steps 60 --learning_rate 1e-3 --sample_lines 0 \
+        $languages --overwrite_output_dir true --output_dir build/refs/$kind >/dev/null
+    for folder in build/refs/${kind}_theirs build/refs/$kind/checkpoint-60; do
+        rm -f build/refs/targets.jsonl
+        ./train_bart --model "$folder" $languages --predict build/refs/sources.tsv --predictions build/refs/targets.jsonl --seq_len 32 >/dev/null
+        load dev/ref/load_bart.py "$folder" --predictions build/refs/targets.jsonl
+    done
 done
 for model in "llama --tie_word_embeddings true" "llama --rope_type llama3 --rope_original_max_position_embeddings 16 --rope_theta 100" "mistral --sliding_window 64" \
     "mistral --head_dim 16" "qwen2 --tie_word_embeddings true" "qwen3 --head_dim 20 --rope_theta 1000000" "qwen3 --tie_word_embeddings true" \
