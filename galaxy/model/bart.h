@@ -46,6 +46,7 @@ enum {
 // Fills in a BART's decoder_start_token_id; an error if a value is invalid.
 GxStatus gx_bart_config_resolve(GxBartConfig *c, GxError *err);
 int gx_bart_is_mbart(const GxBartConfig *c);
+int32_t gx_bart_start(const GxBartConfig *c); // decoder_start_token_id, also before it is filled in; -1: an mBART
 
 void gx_bart_describe(GxContext *g, GxModel *m); // of m->config
 
@@ -120,6 +121,12 @@ static int gx__bart_activation(const GxBartConfig *c) // its row above; -1: not 
 
 int gx_bart_is_mbart(const GxBartConfig *c) { return !strcmp(c->model_type, "mbart"); }
 
+int32_t gx_bart_start(const GxBartConfig *c)
+{
+    if (gx_bart_is_mbart(c) || c->decoder_start_token_id >= 0) return (int32_t)c->decoder_start_token_id;
+    return GX_BART_START;
+}
+
 static GxStatus gx__bart_check_type(const GxBartConfig *c, GxError *err)
 {
     if (strcmp(c->model_type, "bart") && !gx_bart_is_mbart(c))
@@ -142,7 +149,7 @@ GxStatus gx_bart_config_resolve(GxBartConfig *c, GxError *err)
                  {"attention_dropout", c->attention_dropout},
                  {"activation_dropout", c->activation_dropout}};
     GX_TRY(gx__bart_check_type(c, err));
-    if (c->decoder_start_token_id < 0 && !gx_bart_is_mbart(c)) c->decoder_start_token_id = GX_BART_START;
+    c->decoder_start_token_id = gx_bart_start(c);
     GX_TRY(gx__bart_check_sizes(c, err));
     GX_TRY(gx__bart_check_tokens(c, err));
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)

@@ -226,7 +226,7 @@ static void gx__bart_family_frame(const void *config, GxTextFrame *frame)
     const GxBartConfig *c = (const GxBartConfig *)config;
     frame->has_languages = gx_bart_is_mbart(c);
     frame->begin = frame->has_languages ? -1 : (int32_t)c->bos_token_id, frame->end = (int32_t)c->eos_token_id;
-    frame->pad = (int32_t)c->pad_token_id, frame->start = (int32_t)c->decoder_start_token_id;
+    frame->pad = (int32_t)c->pad_token_id, frame->start = gx_bart_start(c);
     frame->first_position = GX_BART_FIRST_POSITION;
 }
 
