@@ -427,30 +427,30 @@ TEST(an_mbart_writes_in_the_language_that_it_was_trained_for)
         char line[800];
         write_languages("languages", is_first);
         CHECK(run_mbart("mbart", "--source_lang en_XX --target_lang ro_RO --d_model 32 --encoder_attention_heads 4 "
-                                 "--decoder_attention_heads 4 --dropout 0 --max_steps 300 --micro_batch_size 16 "
+                                 "--decoder_attention_heads 4 --dropout 0 --max_steps 500 --micro_batch_size 16 "
                                  "--save_steps 0 --learning_rate 0.005") == 0,
               "%s", said.log);
-        const char *config = path_of("mbart/checkpoint-300/config.json");
+        const char *config = path_of("mbart/checkpoint-500/config.json");
         CHECK(file_has(config, is_first ? "\"decoder_start_token_id\": 2" : "\"decoder_start_token_id\": 18") &&
                   file_has(config, "\"forced_bos_token_id\": 18") == is_first,
               "%d: %s", is_first, config);
         for (int own = 0; own < 2; own++) { // the second time generation_config.json says it
             remove(path_of("one.jsonl"));
             snprintf(line, sizeof line,
-                     "--model %s/mbart/checkpoint-300 --predict %s/train.tsv --predictions %s/one.jsonl", folder,
+                     "--model %s/mbart/checkpoint-500 --predict %s/train.tsv --predictions %s/one.jsonl", folder,
                      folder, folder);
             CHECK(run("none", line) == 0 && !strstr(said.log, "warning"), "%s", said.log);
             const char *words = strstr(said.out, "exactly the target ");
             const double right = words ? atof(words + strlen("exactly the target ")) : 0;
-            CHECK(right > 0.5, "%d: %g of the targets are right", is_first, right);
+            CHECK(right > 0.6, "%d: %g of the targets are right", is_first, right);
             char *written = read_file(path_of("one.jsonl"));
-            CHECK(written[0] && !strstr(written, "ro_RO") && !strstr(written, "</s>"), "%s", written);
+            CHECK(written[0] && !strstr(written, "\"ro_RO") && !strstr(written, "</s>"), "%s", written);
             free(written);
-            write_file("mbart/checkpoint-300/generation_config.json", "{\"num_beams\": 2}");
-            unlink(path_of("mbart/checkpoint-300/manifest.json"));
+            write_file("mbart/checkpoint-500/generation_config.json", "{\"num_beams\": 2}");
+            unlink(path_of("mbart/checkpoint-500/manifest.json"));
         }
         snprintf(line, sizeof line,
-                 "--model %s/mbart/checkpoint-300 --source_lang en_XX --target_lang ro_XX --max_steps 1", folder);
+                 "--model %s/mbart/checkpoint-500 --source_lang en_XX --target_lang ro_XX --max_steps 1", folder);
         CHECK(run("onward", line) == 0, "%s", said.log);
         CHECK(file_has(path_of("onward/checkpoint-1/generation_config.json"),
                        is_first ? "\"forced_bos_token_id\": 19" : "\"decoder_start_token_id\": 19"),
