@@ -492,7 +492,7 @@ TEST(lora_of_an_mbart_needs_names_of_modules)
     CHECK(run_mbart("base", "--source_lang en_XX --target_lang ro_RO") == 0, "%s", said.log);
     static const char languages[] = "--source_lang en_XX --target_lang ro_RO --tuning lora";
     snprintf(more, sizeof more, "--model %s/base/checkpoint-4 %s", folder, languages);
-    expect_error(more, "--lora_target_modules is empty, and peft has no default for an mBART");
+    expect_error(more, "--lora_target_modules is empty, and there is no default for an mBART");
     strcat(more, " --lora_target_modules q_proj,encoder_attn.v_proj");
     CHECK(run("lora_mbart", more) == 0, "%s", said.log);
     CHECK(file_has(path_of("lora_mbart/checkpoint-4/adapter_config.json"), "\"task_type\": \"SEQ_2_SEQ_LM\""), "type");

@@ -327,9 +327,10 @@ void gx_bart_describe(GxContext *g, GxModel *m)
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "a BART has a head for the next token; this task asks for %s",
                 gx_head_name(m->head.kind));
     if (gx_bart_is_mbart(c) && m->adapter.lora.r > 0 && !(m->adapter.lora.targets && m->adapter.lora.targets[0]))
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                "--lora_target_modules is empty, and peft has no default for an mBART; name the modules that get "
-                "LoRA, such as q_proj,v_proj, which are the default for a BART");
+        GX_FAIL(
+            &g->error, GX_ERR_ARGUMENT,
+            "--lora_target_modules is empty, and there is no default for an mBART, as in peft; name the modules that "
+            "get LoRA, such as q_proj,v_proj, or all-linear");
     if (m->adapter.side.reduction > 0)
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
                 "a side network beside a model with an encoder and a decoder is not supported; use another --tuning");
