@@ -284,6 +284,7 @@
 #include "galaxy/task/dpo.h"
 #include "galaxy/task/masked_lm.h"
 #include "galaxy/task/labelled_texts.h"
+#include "galaxy/task/languages.h"
 #include "galaxy/task/source_texts.h"
 #include "galaxy/task/predictions.h"
 #include "galaxy/task/bag_of_words.h"

@@ -215,7 +215,13 @@ static const Reader readers[] = {
      "{\"model_type\": \"bart\", \"vocab_size\": 40, \"d_model\": 16, \"encoder_layers\": 1, \"decoder_layers\": 1}",
      "",
      read_bart,
-     {&gx_bart_keys, &gx_family_keys, NULL}},
+     {&gx_bart_keys, &gx_bart_norm_keys[0], &gx_family_keys}},
+    {"an mBART's config.json",
+     "config.json",
+     "{\"model_type\": \"mbart\", \"vocab_size\": 40, \"d_model\": 16, \"encoder_layers\": 1, \"decoder_layers\": 1}",
+     "",
+     read_bart,
+     {&gx_bart_keys, &gx_bart_norm_keys[1], &gx_family_keys}},
     {"a RoBERTa's config.json",
      "config.json",
      "{" SIZES "\"model_type\": \"roberta\"}",
@@ -356,7 +362,14 @@ TEST(of_configurations_as_libraries_write_them_nothing_is_said)
         "\"relative_attention_num_buckets\": 32, \"task_specific_params\": {}, \"vocab_size\": 32128}",
         "{\"model_type\": \"mt5\", \"architectures\": [\"MT5ForConditionalGeneration\"], \"d_ff\": 1024, \"d_kv\": 64, "
         "\"feed_forward_proj\": \"gated-gelu\", \"tie_word_embeddings\": false, \"tokenizer_class\": "
-        "\"T5Tokenizer\", \"num_decoder_layers\": 8, \"num_layers\": 8}"};
+        "\"T5Tokenizer\", \"num_decoder_layers\": 8, \"num_layers\": 8}",
+        "{\"model_type\": \"mbart\", \"architectures\": [\"MBartForConditionalGeneration\"], \"vocab_size\": 40, "
+        "\"d_model\": 16, \"_num_labels\": 3, \"add_bias_logits\": false, \"add_final_layer_norm\": true, "
+        "\"classif_dropout\": 0.0, \"normalize_before\": true, \"normalize_embedding\": true, \"num_hidden_layers\": "
+        "12, \"scale_embedding\": true, \"static_position_embeddings\": false, \"output_past\": true, "
+        "\"max_length\": 1024, \"num_beams\": 5, \"activation_function\": \"relu\", \"forced_eos_token_id\": 2, "
+        "\"tokenizer_class\": \"MBart50Tokenizer\", \"task_specific_params\": {\"translation_en_to_ro\": "
+        "{\"decoder_start_token_id\": 33}}}"};
     enum { FOUND = sizeof found / sizeof *found };
     GxFolder list = GX_ZERO;
     GxError err = GX_ZERO;
@@ -376,7 +389,7 @@ TEST(of_configurations_as_libraries_write_them_nothing_is_said)
         char *text;
         int64_t bytes;
         if (!CHECK(gx_file_read(path, 1 << 20, &text, &bytes, &err) == GX_OK, "%s", err.message)) continue;
-        const int is_bert = strstr(text, "\"bert\"") || strstr(text, "roberta\""), is_bart = !!strstr(text, "\"bart\""),
+        const int is_bert = strstr(text, "\"bert\"") || strstr(text, "roberta\""), is_bart = !!strstr(text, "bart\""),
                   is_t5 = !!strstr(text, "t5\"");
         const int with_weights = is_t5 && i < list.n; // which say that the head is not tied
         const GxStatus status = is_bert   ? gx_bert_config_read(&bert, path, &heard, &err)

@@ -432,6 +432,11 @@ static GxStatus gx__denoising_open_as(GxContext *g, GxDenoising *c, GxTaskSetup 
     c->kind = kind, c->frame = *setup->frame;
     c->T[GX_OF_TARGET] = setup->seq_len;
     c->T[GX_OF_SOURCE] = setup->source_len = c->max_source_length ? c->max_source_length : setup->seq_len;
+    if (c->frame.has_languages)
+        return GX_FAIL(
+            &g->error, GX_ERR_UNSUPPORTED,
+            "an mBART's texts have the token of their language, which this task does not add to them; train it "
+            "with --task seq2seq, or a BART (--model_type bart)");
     if (setup->repeats_epoch)
         return GX_FAIL(
             &g->error, GX_ERR_UNSUPPORTED,

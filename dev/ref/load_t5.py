@@ -1,28 +1,27 @@
-"""Loads a BART or T5 that Galaxy saved, as a user of transformers would, and compares the targets that both write.
+"""Loads a T5 that Galaxy saved, as a user of transformers would, and compares the targets that both write.
 
-    python dev/ref/load_seq2seq.py DIR [--predictions FILE]
-    python dev/ref/load_seq2seq.py DIR --make bart|t5|t5_gated|mt5
+    python dev/ref/load_t5.py DIR [--predictions FILE]
+    python dev/ref/load_t5.py DIR --make t5|t5_gated|mt5
 
 DIR holds config.json, model.safetensors and a tokenizer.json. It is loaded by AutoModelForSeq2SeqLM, which must find all
-that it has, use all that is there, and have every weight to the bit. FILE is what `train_bart --predict` or `train_t5
---predict` wrote (a "source" and a "target" in each line), without --source_prefix: transformers must write the same
-targets for the same sources, by the same settings of generation, which are DIR's.
+that it has, use all that is there, and have every weight to the bit. FILE is what `train_t5 --predict` wrote (a "source"
+and a "target" in each line), without --source_prefix: transformers must write the same targets for the same sources, by
+the same settings of generation, which are DIR's.
 
---make writes DIR: a model of random weights, saved by transformers, of a BART with RoBERTa's tokenizer of data/ref/bpe,
-of others with the first of data/ref/unigram. t5_gated and mt5 have a head of their own.
+--make writes DIR: a model of random weights, saved by transformers, with the first tokenizer of data/ref/unigram. t5_gated
+and mt5 have a head of their own.
 
 Prints a last line that begins with "ok", or says what is wrong and exits with 1.
 """
 import argparse
 import json
 import pathlib
-import shutil
 import sys
 
 import torch
 from safetensors.torch import load_file
-from transformers import (AutoModelForSeq2SeqLM, BartConfig, BartForConditionalGeneration, MT5Config, MT5ForConditionalGeneration,
-                          PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration)
+from transformers import (AutoModelForSeq2SeqLM, MT5Config, MT5ForConditionalGeneration, PreTrainedTokenizerFast, T5Config,
+                          T5ForConditionalGeneration)
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from make_t5_refs import untie
@@ -32,18 +31,11 @@ REF = pathlib.Path("data/ref")
 
 def check(ok, message):
     if not ok:
-        sys.exit(f"load_seq2seq.py: {message}")
+        sys.exit(f"load_t5.py: {message}")
 
 
 def tokenizer_of(folder):
     return PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
-
-
-def bart(size):
-    return BartForConditionalGeneration(BartConfig(
-        vocab_size=size, d_model=48, encoder_layers=2, decoder_layers=3, encoder_attention_heads=4, decoder_attention_heads=3,
-        encoder_ffn_dim=80, decoder_ffn_dim=96, max_position_embeddings=40, pad_token_id=1, bos_token_id=0, eos_token_id=2,
-        decoder_start_token_id=2, forced_eos_token_id=2, init_std=0.3))
 
 
 def t5(size, config=T5Config, model=T5ForConditionalGeneration, **more):
@@ -60,20 +52,18 @@ def t5(size, config=T5Config, model=T5ForConditionalGeneration, **more):
 
 
 GATED = dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False)
-KINDS = {"bart": bart, "t5": t5, "t5_gated": lambda size: t5(size, **GATED),
+KINDS = {"t5": t5, "t5_gated": lambda size: t5(size, **GATED),
          "mt5": lambda size: t5(size, MT5Config, MT5ForConditionalGeneration, **GATED)}
 
 
-def tokenizer_file(kind):
-    if kind == "bart":
-        return json.loads((REF / "bpe/roberta.json").read_text())
+def tokenizer_file():
     pipeline = next(p for p in json.loads((REF / "unigram/pipelines.json").read_text()) if p["name"] == "t5")
     whole = json.loads((REF / f"unigram/{pipeline['base']}.json").read_text())
     return {**whole, **{key: value for key, value in pipeline.items() if key not in ("name", "base", "points", "texts", "ids")}}
 
 
 def make(folder, kind):
-    tokenizer = tokenizer_file(kind)
+    tokenizer = tokenizer_file()
     torch.manual_seed(44)
     model = KINDS[kind](len(tokenizer["model"]["vocab"]))
     beams = dict(num_beams=3, max_length=24, no_repeat_ngram_size=2, length_penalty=0.8, early_stopping=True)
@@ -103,10 +93,10 @@ def load(folder):
 
 def compare(folder, model, file):
     tokenizer, lines = tokenizer_of(folder), [json.loads(line) for line in file.read_text().split("\n") if line]
-    start, end = [model.config.bos_token_id] if model.config.model_type == "bart" else [], model.config.eos_token_id
+    end = model.config.eos_token_id
     check(lines, f"{file}: is empty")
     for number, line in enumerate(lines, 1):
-        ids = [*start, *tokenizer(line["source"], add_special_tokens=False)["input_ids"], end]
+        ids = [*tokenizer(line["source"], add_special_tokens=False)["input_ids"], end]
         with torch.no_grad():
             written = model.generate(torch.tensor([ids]))[0].tolist()
         theirs = tokenizer.decode(written, skip_special_tokens=True, clean_up_tokenization_spaces=False)
