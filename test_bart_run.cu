@@ -194,10 +194,10 @@ TEST(a_resumed_run_ends_with_the_same_bits)
 
 // ---- written targets -----------------------------------------------------------------------------------------------
 
-// A model that has learned its data by heart writes it, alone and on two ranks; other files need no targets.
-TEST(targets_are_written_and_what_was_learned_by_heart_is_right)
+static void learned_by_heart(void)
 {
-    char line[600], *one, *two;
+    char line[600];
+    if (is_there(path_of("heart"))) return;
     snprintf(line, sizeof line,
              "--d_model 32 --encoder_attention_heads 4 --decoder_attention_heads 4 --encoder_ffn_dim 64 "
              "--decoder_ffn_dim 64 --dropout 0 --max_steps 600 --micro_batch_size 16 --save_steps 0 "
@@ -205,6 +205,13 @@ TEST(targets_are_written_and_what_was_learned_by_heart_is_right)
              folder);
     CHECK(run("heart", line) == 0, "%s", said.log);
     CHECK(strstr(said.out, "source   ") && strstr(said.out, "written  "), "no sample: %s", said.out);
+}
+
+// A model that has learned its data by heart writes it, alone and on two ranks; other files need no targets.
+TEST(targets_are_written_and_what_was_learned_by_heart_is_right)
+{
+    char line[600], *one, *two;
+    learned_by_heart();
     snprintf(line, sizeof line, "--model %s/heart/checkpoint-600 --predict %s/train.tsv --predictions %s/one.jsonl",
              folder, folder, folder);
     CHECK(run("none", line) == 0, "%s", said.log);
@@ -226,6 +233,130 @@ TEST(targets_are_written_and_what_was_learned_by_heart_is_right)
     CHECK(strstr(one, "{\"source\":\"abc\",\"target\":\"") == one && strstr(one, "\"source\":\"fade\""), "%s", one);
     free(one);
     expect_error(line, "already exists");
+}
+
+// ---- metrics of written targets ------------------------------------------------------------------------------------
+
+// What the last validation, or --predict, says of ROUGE, BLEU, chrF and exact matches is what its lines of predictions
+// score one by one.
+static void check_scores(const char *predictions, const char *targets)
+{
+    GxError err = GX_ZERO;
+    GxBleu bleu = GX_ZERO;
+    GxChrf chrf = GX_ZERO;
+    double sum[4] = {0, 0, 0, 0}, n = 0;
+    char *lines = read_file(predictions), *tsv = read_file(targets), *row = strchr(tsv, '\n') + 1;
+    for (char *line = lines, *end; (end = strchr(line, '\n')) != NULL; line = end + 1, n++) {
+        GxJson *json;
+        GxRouge rouge = GX_ZERO;
+        if (!CHECK(gx_json_parse(&json, line, end - line, "predictions", &err) == GX_OK, "%s", err.message)) break;
+        const char *written = gx_json_string(gx_json_get(json, "target"));
+        row[strcspn(row, "\t")] = 0; // the target, in front
+        gx_rouge(written, row, 1, &rouge, &err), gx_bleu_add(&bleu, written, row, &err);
+        gx_chrf_add(&chrf, written, row, &err);
+        sum[0] += !strcmp(written, row), sum[1] += rouge.one.f, sum[2] += rouge.two.f, sum[3] += rouge.l.f;
+        row = strchr(row + strlen(row) + 1, '\n') + 1;
+        gx_json_free(json);
+    }
+    char expected[400];
+    snprintf(expected, sizeof expected,
+             "exactly the target %.4f | ROUGE-1 %.2f | ROUGE-2 %.2f | ROUGE-L %.2f | BLEU %.2f | chrF %.2f", sum[0] / n,
+             100 * sum[1] / n, 100 * sum[2] / n, 100 * sum[3] / n, gx_bleu_score(&bleu), gx_chrf_score(&chrf));
+    int64_t to = 0; // lines that were broken are put together again
+    for (const char *from = said.out; *from; from++)
+        if (!strchr(" \n", *from) || !to || said.out[to - 1] != ' ') said.out[to++] = *from == '\n' ? ' ' : *from;
+    said.out[to] = 0;
+    CHECK(n > 0 && strstr(said.out, expected), "expected \"%s\" in \"%s\"", expected, said.out);
+    free(lines), free(tsv);
+}
+
+TEST(a_validation_that_writes_targets_scores_what_a_prediction_does)
+{
+    static const char *const names[] = {"exact_match", "rouge1", "rouge2", "rougeL", "bleu", "chrf"};
+    static const char *const ways[] = {"--ranks 2", "--ranks 2 --mode tp", "--ranks 2 --mode sp",
+                                       "--ranks 2 --zero 3 --pack_texts false"};
+    char line[900];
+    double one[6];
+    learned_by_heart();
+    snprintf(line, sizeof line, "--model %s/heart/checkpoint-600 --predict %s/more.tsv --predictions %s/more.jsonl",
+             folder, folder, folder);
+    CHECK(run("none", line) == 0, "%s", said.log);
+    check_scores(path_of("more.jsonl"), path_of("more.tsv"));
+    snprintf(line, sizeof line,
+             "--model %s/heart/checkpoint-600 --evaluate true --predict_with_generate true --validation_data "
+             "%s/more.tsv",
+             folder, folder);
+    CHECK(run("none", line) == 0, "%s", said.log);
+    check_scores(path_of("more.jsonl"), path_of("more.tsv"));
+    for (int k = 0; k < 6; k++) one[k] = metric(names[k]);
+    CHECK(one[1] > 0 && one[5] > 0 && one[5] < 100, "ROUGE-1 %g, chrF %g", one[1], one[5]);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        snprintf(line, sizeof line,
+                 "--model %s/heart/checkpoint-600 --evaluate true --predict_with_generate true --validation_data "
+                 "%s/more.tsv %s",
+                 folder, folder, ways[i]);
+        CHECK(run("none", line) == 0, "%s: %s", ways[i], said.log);
+        // the same texts, in another order
+        for (int k = 0; k < 6; k++)
+            CHECK(fabs(metric(names[k]) - one[k]) <= 1e-12 * one[k], "%s: %s is %.17g, of one rank %.17g", ways[i],
+                  names[k], metric(names[k]), one[k]);
+    }
+    // of some columns only: of one pair that is right or not
+    snprintf(line, sizeof line,
+             "--model %s/heart/checkpoint-600 --evaluate true --predict_with_generate true --validation_data "
+             "%s/more.tsv --pack_texts false --max_eval_samples 1",
+             folder, folder);
+    CHECK(run("none", line) == 0, "%s", said.log);
+    CHECK(metric("exact_match") == 0 || metric("exact_match") == 1, "%g of one target", metric("exact_match"));
+    CHECK(metric("chrf") != one[5], "chrF of one pair is that of all, %g", one[5]);
+}
+
+TEST(validations_that_write_targets_change_no_weight_and_choose_the_best_checkpoint)
+{
+    int64_t n, m;
+    char *log, *state, best[60], expected[60];
+    double most = -1;
+    int at = 0;
+    static const char common[] = "--d_model 32 --encoder_attention_heads 4 --decoder_attention_heads 4 "
+                                 "--encoder_ffn_dim 64 --decoder_ffn_dim 64 "
+                                 "--dropout 0.1 --max_steps 240 --eval_steps 40 --max_eval_samples 0 "
+                                 "--micro_batch_size 16 --learning_rate 0.003 "
+                                 "--validation_data";
+    char line[700];
+    snprintf(line, sizeof line, "%s %s/train.tsv", common, folder);
+    CHECK(run("silent", line) == 0, "%s", said.log);
+    CHECK(isnan(metric("rouge1")), "a validation that writes nothing has rouge1 %g", metric("rouge1"));
+    snprintf(line, sizeof line, "%s %s/train.tsv --predict_with_generate true --metric_for_best_model eval_chrf",
+             common, folder);
+    CHECK(run("writes", line) == 0, "%s", said.log);
+    char *silent = read_bytes(path_of("silent/checkpoint-240/model.safetensors"), &n),
+         *writes = read_bytes(path_of("writes/checkpoint-240/model.safetensors"), &m);
+    CHECK(n > 0 && n == m && !memcmp(silent, writes, (size_t)n), "%ld and %ld bytes, or others", (long)n, (long)m);
+    free(silent), free(writes);
+    log = read_file(path_of("writes/log.jsonl"));
+    for (char *p = log; (p = strstr(p, "\"eval_chrf\":")) != NULL; p++) {
+        const double chrf = atof(p + strlen("\"eval_chrf\":"));
+        char *begin = p;
+        while (begin > log && begin[-1] != '\n') begin--;
+        const int step = atoi(strstr(begin, "\"step\":") + strlen("\"step\":"));
+        if (strstr(begin, "\"eval_rougeL\":") == NULL) CHECK(0, "no rougeL in the log");
+        if (chrf > most) most = chrf, at = step;
+    }
+    snprintf(expected, sizeof expected, "\"best_global_step\": %d", at);
+    state = read_file(path_of("writes/checkpoint-240/trainer_state.json"));
+    const char *said_best = strstr(state, "\"best_global_step\"");
+    snprintf(best, sizeof best, "%.*s", said_best ? (int)strcspn(said_best, ",\n") : 0, said_best ? said_best : "");
+    CHECK(!strcmp(best, expected), "%s, expected %s (chrF %g)", best, expected, most);
+    CHECK(at > 40 && most > 0, "the best is step %d, chrF %g", at, most);
+    free(log), free(state);
+    expect_error("--eval_steps 2 --metric_for_best_model rouge1 --validation_data data/none.tsv", "data/none.tsv");
+    snprintf(line, sizeof line, "--eval_steps 2 --metric_for_best_model rouge1 --validation_data %s/more.tsv", folder);
+    expect_error(line, "rouge1 is of targets that are written; --predict_with_generate writes them");
+    snprintf(line, sizeof line,
+             "--eval_steps 2 --metric_for_best_model rougeLsum --predict_with_generate true --validation_data "
+             "%s/more.tsv",
+             folder);
+    expect_error(line, "reports loss, perplexity, accuracy, exact_match, rouge1, rouge2, rougeL, bleu, chrf");
 }
 
 // ---- what is refused -----------------------------------------------------------------------------------------------
