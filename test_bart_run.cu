@@ -129,6 +129,57 @@ TEST(ranks_modes_and_shards_have_the_losses_of_one_rank)
     }
 }
 
+// The loss is (1 - e) times that of the labels plus e times the mean of -log p over the vocabulary: a line through what
+// 0 and 1 give. What is right does not depend on it.
+TEST(a_loss_of_smoothed_labels_is_between_that_of_labels_and_that_of_all_tokens)
+{
+    static const char *const shares[] = {"0",
+                                         "1",
+                                         "0.25",
+                                         "0.25 --ranks 2 --mode tp",
+                                         "0.25 --ranks 2 --mode sp",
+                                         "0.25 --ranks 2 --mode galaxy2",
+                                         "0.25 --head_chunk 3"};
+    enum { N = sizeof shares / sizeof *shares };
+    double loss[N];
+    char more[300];
+    for (int i = 0; i < N; i++) {
+        snprintf(more, sizeof more,
+                 "--model %s --evaluate true --validation_data %s/more.tsv --label_smoothing_factor %s", begun(),
+                 folder, shares[i]);
+        CHECK(run("none", more) == 0, "%s: %s", shares[i], said.log);
+        loss[i] = metric("loss");
+        static double right;
+        if (!i) right = metric("accuracy");
+        CHECK(metric("accuracy") == right && right > 0, "%s: accuracy %g, not %g", shares[i], metric("accuracy"),
+              right);
+    }
+    CHECK(loss[1] > loss[0] + 0.1, "%g of all tokens, %g of labels", loss[1], loss[0]);
+    for (int i = 2; i < N; i++) test_close_number(shares[i], loss[i], 0.75 * loss[0] + 0.25 * loss[1], 1e-5);
+}
+
+// Gradients: ranks that have parts of the vocabulary, or of rows, step as one rank does.
+TEST(ranks_and_modes_train_with_smoothed_labels_as_one_rank_does)
+{
+    static const char *const ways[] = {"--ranks 2 --mode tp", "--ranks 2 --mode sp", "--ranks 2 --mode galaxy",
+                                       "--ranks 2 --micro_batch_size 2", "--head_chunk 3"};
+    double one[5], hard;
+    CHECK(run("hard", "--max_steps 1 --dropout 0") == 0, "%s", said.log);
+    hard = told.window[1];
+    CHECK(run("smooth", "--label_smoothing_factor 0.2 --dropout 0") == 0, "%s", said.log);
+    memcpy(one, told.window, sizeof one);
+    CHECK(fabs(one[1] - hard) > 1e-4 && one[4] < one[1], "loss %g, then %g; without smoothing %g", one[1], one[4],
+          hard);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char more[200];
+        snprintf(more, sizeof more,
+                 "--label_smoothing_factor 0.2 --dropout 0 --global_batch_size 4 --overwrite_output_dir true %s",
+                 ways[i]);
+        CHECK(run("smooth_ways", more) == 0, "%s: %s", ways[i], said.log);
+        for (int s = 1; s <= 4; s++) test_close_number(ways[i], told.window[s], one[s], 1e-5);
+    }
+}
+
 static double gflop_of(const char *recompute, double *mb)
 {
     char more[300];
@@ -379,6 +430,7 @@ TEST(bad_pairs_and_options_are_refused_by_name)
     expect_error("--max_source_length 2", "a source needs at least 3 tokens");
     expect_error("--max_source_length 30", "a source of 30 tokens is longer than the model's max_position_embeddings");
     expect_error("--eos_token_id 300 --vocab_size 400 --pad_token_id 500", "pad_token_id is 500");
+    expect_error("--label_smoothing_factor 1.5", "label_smoothing_factor");
     expect_error("--pp 2 --ranks 2", "--pp of a bart, which has an encoder and a decoder");
     expect_error("--plan auto --ranks 2", "--plan of a bart");
     expect_error("--cp 2 --ranks 2", "the loss of task seq2seq is of whole texts");
