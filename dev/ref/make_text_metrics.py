@@ -96,6 +96,8 @@ texts("two words", [("the cat", "the cat")])
 texts("repeated words", [("the the the the the the the", "the cat is on the mat"), ("a a a a a", "a a a b")])
 texts("no pair of words is right", [("mat the on sat cat the", "the cat sat on the mat")])
 texts("no run of four is right", [("the cat sat by the mat", "the cat sat on the mat")])
+texts("fewer characters than orders", [("abc", "abcdefgh")])
+texts("and fewer in the target", [("abcdefgh", "abc")])
 texts("other case", [("The Cat SAT On The Mat.", "the cat sat on the mat.")])
 texts("other scripts", [("東京に行きます。今日は晴れ", "東京へ行きました。今日は晴れ"), ("Größe ändern", "Grösse ändern"),
                         ("привет мир", "привет, мир"), ("e\u0301te\u0301", "été"), ("👨‍👩‍👧 family", "👨‍👩‍👦 family")])

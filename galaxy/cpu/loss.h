@@ -80,7 +80,7 @@ static GX_CPU_INLINE float gx__cpu_row_total(const void *x, float m, float smoot
 // The logit that a smoothed label stands for, minus the maximum: (1 - smoothing)*target + smoothing*total/vocab_size
 static GX_CPU_INLINE float gx__cpu_smoothed(float target, float total, float smoothing, int64_t vocab_size)
 {
-    return smoothing == 0 ? target : target + smoothing * (total / (float)vocab_size - target);
+    return (1 - smoothing) * target + smoothing / (float)vocab_size * total;
 }
 
 // dx[i] = scale * (exps[i]/sum - (1 - smoothing)*[i = label] - smoothing/vocab_size)

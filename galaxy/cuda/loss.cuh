@@ -68,11 +68,18 @@ template <class T, int N> static __device__ float gx__cuda_row_total(const T *x,
     return gx_block_sum(total);
 }
 
-// The logit that a smoothed label stands for, minus the maximum: (1 - smoothing)*target + smoothing*total/vocab_size
-static __device__ __forceinline__ float gx__cuda_smoothed(float target, float total, float smoothing,
-                                                          int64_t vocab_size)
+// How a label counts: `own` in its own column, `even` in all of them. Without smoothing 1 and 0, which change no bit.
+struct GxSmoothing {
+    float own, even;
+    // the logit that it stands for, from the label's and the sum over all columns, both minus the maximum
+    __device__ __forceinline__ float logit(float target, float total) const
+    {
+        return fmaf(even, total, own * target); // which product is rounded is said, so that all kernels round alike
+    }
+};
+static GxSmoothing gx__cuda_smoothing(float smoothing, int64_t vocab_size)
 {
-    return smoothing == 0 ? target : target + smoothing * (total / (float)vocab_size - target);
+    return {1 - smoothing, smoothing / (float)vocab_size};
 }
 
 // 1/count, or 0 if there are no labels; count NULL: 1.
@@ -94,56 +101,45 @@ static __device__ int gx__cuda_label_counts(GxCudaFault *fault, int label, int64
     return 0;
 }
 
-// What a gradient subtracts: scale*smoothing/vocab_size in every column, scale*(1 - smoothing) in the label's.
-struct GxSmoothedLabel {
-    float even, own;
-};
-static __device__ __forceinline__ GxSmoothedLabel gx__cuda_smoothed_label(float scale, float smoothing,
-                                                                          int64_t vocab_size)
+// scale * (e/sum - own*[hit] - even) with k = scale/sum. e is an exponential rounded to its type, so that the gradient
+// has the same bits whether it is computed in steps or at once. The label's is computed from its logit minus the
+// maximum, unrounded, because p - 1 may cancel.
+static __device__ __forceinline__ float gx__cuda_softmax_gradient(float e, float k, bool hit, float target, float scale,
+                                                                  GxSmoothing label)
 {
-    return {scale * smoothing / (float)vocab_size, scale * (1 - smoothing)};
+    return hit ? fmaf(gx__cuda_exp(target), k, -scale * (label.own + label.even)) : fmaf(e, k, -scale * label.even);
 }
 
-// scale * (e/sum - (1 - smoothing)*[hit] - smoothing/vocab_size) with k = scale/sum. e is an exponential rounded to its
-// type, so that the gradient has the same bits whether it is computed in steps or at once. The label's is computed from
-// its logit minus the maximum, unrounded, because p - 1 may cancel.
-static __device__ __forceinline__ float gx__cuda_softmax_gradient(float e, float k, bool hit, float target,
-                                                                  GxSmoothedLabel label)
-{
-    return hit ? gx__cuda_exp(target) * k - (label.even + label.own) : e * k - label.even;
-}
-
-// losses[r] = log(sum_v exp(x[v] - m)) - smoothed(x[label] - m),  m = max_v x[v]; dlogits: gx__cuda_softmax_gradient
+// losses[r] = log(sum_v exp(x[v] - m)) - smoothing.logit(x[label] - m),  m = max_v x[v]; dlogits:
+// gx__cuda_softmax_gradient
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     gx__cuda_cross_entropy_rows(float *losses, T *dlogits, const T *logits, const int32_t *labels, int64_t R, int64_t V,
-                                const int64_t *count, const float *weights, float smoothing, GxCudaFault *fault)
+                                const int64_t *count, const float *weights, GxSmoothing smoothing, GxCudaFault *fault)
 {
     const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N;
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
         const T *x = logits + r * V;
         T *dx = dlogits ? dlogits + r * V : NULL;
         const int label = labels[r], counts = gx__cuda_label_counts(fault, label, r, V);
-        float loss = 0, maximum = 0, target = 0, k = 0, v[N];
-        GxSmoothedLabel own = {0, 0};
+        float loss = 0, maximum = 0, target = 0, k = 0, by = 0, v[N];
         if (counts) {
             target = gx_to_float(x[label]); // read before dx, which may be x, is written: the sums below synchronize
             const GxSoftmaxSum mine = gx__cuda_softmax_sum<T, N>(x, V);
             maximum = gx_block_max(mine.maximum);
             const float sum = gx_block_sum(mine.sum * gx__cuda_exp(mine.maximum - maximum));
-            const float total = smoothing != 0 ? gx__cuda_row_total<T, N>(x, maximum, V) : 0;
+            const float total = smoothing.even != 0 ? gx__cuda_row_total<T, N>(x, maximum, V) : 0;
             target -= maximum;
-            loss = logf(sum) - gx__cuda_smoothed(target, total, smoothing, V);
-            const float by = dx ? gx__cuda_loss_scale(count) * (weights ? weights[r] : 1) : 0;
+            loss = logf(sum) - smoothing.logit(target, total);
+            by = dx ? gx__cuda_loss_scale(count) * (weights ? weights[r] : 1) : 0;
             k = by / sum;
-            own = gx__cuda_smoothed_label(by, smoothing, V);
         }
         if (threadIdx.x == 0) losses[r] = loss;
         for (int64_t c = first; dx && c < V; c += step) {
             gx_load(v, x + c);
             for (int i = 0; i < N; i++)
                 v[i] = counts ? gx__cuda_softmax_gradient(gx_round<T>(gx__cuda_exp(v[i] - maximum)), k, c + i == label,
-                                                          target, own)
+                                                          target, by, smoothing)
                               : 0;
             gx_store(dx + c, v);
         }
@@ -197,19 +193,19 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     }
 }
 
-// losses[r] = log(sums[r]) - smoothed(sums[R + r])
+// losses[r] = log(sums[r]) - smoothing.logit(sums[R + r])
 struct GxLossOp : GxEachOp {
     float *losses;
     const float *sums; // [2*R], [3*R] with smoothed labels
     const int32_t *labels;
-    int64_t R, vocab_size;
-    float smoothing;
+    int64_t R;
+    GxSmoothing smoothing;
     template <int N> __device__ void at(int64_t r) const
     {
         for (int i = 0; i < N; i++) {
-            const float total = smoothing != 0 ? sums[2 * R + r + i] : 0;
+            const float total = smoothing.even != 0 ? sums[2 * R + r + i] : 0;
             losses[r + i] = labels[r + i] != GX_IGNORE_INDEX
-                                ? logf(sums[r + i]) - gx__cuda_smoothed(sums[R + r + i], total, smoothing, vocab_size)
+                                ? logf(sums[r + i]) - smoothing.logit(sums[R + r + i], total)
                                 : 0;
         }
     }
@@ -222,8 +218,8 @@ template <class T> struct GxLossGradientOp {
     const T *exps;
     const float *sums; // [2*R] and more
     const int32_t *labels;
-    int64_t R, V, v_begin, vocab_size;
-    float smoothing;
+    int64_t R, V, v_begin;
+    GxSmoothing smoothing;
     const int64_t *count; // NULL: 1
     const float *weights; // [R]; NULL: all are 1
     template <int N> __device__ void at(int64_t r, int64_t c) const
@@ -232,10 +228,9 @@ template <class T> struct GxLossGradientOp {
         const int64_t hit = labels[r] - v_begin - c;
         const float by = gx__cuda_loss_scale(count) * (weights ? weights[r] : 1), k = by / sums[r],
                     target = sums[R + r];
-        const GxSmoothedLabel own = gx__cuda_smoothed_label(by, smoothing, vocab_size);
         float v[N];
         gx_load(v, exps + r * V + c);
-        for (int i = 0; i < N; i++) v[i] = counts ? gx__cuda_softmax_gradient(v[i], k, i == hit, target, own) : 0;
+        for (int i = 0; i < N; i++) v[i] = counts ? gx__cuda_softmax_gradient(v[i], k, i == hit, target, by, smoothing) : 0;
         gx_store(dlogits + r * V + c, v);
     }
 };
@@ -248,8 +243,9 @@ template <class T> struct GxLossGradientOp {
 template <class T>
 static void gx__cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits,
                                    const int32_t *labels, int64_t R, int64_t V, const int64_t *count,
-                                   const float *weights, float smoothing)
+                                   const float *weights, float share)
 {
+    const GxSmoothing smoothing = gx__cuda_smoothing(share, V);
     T *dx = (T *)dlogits;
     const T *x = (const T *)logits;
     GxCudaFault *fault = gx_cuda(g)->fault;
@@ -315,8 +311,9 @@ static void gx__cuda_cross_entropy_finish(GxContext *g, void *dlogits, const voi
                                           const float *weights)
 {
     const int64_t R = part->R, V = part->V;
-    const GxLossGradientOp<T> op = {(T *)dlogits,    (const T *)exps,  sums,            labels, R,      V,
-                                    part->v_begin,   part->vocab_size, part->smoothing, count,  weights};
+    const GxSmoothing smoothing = gx__cuda_smoothing(part->smoothing, part->vocab_size);
+    const GxLossGradientOp<T> op = {(T *)dlogits, (const T *)exps, sums,  labels, R, V,
+                                    part->v_begin, smoothing,       count, weights};
     gx_each_row<T>(g, "cross_entropy_finish", op, R, V, gx_wide<T>(V, dlogits, exps));
 }
 
@@ -324,7 +321,8 @@ void gx_cuda_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, co
                                   const int32_t *labels, const GxVocabPart *part, const int64_t *count,
                                   const float *weights, GxDtype dtype)
 {
-    const GxLossOp op = {{}, losses, sums, labels, part->R, part->vocab_size, part->smoothing};
+    const GxLossOp op = {
+        {}, losses, sums, labels, part->R, gx__cuda_smoothing(part->smoothing, part->vocab_size)};
     gx_each<float>(g, "cross_entropy_finish", op, part->R, false);
     if (dlogits)
         GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy_finish, g, dlogits, exps, sums, labels, part, count, weights);
