@@ -180,6 +180,7 @@ void gx_cpu_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, con
                                  const int32_t *labels, const GxVocabPart *part, const int64_t *count,
                                  const float *weights, GxDtype dtype)
 {
+    (void)g;
     const int64_t R = part->R, V = part->V;
     const float scale = gx__cpu_loss_scale(count, dlogits != NULL), smoothing = part->smoothing;
     GX_OMP(parallel for schedule(static) num_threads(gx_threads(g)))
