@@ -130,6 +130,57 @@ TEST(ranks_modes_and_shards_have_the_losses_of_one_rank)
     }
 }
 
+// The loss is (1 - e) times that of the labels plus e times the mean of -log p over the vocabulary: a line through what
+// 0 and 1 give. What is right does not depend on it.
+TEST(a_loss_of_smoothed_labels_is_between_that_of_labels_and_that_of_all_tokens)
+{
+    static const char *const shares[] = {"0",
+                                         "1",
+                                         "0.25",
+                                         "0.25 --ranks 2 --mode tp",
+                                         "0.25 --ranks 2 --mode sp",
+                                         "0.25 --ranks 2 --mode galaxy2",
+                                         "0.25 --head_chunk 3"};
+    enum { N = sizeof shares / sizeof *shares };
+    double loss[N];
+    char more[300];
+    for (int i = 0; i < N; i++) {
+        snprintf(more, sizeof more,
+                 "--model %s --evaluate true --validation_data %s/more.tsv --label_smoothing_factor %s", begun(),
+                 folder, shares[i]);
+        CHECK(run("none", more) == 0, "%s: %s", shares[i], said.log);
+        loss[i] = metric("loss");
+        static double right;
+        if (!i) right = metric("accuracy");
+        CHECK(metric("accuracy") == right && right > 0, "%s: accuracy %g, not %g", shares[i], metric("accuracy"),
+              right);
+    }
+    CHECK(loss[1] > loss[0] + 0.1, "%g of all tokens, %g of labels", loss[1], loss[0]);
+    for (int i = 2; i < N; i++) test_close_number(shares[i], loss[i], 0.75 * loss[0] + 0.25 * loss[1], 1e-5);
+}
+
+// Gradients: ranks that have parts of the vocabulary, or of rows, step as one rank does.
+TEST(ranks_and_modes_train_with_smoothed_labels_as_one_rank_does)
+{
+    static const char *const ways[] = {"--ranks 2 --mode tp", "--ranks 2 --mode sp", "--ranks 2 --mode galaxy",
+                                       "--ranks 2 --micro_batch_size 2", "--head_chunk 3"};
+    double one[5], hard;
+    CHECK(run("hard", "--max_steps 1 --dropout 0") == 0, "%s", said.log);
+    hard = told.window[1];
+    CHECK(run("smooth", "--label_smoothing_factor 0.2 --dropout 0") == 0, "%s", said.log);
+    memcpy(one, told.window, sizeof one);
+    CHECK(fabs(one[1] - hard) > 1e-4 && one[4] < one[1], "loss %g, then %g; without smoothing %g", one[1], one[4],
+          hard);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char more[200];
+        snprintf(more, sizeof more,
+                 "--label_smoothing_factor 0.2 --dropout 0 --global_batch_size 4 --overwrite_output_dir true %s",
+                 ways[i]);
+        CHECK(run("smooth_ways", more) == 0, "%s: %s", ways[i], said.log);
+        for (int s = 1; s <= 4; s++) test_close_number(ways[i], told.window[s], one[s], 1e-5);
+    }
+}
+
 static double gflop_of(const char *recompute, double *mb)
 {
     char more[300];
@@ -195,10 +246,10 @@ TEST(a_resumed_run_ends_with_the_same_bits)
 
 // ---- written targets -----------------------------------------------------------------------------------------------
 
-// A model that has learned its data by heart writes it, alone and on two ranks; other files need no targets.
-TEST(targets_are_written_and_what_was_learned_by_heart_is_right)
+static void learned_by_heart(void)
 {
-    char line[600], *one, *two;
+    char line[600];
+    if (is_there(path_of("heart"))) return;
     snprintf(line, sizeof line,
              "--d_model 32 --encoder_attention_heads 4 --decoder_attention_heads 4 --encoder_ffn_dim 64 "
              "--decoder_ffn_dim 64 --dropout 0 --max_steps 600 --micro_batch_size 16 --save_steps 0 "
@@ -206,6 +257,13 @@ TEST(targets_are_written_and_what_was_learned_by_heart_is_right)
              folder);
     CHECK(run("heart", line) == 0, "%s", said.log);
     CHECK(strstr(said.out, "source   ") && strstr(said.out, "written  "), "no sample: %s", said.out);
+}
+
+// A model that has learned its data by heart writes it, alone and on two ranks; other files need no targets.
+TEST(targets_are_written_and_what_was_learned_by_heart_is_right)
+{
+    char line[600], *one, *two;
+    learned_by_heart();
     snprintf(line, sizeof line, "--model %s/heart/checkpoint-600 --predict %s/train.tsv --predictions %s/one.jsonl",
              folder, folder, folder);
     CHECK(run("none", line) == 0, "%s", said.log);
@@ -229,6 +287,130 @@ TEST(targets_are_written_and_what_was_learned_by_heart_is_right)
     expect_error(line, "already exists");
 }
 
+// ---- metrics of written targets ------------------------------------------------------------------------------------
+
+// What the last validation, or --predict, says of ROUGE, BLEU, chrF and exact matches is what its lines of predictions
+// score one by one.
+static void check_scores(const char *predictions, const char *targets)
+{
+    GxError err = GX_ZERO;
+    GxBleu bleu = GX_ZERO;
+    GxChrf chrf = GX_ZERO;
+    double sum[4] = {0, 0, 0, 0}, n = 0;
+    char *lines = read_file(predictions), *tsv = read_file(targets), *row = strchr(tsv, '\n') + 1;
+    for (char *line = lines, *end; (end = strchr(line, '\n')) != NULL; line = end + 1, n++) {
+        GxJson *json;
+        GxRouge rouge = GX_ZERO;
+        if (!CHECK(gx_json_parse(&json, line, end - line, "predictions", &err) == GX_OK, "%s", err.message)) break;
+        const char *written = gx_json_string(gx_json_get(json, "target"));
+        row[strcspn(row, "\t")] = 0; // the target, in front
+        gx_rouge(written, row, 1, &rouge, &err), gx_bleu_add(&bleu, written, row, &err);
+        gx_chrf_add(&chrf, written, row, &err);
+        sum[0] += !strcmp(written, row), sum[1] += rouge.one.f, sum[2] += rouge.two.f, sum[3] += rouge.l.f;
+        row = strchr(row + strlen(row) + 1, '\n') + 1;
+        gx_json_free(json);
+    }
+    char expected[400];
+    snprintf(expected, sizeof expected,
+             "exactly the target %.4f | ROUGE-1 %.2f | ROUGE-2 %.2f | ROUGE-L %.2f | BLEU %.2f | chrF %.2f", sum[0] / n,
+             100 * sum[1] / n, 100 * sum[2] / n, 100 * sum[3] / n, gx_bleu_score(&bleu), gx_chrf_score(&chrf));
+    int64_t to = 0; // lines that were broken are put together again
+    for (const char *from = said.out; *from; from++)
+        if (!strchr(" \n", *from) || !to || said.out[to - 1] != ' ') said.out[to++] = *from == '\n' ? ' ' : *from;
+    said.out[to] = 0;
+    CHECK(n > 0 && strstr(said.out, expected), "expected \"%s\" in \"%s\"", expected, said.out);
+    free(lines), free(tsv);
+}
+
+TEST(a_validation_that_writes_targets_scores_what_a_prediction_does)
+{
+    static const char *const names[] = {"exact_match", "rouge1", "rouge2", "rougeL", "bleu", "chrf"};
+    static const char *const ways[] = {"--ranks 2", "--ranks 2 --mode tp", "--ranks 2 --mode sp",
+                                       "--ranks 2 --zero 3 --pack_texts false"};
+    char line[900];
+    double one[6];
+    learned_by_heart();
+    snprintf(line, sizeof line, "--model %s/heart/checkpoint-600 --predict %s/more.tsv --predictions %s/more.jsonl",
+             folder, folder, folder);
+    CHECK(run("none", line) == 0, "%s", said.log);
+    check_scores(path_of("more.jsonl"), path_of("more.tsv"));
+    snprintf(line, sizeof line,
+             "--model %s/heart/checkpoint-600 --evaluate true --predict_with_generate true --validation_data "
+             "%s/more.tsv",
+             folder, folder);
+    CHECK(run("none", line) == 0, "%s", said.log);
+    check_scores(path_of("more.jsonl"), path_of("more.tsv"));
+    for (int k = 0; k < 6; k++) one[k] = metric(names[k]);
+    CHECK(one[1] > 0 && one[5] > 0 && one[5] < 100, "ROUGE-1 %g, chrF %g", one[1], one[5]);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        snprintf(line, sizeof line,
+                 "--model %s/heart/checkpoint-600 --evaluate true --predict_with_generate true --validation_data "
+                 "%s/more.tsv %s",
+                 folder, folder, ways[i]);
+        CHECK(run("none", line) == 0, "%s: %s", ways[i], said.log);
+        // the same texts, in another order
+        for (int k = 0; k < 6; k++)
+            CHECK(fabs(metric(names[k]) - one[k]) <= 1e-12 * one[k], "%s: %s is %.17g, of one rank %.17g", ways[i],
+                  names[k], metric(names[k]), one[k]);
+    }
+    // of some columns only: of one pair that is right or not
+    snprintf(line, sizeof line,
+             "--model %s/heart/checkpoint-600 --evaluate true --predict_with_generate true --validation_data "
+             "%s/more.tsv --pack_texts false --max_eval_samples 1",
+             folder, folder);
+    CHECK(run("none", line) == 0, "%s", said.log);
+    CHECK(metric("exact_match") == 0 || metric("exact_match") == 1, "%g of one target", metric("exact_match"));
+    CHECK(metric("chrf") != one[5], "chrF of one pair is that of all, %g", one[5]);
+}
+
+TEST(validations_that_write_targets_change_no_weight_and_choose_the_best_checkpoint)
+{
+    int64_t n, m;
+    char *log, *state, best[60], expected[60];
+    double most = -1;
+    int at = 0;
+    static const char common[] = "--d_model 32 --encoder_attention_heads 4 --decoder_attention_heads 4 "
+                                 "--encoder_ffn_dim 64 --decoder_ffn_dim 64 "
+                                 "--dropout 0.1 --max_steps 120 --eval_steps 20 --max_eval_samples 0 "
+                                 "--micro_batch_size 16 --learning_rate 0.003 "
+                                 "--validation_data";
+    char line[700];
+    snprintf(line, sizeof line, "%s %s/train.tsv", common, folder);
+    CHECK(run("silent", line) == 0, "%s", said.log);
+    CHECK(isnan(metric("rouge1")), "a validation that writes nothing has rouge1 %g", metric("rouge1"));
+    snprintf(line, sizeof line, "%s %s/train.tsv --predict_with_generate true --metric_for_best_model eval_chrf",
+             common, folder);
+    CHECK(run("writes", line) == 0, "%s", said.log);
+    char *silent = read_bytes(path_of("silent/checkpoint-120/model.safetensors"), &n),
+         *writes = read_bytes(path_of("writes/checkpoint-120/model.safetensors"), &m);
+    CHECK(n > 0 && n == m && !memcmp(silent, writes, (size_t)n), "%ld and %ld bytes, or others", (long)n, (long)m);
+    free(silent), free(writes);
+    log = read_file(path_of("writes/log.jsonl"));
+    for (char *p = log; (p = strstr(p, "\"eval_chrf\":")) != NULL; p++) {
+        const double chrf = atof(p + strlen("\"eval_chrf\":"));
+        char *begin = p;
+        while (begin > log && begin[-1] != '\n') begin--;
+        const int step = atoi(strstr(begin, "\"step\":") + strlen("\"step\":"));
+        if (strstr(begin, "\"eval_rougeL\":") == NULL) CHECK(0, "no rougeL in the log");
+        if (chrf > most) most = chrf, at = step;
+    }
+    snprintf(expected, sizeof expected, "\"best_global_step\": %d", at);
+    state = read_file(path_of("writes/checkpoint-120/trainer_state.json"));
+    const char *said_best = strstr(state, "\"best_global_step\"");
+    snprintf(best, sizeof best, "%.*s", said_best ? (int)strcspn(said_best, ",\n") : 0, said_best ? said_best : "");
+    CHECK(!strcmp(best, expected), "%s, expected %s (chrF %g)", best, expected, most);
+    CHECK(at > 20 && most > 0, "the best is step %d, chrF %g", at, most);
+    free(log), free(state);
+    expect_error("--eval_steps 2 --metric_for_best_model rouge1 --validation_data data/none.tsv", "data/none.tsv");
+    snprintf(line, sizeof line, "--eval_steps 2 --metric_for_best_model rouge1 --validation_data %s/more.tsv", folder);
+    expect_error(line, "rouge1 is of targets that are written; --predict_with_generate writes them");
+    snprintf(line, sizeof line,
+             "--eval_steps 2 --metric_for_best_model rougeLsum --predict_with_generate true --validation_data "
+             "%s/more.tsv",
+             folder);
+    expect_error(line, "reports loss, perplexity, accuracy, exact_match, rouge1, rouge2, rougeL, bleu, chrf");
+}
+
 // ---- what is refused -----------------------------------------------------------------------------------------------
 
 TEST(bad_pairs_and_options_are_refused_by_name)
@@ -249,6 +431,7 @@ TEST(bad_pairs_and_options_are_refused_by_name)
     expect_error("--max_source_length 2", "a source needs at least 3 tokens");
     expect_error("--max_source_length 30", "a source of 30 tokens is longer than the model's max_position_embeddings");
     expect_error("--eos_token_id 300 --vocab_size 400 --pad_token_id 500", "pad_token_id is 500");
+    expect_error("--label_smoothing_factor 1.5", "label_smoothing_factor");
     expect_error("--pp 2 --ranks 2", "--pp of a bart, which has an encoder and a decoder");
     expect_error("--plan auto --ranks 2", "--plan of a bart");
     expect_error("--cp 2 --ranks 2", "the loss of task seq2seq is of whole texts");

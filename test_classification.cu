@@ -557,6 +557,8 @@ TEST(a_metric_that_these_labels_do_not_have_is_refused_before_the_training)
         {"--metric_for_best_model accuracy --problem_type regression --train_data @number.tsv",
          "reports loss, mse, pearson, spearmanr; accuracy is of --problem_type single_label_classification\n"},
         {"--metric_for_best_model mrr --group_column text --labels no,yes,maybe", "; mrr needs two labels"},
+        {"--label_smoothing_factor 0.1", "--label_smoothing_factor 0.1 is for the loss of tokens, but task "
+                                         "classification has a loss of labels or numbers"},
     };
     char flags[1200];
     train_yes_and_no();

@@ -73,6 +73,7 @@ typedef struct {
     int ignored;                     // a token without a gradient, which is not 0; 0: none
     int64_t sliding_window;          // of attention
     int64_t reach;                   // of attention's bias; 0: none
+    float smooth;                    // of the labels of cross_entropy
 } Shape;
 #define RUN1(length, position)                                                                                         \
     {                                                                                                                  \
@@ -149,7 +150,6 @@ static int64_t d1(const Shape *s) { return s->d[1]; }
 static int64_t d2(const Shape *s) { return s->d[2]; }
 static int64_t d01(const Shape *s) { return s->d[0] * s->d[1]; }
 static int64_t d12(const Shape *s) { return s->d[1] * s->d[2]; }
-static int64_t twice_d0(const Shape *s) { return 2 * s->d[0]; }
 static int64_t twice_d01(const Shape *s) { return 2 * s->d[0] * s->d[1]; }
 
 // A sum over a dimension, and at most 16 single roundings.
@@ -1464,6 +1464,9 @@ static const Shape cross_entropy_shapes[] = {{.d = {1, 1, 0, 1, 0}},
                                              {.d = {5, 1031, 0, 1031, 4}},
                                              {.d = {9, 72, 0, 72, 0}, .sure = 8},  // p - 1 is small:
                                              {.d = {9, 72, 0, 72, 0}, .sure = 12}, // p must not be rounded before
+                                             {.d = {66, 257, 0, 257, 3}, .factor = 2, .smooth = 0.1f},
+                                             {.d = {6, 64, 0, 64, 0}, .factor = 3, .smooth = 0.25f},
+                                             {.d = {9, 72, 0, 72, 0}, .sure = 8, .smooth = 0.1f},
                                              {.d = {3, 32000, 0, 32000, 0}, .factor = 2, .large = 1}};
 static const Shape part_shapes[] = {{.d = {1, 1, 0, 1, 0}},
                                     {.d = {3, 7, 2, 20, 2}},
@@ -1472,6 +1475,8 @@ static const Shape part_shapes[] = {{.d = {1, 1, 0, 1, 0}},
                                     {.d = {4, 9, 0, 30, 1}},
                                     {.d = {7, 1, 3, 5, 0}},
                                     {.d = {9, 72, 0, 72, 0}, .sure = 12},
+                                    {.d = {66, 257, 257, 771, 3}, .factor = 2, .smooth = 0.1f},
+                                    {.d = {5, 64, 64, 128, 0}, .smooth = 0.25f},
                                     {.d = {3, 16001, 15999, 32000, 0}, .large = 1}};
 static const Variant cross_entropy_variants[] = {{0, 1u << 4, {{0, 0}}},
                                                  {0, 1u << 1 | 1u << 4, {{0, 0}}},
@@ -1486,10 +1491,20 @@ static const Variant finish_variants[] = {{0, 1u << 5, {{0, 0}}},
                                           {0, 0, {{0, 0}}},
                                           {0, 1u << 6, {{1, 2}}}};
 
+static GxVocabPart vocab_part(const Shape *s)
+{
+    const GxVocabPart part = {s->d[0], s->d[1], s->d[2], s->d[3], s->smooth};
+    return part;
+}
+static int64_t sums_of(const Shape *s)
+{
+    const GxVocabPart part = vocab_part(s);
+    return gx_cross_entropy_sums_n(&part);
+}
 static void call_cross_entropy(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
     (void)a, gx_cross_entropy(g, (float *)b[0], b[1], b[2], (const int32_t *)b[3], s->d[0], s->d[1],
-                              (const int64_t *)b[5], (const float *)b[4], t);
+                              (const int64_t *)b[5], (const float *)b[4], s->smooth, t);
 }
 static void call_cross_entropy_maximum(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
@@ -1497,13 +1512,15 @@ static void call_cross_entropy_maximum(GxContext *g, void **b, const Shape *s, G
 }
 static void call_cross_entropy_sums(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_cross_entropy_sums(g, (float *)b[0], b[1], b[2], (const float *)b[3], (const int32_t *)b[4], s->d[0],
-                                   s->d[1], s->d[2], s->d[3], t);
+    const GxVocabPart part = vocab_part(s);
+    (void)a;
+    gx_cross_entropy_sums(g, (float *)b[0], b[1], b[2], (const float *)b[3], (const int32_t *)b[4], &part, t);
 }
 static void call_cross_entropy_finish(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_cross_entropy_finish(g, (float *)b[0], b[1], b[2], (const float *)b[3], (const int32_t *)b[4], s->d[0],
-                                     s->d[1], s->d[2], (const int64_t *)b[6], (const float *)b[5], t);
+    const GxVocabPart part = vocab_part(s);
+    (void)a, gx_cross_entropy_finish(g, (float *)b[0], b[1], b[2], (const float *)b[3], (const int32_t *)b[4], &part,
+                                     (const int64_t *)b[6], (const float *)b[5], t);
 }
 
 static void prepare_labels(Case *c, int labels, int logits)
@@ -1555,6 +1572,7 @@ static Case *prepare_finish(Case *c) // the other parts' sums are as large, and 
         const int64_t label = integers(c, 4)[r] - s->d[2];
         sums[r] *= (float)s->d[3] / (float)s->d[1];
         if (label < 0 || label >= s->d[1]) sums[s->d[0] + r] = -1;
+        if (s->smooth != 0) sums[2 * s->d[0] + r] *= (float)s->d[3] / (float)s->d[1];
     }
     free(maximum);
     return c;
@@ -2132,7 +2150,7 @@ static const Op ops[] = {
      1,
      LIST(part_shapes),
      LIST(dlogits_variants),
-     {ZEROS("sums", OUT, GX_F32, twice_d0, sum_d1), RESULT("exps", OUT, ACT, d01, few), INPUT("logits", ACT, d01),
+     {ZEROS("sums", OUT, GX_F32, sums_of, sum_d1), RESULT("exps", OUT, ACT, d01, few), INPUT("logits", ACT, d01),
       INPUT("maximum", GX_F32, d0), INPUT("labels", GX_I32, d0)}},
     {SLOT(cross_entropy_finish),
      prepare_finish,
@@ -2141,7 +2159,7 @@ static const Op ops[] = {
      LIST(part_shapes),
      LIST(finish_variants),
      {ZEROS("losses", OUT, GX_F32, d0, few), ZEROS("dlogits", OUT, ACT, d01, few), INPUT("exps", ACT, d01),
-      INPUT("sums", GX_F32, twice_d0), INPUT("labels", GX_I32, d0), INPUT("weights", GX_F32, d0),
+      INPUT("sums", GX_F32, sums_of), INPUT("labels", GX_I32, d0), INPUT("weights", GX_F32, d0),
       INPUT("count", GX_I64, one)}},
     {SLOT(clip), prepare_clip, NULL, 1, LIST(clip_shapes), LIST(plain), {INPUT(NULL, 0, NULL)}},
     {SLOT(adamw),
@@ -3065,7 +3083,8 @@ static void check_label_gradients(const Op *op, const Shape *shape, const GxDevi
         const int32_t label = integers(&c, in_steps ? 4 : 3)[i];
         double sum = 0;
         for (int64_t v = 0; v < V; v++) sum += exp((double)x[v] - x[label]);
-        const double p = in_steps ? exp((double)sums[R + i]) / sums[i] : 1 / sum, exact = (p - 1) / (double)R,
+        const double p = in_steps ? exp((double)sums[R + i]) / sums[i] : 1 / sum, e = (double)shape->smooth,
+                     exact = (p - (1 - e) - e / (double)shape->d[3]) / (double)R,
                      got = ((const float *)r.value[1])[i * V + label];
         CHECK(fabs(got - exact) <= half_a_bit(exact) + test_bound(sum_d1(shape)) * p / (double)R,
               "%s, %s: p - 1 of label %d in row %d is %.9g, and rounded once %.9g is expected", device->name, op->name,
@@ -3081,7 +3100,8 @@ TEST(the_gradient_of_a_label_in_bf16_is_rounded_once_on_every_device)
 {
     static const Shape shapes[] = {{.d = {64, 3, 0, 3, 0}}, // the label is, or is not, the largest
                                    {.d = {9, 72, 0, 72, 0}, .sure = 8},
-                                   {.d = {9, 72, 0, 72, 0}, .sure = 12}};
+                                   {.d = {9, 72, 0, 72, 0}, .sure = 12},
+                                   {.d = {9, 72, 0, 72, 0}, .sure = 4, .smooth = 0.1f}};
     GxContext cpu = GX_ZERO;
     cpu.device = gx_device_cpu();
     for (int d = FIRST_DEVICE; d < DEVICES; d++)

@@ -543,6 +543,9 @@ TEST(rates_are_those_of_preferences_and_what_cannot_be_is_refused)
     CHECK(run("rate", "--micro_batch_size 7 --tuning lora --lora_dropout 0.1") == 1 &&
               strstr(said.log, "--lora_dropout is 0.1, but --task dpo needs 0"),
           "%s", said.log);
+    CHECK(run("rate", "--micro_batch_size 7 --label_smoothing_factor 0.1") == 1 &&
+              strstr(said.log, "--label_smoothing_factor 0.1 is for the loss of tokens; task dpo compares"),
+          "%s", said.log);
     CHECK(run_line(&gx_llama, &gx_dpo, none) == 1 && strstr(said.log, "--train_data is empty"), "%s", said.log);
     CHECK(run("rate", "--evaluate --micro_batch_size 7 --validation_fraction 0.3") == 0 &&
               strstr(said.log, "the model is its own reference") && strstr(said.out, "loss 0.6931") &&

@@ -538,6 +538,10 @@ TEST(a_pair_without_a_rival_is_refused_or_said)
               strstr(said.log, "a micro-batch has one pair, and no other text to tell its positive from, so that the "
                                "loss would always be 0; use a larger --micro_batch_size, or a file with negatives"),
           "%s", said.log);
+    snprintf(flags, sizeof flags, "--train_data %s --label_smoothing_factor 0.1", path_of("train.tsv"));
+    CHECK(run("smoothed", flags) != 0 &&
+              strstr(said.log, "for the loss of tokens, but task embedding has a loss of vectors"),
+          "%s", said.log);
     snprintf(flags, sizeof flags,
              "--train_data %s --validation_data %s --micro_batch_size 2 --pack_texts false --max_eval_samples 1 "
              "--eval_steps 1 --max_steps 3",

@@ -157,6 +157,7 @@ typedef struct {
     int64_t reach;          // of attention's bias; 0: none
     int steep;              // third derivatives are large, or a gradient is withheld: not for difference quotients
     int64_t ignored;        // embedding: a token without a gradient, which is not 0; 0: none
+    float smooth;           // of the labels of cross_entropy
 } Shape;
 
 typedef struct {
@@ -796,6 +797,9 @@ static const Shape cross_entropy_shapes[] = {{.d = {6, 17, 2, 0}},
                                              {.d = {66, 301, 3, 3}},
                                              {.d = {8, 33, 10000, 5}, .steep = 1},
                                              {.d = {4, 9, 1, 1}}}; // the last: all rows ignored
+static const Shape smoothed_shapes[] = {{.d = {6, 17, 2, 0}, .smooth = 0.125f}, {.d = {5, 7, 1, 2}, .smooth = 0.25f},
+                                        {.d = {66, 301, 3, 3}, .smooth = 0.1f}, {.d = {1, 1, 1, 0}, .smooth = 0.5f},
+                                        {.d = {15, 61, 2, 7}, .smooth = 1},     {.d = {4, 9, 1, 1}, .smooth = 0.1f}};
 
 static void cross_entropy_count(Case *c)
 {
@@ -817,7 +821,7 @@ static void cross_entropy_open(Case *c)
 }
 static void cross_entropy_both(Case *c)
 {
-    oracle_cross_entropy(c->out[0].v, c->in[0].d, c->in[0].v, c->ids, c->R, c->C, c->scale);
+    oracle_cross_entropy(c->out[0].v, c->in[0].d, c->in[0].v, c->ids, c->R, c->C, c->scale, c->shape->smooth);
 }
 static void cross_entropy_library(GxContext *g, Case *c, int accumulate,
                                   int variant) // 1: dlogits is logits; 2: the losses alone
@@ -827,7 +831,7 @@ static void cross_entropy_library(GxContext *g, Case *c, int accumulate,
     x->unwanted = variant == 2;
     if (variant == 1) copy_staged(g, x->fd, x->fv, x->n);
     gx_cross_entropy(g, c->out[0].fv, variant == 2 ? NULL : x->fd, variant == 1 ? x->fd : x->fv, c->ids, c->R, c->C,
-                     &c->count, NULL, GX_F32);
+                     &c->count, NULL, c->shape->smooth, GX_F32);
 }
 
 // -- cross-entropy in steps, each part of the vocabulary with buffers of its own, as on ranks: a sum over three parts
@@ -849,6 +853,12 @@ static int cut_vocabulary(int64_t V,
     return parts;
 }
 
+static GxVocabPart part_of(const Case *c, int64_t begin, int64_t end)
+{
+    const GxVocabPart part = {c->R, end - begin, begin, c->C, c->shape->smooth};
+    return part;
+}
+
 static double *columns(const double *x, int64_t R, int64_t C, int64_t begin, int64_t end)
 {
     double *part = doubles(R * (end - begin));
@@ -868,7 +878,7 @@ static void cross_entropy_parts_both(Case *c)
     const int64_t R = c->R;
     int64_t begin[PARTS + 1];
     const int parts = cut_vocabulary(c->C, begin);
-    double *maximum = doubles(R), *sums = doubles(2 * R), *own = doubles(2 * R), *x[PARTS], *exps[PARTS];
+    double *maximum = doubles(R), *sums = doubles(3 * R), *own = doubles(3 * R), *x[PARTS], *exps[PARTS];
     for (int64_t r = 0; r < R; r++) maximum[r] = -INFINITY;
     for (int p = 0; p < parts; p++) {
         x[p] = columns(c->in[0].v, R, c->C, begin[p], begin[p + 1]);
@@ -878,11 +888,12 @@ static void cross_entropy_parts_both(Case *c)
     }
     for (int p = 0; p < parts; p++) {
         oracle_cross_entropy_sums(own, exps[p], x[p], maximum, c->ids, R, begin[p + 1] - begin[p], begin[p]);
-        for (int64_t i = 0; i < 2 * R; i++) sums[i] += own[i];
+        for (int64_t i = 0; i < 3 * R; i++) sums[i] += own[i];
     }
     for (int p = 0; p < parts; p++) {
         const int64_t V = begin[p + 1] - begin[p];
-        oracle_cross_entropy_finish(c->out[0].v, x[p], exps[p], sums, c->ids, R, V, begin[p], c->scale);
+        const GxVocabPart part = part_of(c, begin[p], begin[p + 1]);
+        oracle_cross_entropy_finish(c->out[0].v, x[p], exps[p], sums, c->ids, &part, c->scale);
         for (int64_t r = 0; r < R; r++)
             memcpy(c->in[0].d + r * c->C + begin[p], x[p] + r * V, (size_t)V * sizeof(double));
         free(x[p]), free(exps[p]);
@@ -891,6 +902,7 @@ static void cross_entropy_parts_both(Case *c)
 }
 
 typedef struct {
+    GxVocabPart of;
     int64_t begin, V;
     float *logits, *exps, *dlogits, *maximum, *sums, *losses;
 } Part; // what a rank has
@@ -899,9 +911,9 @@ enum { APART, IN_PLACE, LOSSES_ALONE }; // exps and dlogits: of their own; in th
 static Part part_open(const Case *c, int64_t begin, int64_t end, int variant)
 {
     const int64_t R = c->R, V = end - begin;
-    Part p = {begin, V, floats(R * V), NULL, NULL, floats(R), floats(2 * R), floats(R)};
+    Part p = {part_of(c, begin, end), begin, V, floats(R * V), NULL, NULL, floats(R), floats(3 * R), floats(R)};
     copy_rows(p.logits, V, c->in[0].fv + begin, c->C, R, V);
-    fill_nan(p.maximum, R), fill_nan(p.sums, 2 * R), fill_nan(p.losses, R);
+    fill_nan(p.maximum, R), fill_nan(p.sums, 3 * R), fill_nan(p.losses, R);
     if (variant == IN_PLACE) p.exps = p.dlogits = p.logits;
     if (variant == APART)
         p.exps = floats(R * V), p.dlogits = floats(R * V), fill_nan(p.exps, R * V), fill_nan(p.dlogits, R * V);
@@ -928,15 +940,15 @@ static void cross_entropy_in_parts(GxContext *g, Case *c, int variant, const int
     for (int i = 0; i < parts; i++) {
         Part *p = &part[i];
         memcpy(p->maximum, part[0].maximum, (size_t)R * sizeof(float));
-        gx_cross_entropy_sums(g, p->sums, p->exps, p->logits, p->maximum, c->ids, R, p->V, p->begin, c->C, GX_F32);
+        gx_cross_entropy_sums(g, p->sums, p->exps, p->logits, p->maximum, c->ids, &p->of, GX_F32);
     }
+    const int64_t sums = gx_cross_entropy_sums_n(&part[0].of);
     for (int i = 1; i < parts; i++) // all-reduce: the sum of all, to all
-        for (int64_t r = 0; r < 2 * R; r++) part[0].sums[r] += part[i].sums[r];
+        for (int64_t r = 0; r < sums; r++) part[0].sums[r] += part[i].sums[r];
     for (int i = 0; i < parts; i++) {
         Part *p = &part[i];
-        memcpy(p->sums, part[0].sums, (size_t)(2 * R) * sizeof(float));
-        gx_cross_entropy_finish(g, p->losses, p->dlogits, p->exps, p->sums, c->ids, R, p->V, p->begin, &c->count, NULL,
-                                GX_F32);
+        memcpy(p->sums, part[0].sums, (size_t)sums * sizeof(float));
+        gx_cross_entropy_finish(g, p->losses, p->dlogits, p->exps, p->sums, c->ids, &p->of, &c->count, NULL, GX_F32);
         if (g->device->computes) {
             CHECK(!memcmp(p->losses, part[0].losses, (size_t)R * sizeof(float)),
                   "the parts of the vocabulary have other losses");
@@ -1656,6 +1668,10 @@ static const Op ops[] = {
      cross_entropy_shapes, COUNT(cross_entropy_shapes)},
     {"cross_entropy_parts", cross_entropy_parts_open, cross_entropy_parts_both, cross_entropy_parts_both,
      cross_entropy_parts_library, 3, 1, cross_entropy_parts_shapes, COUNT(cross_entropy_parts_shapes)},
+    {"smoothed_cross_entropy", cross_entropy_open, cross_entropy_both, cross_entropy_both, cross_entropy_library, 3, 1,
+     smoothed_shapes, COUNT(smoothed_shapes)},
+    {"smoothed_cross_entropy_parts", cross_entropy_parts_open, cross_entropy_parts_both, cross_entropy_parts_both,
+     cross_entropy_parts_library, 3, 1, smoothed_shapes, COUNT(smoothed_shapes)},
     {"embedding", embedding_open, embedding_forward, embedding_backward, embedding_library, 2, 1, embedding_shapes,
      COUNT(embedding_shapes)},
     {"turned_embedding", embedding_open, embedding_turned_forward, embedding_turned_backward, embedding_turned_library,
@@ -1879,6 +1895,15 @@ static void check_loss_only(Case *c, const char *what)
 TEST(cross_entropy_gives_the_same_losses_with_and_without_gradients)
 {
     for_each_case(check_loss_only, "cross_entropy");
+    for_each_case(check_loss_only, "smoothed_cross_entropy");
+}
+TEST(cross_entropy_of_smoothed_labels_is_what_the_oracle_says)
+{
+    for_each_case(check_library, "smoothed_cross_entropy");
+}
+TEST(cross_entropy_of_smoothed_labels_in_parts_is_what_the_oracle_says)
+{
+    for_each_case(check_library, "smoothed_cross_entropy_parts");
 }
 TEST(cross_entropy_in_parts_is_what_the_oracle_says) { for_each_case(check_library, "cross_entropy_parts"); }
 TEST(embedding_is_what_the_oracle_says) { for_each_case(check_library, "embedding"); }
@@ -1993,7 +2018,7 @@ static void check_reference(const Op *op, const Shape *shape, const char *name)
     if (c.targets) ok &= reference_read(name, "targets", c.targets, c.in[0].n);
     if (c.a.documents)
         ok &= reference_read(name, "documents", c.documents, 2 * c.B * oracle_positions(&shape->q, &shape->k));
-    if (!strcmp(name, "cross_entropy")) {
+    if (!strcmp(name, "cross_entropy") || !strcmp(name, "smoothed_cross_entropy")) {
         ok &= reference_read(name, "labels", c.ids, c.R);
         cross_entropy_count(&c);
     }
@@ -2051,7 +2076,10 @@ TEST(oracle_and_library_agree_with_pytorch)
         const Shape *shape = strstr(ops[o].name, "rms_norm")  ? &norm
                              : !strcmp(ops[o].name, "linear") ? &linear
                                                               : &ops[o].shape[0];
-        check_reference(&ops[o], shape, !strcmp(ops[o].name, "cross_entropy_parts") ? "cross_entropy" : ops[o].name);
+        check_reference(&ops[o], shape,
+                        !strcmp(ops[o].name, "cross_entropy_parts")            ? "cross_entropy"
+                        : !strcmp(ops[o].name, "smoothed_cross_entropy_parts") ? "smoothed_cross_entropy"
+                                                                               : ops[o].name);
         if (!strcmp(ops[o].name, "gelu")) check_reference(&ops[o], &gelu_shapes[1], "gelu_tanh");
         if (!strcmp(ops[o].name, "geglu")) check_reference(&ops[o], &geglu_shapes[1], "geglu_tanh");
         if (strcmp(ops[o].name, "attention")) continue;
@@ -2471,25 +2499,28 @@ TEST(a_weight_of_a_row_multiplies_its_gradient_and_not_its_loss)
     static const float weights[R] = {1, -0.5f, 0, 3, 0.125f};
     static const int64_t count = 4, alone_count[R] = {4, 8, 0, 1, 32};
     static const int32_t labels[R] = {0, 36, 7, GX_IGNORE_INDEX, 20};
-    for (int type = GX_F32; type <= GX_BF16; type++) {
+    for (int run = 0; run < 4; run++) {
+        const int type = run % 2 ? GX_BF16 : GX_F32;
+        const float smoothing = run < 2 ? 0 : 0.1f;
+        const GxVocabPart part = {R, V, 0, V, smoothing}, one = {1, V, 0, V, smoothing};
         Bench b;
         bench_open(&b, 2, 0);
         const int64_t size = gx_dtype_size((GxDtype)type);
-        float *x = random_floats(R * V, 1, 2), losses[2][R], maximum[R], sums[2 * R];
+        float *x = random_floats(R * V, 1, 2), losses[2][R], maximum[R], sums[3 * R];
         char logits[4 * R * V], got[4 * R * V], exps[4 * R * V], steps[4 * R * V], alone[4 * V];
         gx_convert(&b.g, logits, (GxDtype)type, x, GX_F32, R * V);
-        gx_cross_entropy(&b.g, losses[0], got, logits, labels, R, V, &count, weights, (GxDtype)type);
+        gx_cross_entropy(&b.g, losses[0], got, logits, labels, R, V, &count, weights, smoothing, (GxDtype)type);
         gx_cross_entropy_maximum(&b.g, maximum, logits, R, V, (GxDtype)type);
-        gx_cross_entropy_sums(&b.g, sums, exps, logits, maximum, labels, R, V, 0, V, (GxDtype)type);
-        gx_cross_entropy_finish(&b.g, losses[1], steps, exps, sums, labels, R, V, 0, &count, weights, (GxDtype)type);
+        gx_cross_entropy_sums(&b.g, sums, exps, logits, maximum, labels, &part, (GxDtype)type);
+        gx_cross_entropy_finish(&b.g, losses[1], steps, exps, sums, labels, &part, &count, weights, (GxDtype)type);
         CHECK(!memcmp(losses[0], losses[1], sizeof losses[0]), "other losses in steps");
         for (int r = 0; r < R; r++) {
-            float loss, sum[2] = {sums[r], sums[R + r]};
+            float loss, sum[3] = {sums[r], sums[R + r], smoothing != 0 ? sums[2 * R + r] : 0};
             gx_cross_entropy(&b.g, &loss, alone, logits + r * V * size, labels + r, 1, V, &alone_count[r], NULL,
-                             (GxDtype)type);
+                             smoothing, (GxDtype)type);
             if (weights[r] < 0) change_signs(alone, V, size);
             CHECK(loss == losses[0][r] && !memcmp(alone, got + r * V * size, (size_t)(V * size)), "row %d", r);
-            gx_cross_entropy_finish(&b.g, &loss, alone, exps + r * V * size, sum, labels + r, 1, V, 0, &alone_count[r],
+            gx_cross_entropy_finish(&b.g, &loss, alone, exps + r * V * size, sum, labels + r, &one, &alone_count[r],
                                     NULL, (GxDtype)type);
             if (weights[r] < 0) change_signs(alone, V, size);
             CHECK(!memcmp(alone, steps + r * V * size, (size_t)(V * size)), "row %d, in steps", r);
@@ -2513,7 +2544,7 @@ TEST(cross_entropy_names_the_wrong_label_and_its_row)
         char expected[64];
         snprintf(expected, sizeof expected, "label %ld in row 1", (long)wrong[i]);
         fill_nan(dlogits, 15);
-        gx_cross_entropy(&b.g, losses, dlogits, logits, labels, 3, 5, NULL, NULL, GX_F32);
+        gx_cross_entropy(&b.g, losses, dlogits, logits, labels, 3, 5, NULL, NULL, 0, GX_F32);
         CHECK(b.g.error.code == GX_ERR_ARGUMENT && strstr(b.g.error.message, expected), "label %ld: %s", (long)wrong[i],
               b.g.error.message);
         CHECK(count_nan(dlogits, 15) == 0 && losses[1] == 0 && dlogits[7] == 0,
@@ -2522,7 +2553,8 @@ TEST(cross_entropy_names_the_wrong_label_and_its_row)
         float sums[6], exps[9],
             maximum[3] = {9, 9, 9}; // columns 2 to 4: a label may be elsewhere, but not outside the vocabulary
         fill_nan(exps, 9), fill_nan(sums, 6);
-        gx_cross_entropy_sums(&b.g, sums, exps, logits, maximum, labels, 3, 3, 2, 5, GX_F32);
+        const GxVocabPart part = {3, 3, 2, 5, 0};
+        gx_cross_entropy_sums(&b.g, sums, exps, logits, maximum, labels, &part, GX_F32);
         CHECK(b.g.error.code == GX_ERR_ARGUMENT && strstr(b.g.error.message, expected), "label %ld: %s", (long)wrong[i],
               b.g.error.message);
         CHECK(count_nan(exps, 9) == 0 && count_nan(sums, 6) == 0 && sums[4] == 0,
@@ -2539,7 +2571,7 @@ static void check_oracle_of_parts(Case *c, const char *what)
     double *losses = doubles(c->R), *dlogits = doubles(c->R * c->C), error = 0, derror = 0;
     int64_t begin[PARTS + 1], labels[PARTS] = {0};
     const int parts = cut_vocabulary(c->C, begin);
-    oracle_cross_entropy(losses, dlogits, c->in[0].v, c->ids, c->R, c->C, c->scale);
+    oracle_cross_entropy(losses, dlogits, c->in[0].v, c->ids, c->R, c->C, c->scale, c->shape->smooth);
     for (int64_t r = 0; r < c->R; r++) error = fmax(error, fabs(losses[r] - c->out[0].v[r]) / (1 + fabs(losses[r])));
     for (int64_t i = 0; i < c->in[0].n; i++) derror = fmax(derror, fabs(dlogits[i] - c->in[0].d[i]) / c->scale);
     // both are sums of as many roundings, of numbers of at most 1 (losses: and the loss): test_bound's law with the u
@@ -2555,6 +2587,7 @@ static void check_oracle_of_parts(Case *c, const char *what)
 TEST(oracle_of_cross_entropy_in_parts_is_the_oracle_of_the_whole)
 {
     for_each_case(check_oracle_of_parts, "cross_entropy_parts");
+    for_each_case(check_oracle_of_parts, "smoothed_cross_entropy_parts");
 }
 
 static void check_one_part(Case *c, const char *what)
@@ -2576,7 +2609,11 @@ static void check_one_part(Case *c, const char *what)
         free(once), free(steps);
     }
 }
-TEST(cross_entropy_in_steps_has_the_bits_of_the_whole_at_once) { for_each_case(check_one_part, "cross_entropy"); }
+TEST(cross_entropy_in_steps_has_the_bits_of_the_whole_at_once)
+{
+    for_each_case(check_one_part, "cross_entropy");
+    for_each_case(check_one_part, "smoothed_cross_entropy");
+}
 
 // Each step of each part by itself, from inputs that are fp32 values. A row's largest exp is 1, if in another part:
 // errors of exps and sums are of 1's size. exp: 4 roundings with the difference before it; a loss is the sum of two
@@ -2586,17 +2623,17 @@ static void check_steps(Case *c, const char *shape)
 {
     const int64_t R = c->R;
     int64_t begin[PARTS + 1], rows = 0;
-    double *maximum = doubles(R), *sums = doubles(2 * R), *all_exps = doubles(R * c->C);
-    float *fmaximum = floats(R), *fsums = floats(2 * R); // over all parts
+    double *maximum = doubles(R), *sums = doubles(3 * R), *all_exps = doubles(R * c->C);
+    float *fmaximum = floats(R), *fsums = floats(3 * R); // over all parts
     oracle_cross_entropy_maximum(maximum, c->in[0].v, R, c->C);
     oracle_cross_entropy_sums(sums, all_exps, c->in[0].v, maximum, c->ids, R, c->C, 0);
-    for (int64_t i = 0; i < 2 * R; i++) fsums[i] = (float)sums[i], sums[i] = fsums[i];
+    for (int64_t i = 0; i < 3 * R; i++) fsums[i] = (float)sums[i], sums[i] = fsums[i];
     for (int64_t r = 0; r < R; r++) fmaximum[r] = (float)maximum[r], rows += c->ids[r] != GX_IGNORE_INDEX;
     for (int run = 0, parts = cut_vocabulary(c->C, begin); run < 3 * parts; run++) {
         const int variant = run % 3;
         Part p = part_open(c, begin[run / 3], begin[run / 3 + 1], variant);
         const int64_t n = R * p.V;
-        double *x = to_doubles(p.logits, n), *own = doubles(2 * R), *exps = doubles(n), *losses = doubles(R),
+        double *x = to_doubles(p.logits, n), *own = doubles(3 * R), *exps = doubles(n), *losses = doubles(R),
                *dlogits = doubles(n);
         char what[5][96];
         const char *const names[] = {"maximum", "exps", "sums", "losses", "dlogits"};
@@ -2607,17 +2644,19 @@ static void check_steps(Case *c, const char *shape)
         gx_cross_entropy_maximum(&b.g, p.maximum, p.logits, R, p.V, GX_F32);
         oracle_cross_entropy_maximum(own, x, R, p.V);
         check_values(what[0], p.maximum, own, R, 0, 0);
-        gx_cross_entropy_sums(&b.g, p.sums, p.exps, p.logits, fmaximum, c->ids, R, p.V, p.begin, c->C, GX_F32);
+        gx_cross_entropy_sums(&b.g, p.sums, p.exps, p.logits, fmaximum, c->ids, &p.of, GX_F32);
         oracle_cross_entropy_sums(own, exps, x, maximum, c->ids, R, p.V, p.begin);
         if (p.exps) check_values(what[1], p.exps, exps, n, 4, sqrt((double)R));
         check_values(what[2], p.sums, own, R, (double)p.V + 4, sqrt((double)R));
         check_values(what[2], p.sums + R, own + R, R, 1, 0);
+        if (p.of.smoothing != 0) check_values(what[2], p.sums + 2 * R, own + 2 * R, R, (double)p.V + 1, 0);
         for (int64_t i = 0; p.exps && i < n; i++) exps[i] = p.exps[i];
-        gx_cross_entropy_finish(&b.g, p.losses, p.dlogits, p.exps, fsums, c->ids, R, p.V, p.begin, &c->count, NULL,
-                                GX_F32);
-        oracle_cross_entropy_finish(losses, dlogits, exps, sums, c->ids, R, p.V, p.begin, c->scale);
-        check_values(what[3], p.losses, losses, R, 3, 0);
-        if (p.dlogits) check_values(what[4], p.dlogits, dlogits, n, 3, c->scale * sqrt((double)rows));
+        gx_cross_entropy_finish(&b.g, p.losses, p.dlogits, p.exps, fsums, c->ids, &p.of, &c->count, NULL, GX_F32);
+        oracle_cross_entropy_finish(losses, dlogits, exps, sums, c->ids, &p.of, c->scale);
+        // smoothed: three products and two sums more, and for a gradient one of each
+        const int is_smoothed = p.of.smoothing != 0;
+        check_values(what[3], p.losses, losses, R, is_smoothed ? 8 : 3, 0);
+        if (p.dlogits) check_values(what[4], p.dlogits, dlogits, n, is_smoothed ? 5 : 3, c->scale * sqrt((double)rows));
         CHECK(!gx_failed(&b.g), "%s: %s", shape, b.g.error.message);
         bench_close(&b);
         free(x), free(own), free(exps), free(losses), free(dlogits);
@@ -2625,7 +2664,11 @@ static void check_steps(Case *c, const char *shape)
     }
     free(maximum), free(sums), free(all_exps), free(fmaximum), free(fsums);
 }
-TEST(cross_entropy_steps_are_what_the_oracle_says) { for_each_case(check_steps, "cross_entropy_parts"); }
+TEST(cross_entropy_steps_are_what_the_oracle_says)
+{
+    for_each_case(check_steps, "cross_entropy_parts");
+    for_each_case(check_steps, "smoothed_cross_entropy_parts");
+}
 
 // ---- scale ---------------------------------------------------------------------------------------------------------
 
@@ -3772,6 +3815,7 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     const int64_t n = R * C, mul = n * OUT, mats = n + C * OUT + R * OUT, rotated = BATCH * HEADS * n;
     const int64_t pairs = BATCH * HEADS * (R * (R + 1) / 2), heads = 4 * R * BATCH * (2 * (HEADS + KV) * C + HEADS);
     const GxDims count = gx_dims(n, 0, 0, 0), rows = gx_dims(R, C, 0, 0);
+    const GxVocabPart part = {R, C, 1, C + 1, 0};
     const int32_t *ids = p->ids;
     const float eps = NORM_EPS;
     const GxLinearShape linear = gx_linear_shape(R, C, OUT, type);
@@ -3832,16 +3876,16 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
         return gx_swiglu_backward(g, x[0], x[1], x[2], x[3], R, C, type),
                promise("swiglu_backward", 1, 1, 11 * n, 24 * n, rows);
     if (which == 19)
-        return gx_cross_entropy(g, x[0], x[1], x[2], ids, R, C, NULL, NULL, type),
+        return gx_cross_entropy(g, x[0], x[1], x[2], ids, R, C, NULL, NULL, 0, type),
                promise("cross_entropy", 1, 1, 6 * n, 8 * n, rows);
     if (which == 20)
         return gx_cross_entropy_maximum(g, x[0], x[1], R, C, type),
                promise("cross_entropy_maximum", 1, 1, n, 4 * n, rows);
     if (which == 21)
-        return gx_cross_entropy_sums(g, x[0], x[1], x[2], x[3], ids, R, C, 1, C + 1, type),
+        return gx_cross_entropy_sums(g, x[0], x[1], x[2], x[3], ids, &part, type),
                promise("cross_entropy_sums", 1, 1, 3 * n, 8 * n, rows);
     if (which == 22)
-        return gx_cross_entropy_finish(g, x[0], x[1], x[2], x[3], ids, R, C, 1, NULL, NULL, type),
+        return gx_cross_entropy_finish(g, x[0], x[1], x[2], x[3], ids, &part, NULL, NULL, type),
                promise("cross_entropy_finish", 1, 1, 2 * n, 8 * n, rows);
     if (which == 23) return gx_clip(g, 1), promise("clip", 0, 0, 0, 0, gx_dims(0, 0, 0, 0));
     if (which == 24) return gx_adamw(g, &update, &ADAMW), promise("adamw", 0, 1, 14 * n, 28 * n, count);
@@ -4345,16 +4389,24 @@ TEST(cross_entropy_in_parts_refuses_columns_outside_the_vocabulary_and_gradients
     float(*x)[POOL] = p->x;
     Bench b;
     bench_open(&b, 1, 0);
-    gx_cross_entropy_sums(&b.g, x[0], x[1], x[2], x[3], p->ids, ROWS, COLS, -1, 20, GX_F32);
-    check_message(&b, "columns -1 to 6 are not a part of a vocabulary of 20");
-    gx_cross_entropy_sums(&b.g, x[0], x[1], x[2], x[3], p->ids, ROWS, COLS, 13, 20, GX_F32);
+    GxVocabPart part = {ROWS, COLS, -1, 20, 0};
+    gx_cross_entropy_sums(&b.g, x[0], x[1], x[2], x[3], p->ids, &part, GX_F32);
+    check_message(&b, "cross_entropy_sums: columns -1 to 6 are not a part of a vocabulary of 20");
+    gx_cross_entropy_finish(&b.g, x[0], x[1], x[2], x[3], p->ids, &part, NULL, NULL, GX_F32);
+    check_message(&b, "cross_entropy_finish: columns -1 to 6 are not a part of a vocabulary of 20");
+    part.v_begin = 13;
+    gx_cross_entropy_sums(&b.g, x[0], x[1], x[2], x[3], p->ids, &part, GX_F32);
     check_message(&b, "columns 13 to 20 are not a part of a vocabulary of 20");
-    gx_cross_entropy_finish(&b.g, x[0], x[1], x[2], x[3], p->ids, ROWS, COLS, -1, NULL, NULL, GX_F32);
-    check_message(&b, "columns from -1 on");
-    gx_cross_entropy_finish(&b.g, x[0], x[1], NULL, x[3], p->ids, ROWS, COLS, 0, NULL, NULL, GX_F32);
+    part.v_begin = 12, part.smoothing = 1.5f;
+    gx_cross_entropy_sums(&b.g, x[0], x[1], x[2], x[3], p->ids, &part, GX_F32);
+    check_message(&b, "labels smoothed by 1.5; expected a share of 0 to 1");
+    gx_cross_entropy(&b.g, x[0], x[1], x[2], p->ids, ROWS, COLS, NULL, NULL, NAN, GX_F32);
+    check_message(&b, "labels smoothed by nan; expected a share of 0 to 1");
+    part.smoothing = 0;
+    gx_cross_entropy_finish(&b.g, x[0], x[1], NULL, x[3], p->ids, &part, NULL, NULL, GX_F32);
     check_message(&b, "dlogits without exps");
-    gx_cross_entropy_sums(&b.g, x[0], NULL, x[2], x[3], p->ids, ROWS, COLS, 12, 20, GX_F32); // the last columns
-    gx_cross_entropy_finish(&b.g, x[0], NULL, NULL, x[3], p->ids, ROWS, COLS, 12, NULL, NULL, GX_F32);
+    gx_cross_entropy_sums(&b.g, x[0], NULL, x[2], x[3], p->ids, &part, GX_F32); // the last columns
+    gx_cross_entropy_finish(&b.g, x[0], NULL, NULL, x[3], p->ids, &part, NULL, NULL, GX_F32);
     const GxEvent *e = b.recorder.event;
     CHECK(!gx_failed(&b.g) && b.recorder.n == 2, "%s", b.g.error.message);
     CHECK(e[0].bytes == 4 * ROWS * COLS && e[1].bytes == 0 && e[1].flops == 0, "what is not wanted was counted");

@@ -484,17 +484,21 @@ static inline void oracle_gelu_backward(double *dx, const double *dy, const doub
     for (int64_t i = 0; i < R * F; i++) dx[i] = dy[i] * oracle_gelu_slope(x[i] + (bias ? bias[i % F] : 0), kind);
 }
 static inline void oracle_cross_entropy(double *losses, double *dlogits, const double *logits, const int32_t *labels,
-                                        int64_t R, int64_t V, double scale)
+                                        int64_t R, int64_t V, double scale, double smoothing)
 {
     for (int64_t r = 0; r < R; r++) {
         const double *x = logits + r * V;
-        double maximum = -INFINITY, sum = 0;
+        double maximum = -INFINITY, sum = 0, mean = 0;
         for (int64_t v = 0; v < V; v++) maximum = fmax(maximum, x[v]);
         for (int64_t v = 0; v < V; v++) sum += exp(x[v] - maximum);
+        for (int64_t v = 0; v < V; v++) mean += x[v] / (double)V;
         int counts = labels[r] != GX_IGNORE_INDEX;
-        losses[r] = counts ? maximum + log(sum) - x[labels[r]] : 0;
+        losses[r] = counts ? maximum + log(sum) - (1 - smoothing) * x[labels[r]] - smoothing * mean : 0;
         for (int64_t v = 0; v < V; v++)
-            dlogits[r * V + v] = counts ? scale * (exp(x[v] - maximum) / sum - (v == labels[r])) : 0;
+            dlogits[r * V + v] =
+                counts
+                    ? scale * (exp(x[v] - maximum) / sum - (1 - smoothing) * (v == labels[r]) - smoothing / (double)V)
+                    : 0;
     }
 }
 
@@ -508,11 +512,12 @@ static inline void oracle_cross_entropy_maximum(double *maximum, const double *l
 }
 
 static inline void oracle_cross_entropy_sums(double *sums, double *exps, const double *logits, const double *maximum,
-                                             const int32_t *labels, int64_t R, int64_t V, int64_t v_begin)
+                                             const int32_t *labels, int64_t R, int64_t V, int64_t v_begin) // [3*R]
 {
     for (int64_t r = 0; r < R; r++) {
-        sums[r] = sums[R + r] = 0;
+        sums[r] = sums[R + r] = sums[2 * R + r] = 0;
         for (int64_t v = 0; v < V; v++) {
+            sums[2 * R + r] += logits[r * V + v] - maximum[r];
             sums[r] += exps[r * V + v] = exp(logits[r * V + v] - maximum[r]);
             if (labels[r] == v_begin + v) sums[R + r] = logits[r * V + v] - maximum[r];
         }
@@ -520,14 +525,17 @@ static inline void oracle_cross_entropy_sums(double *sums, double *exps, const d
 }
 
 static inline void oracle_cross_entropy_finish(double *losses, double *dlogits, const double *exps, const double *sums,
-                                               const int32_t *labels, int64_t R, int64_t V, int64_t v_begin,
-                                               double scale)
+                                               const int32_t *labels, const GxVocabPart *part, double scale)
 {
+    const int64_t R = part->R, V = part->V;
+    const double smoothing = (double)part->smoothing, even = smoothing / (double)part->vocab_size;
     for (int64_t r = 0; r < R; r++) {
         int counts = labels[r] != GX_IGNORE_INDEX;
-        losses[r] = counts ? log(sums[r]) - sums[R + r] : 0;
+        losses[r] = counts ? log(sums[r]) - (1 - smoothing) * sums[R + r] - even * sums[2 * R + r] : 0;
         for (int64_t v = 0; v < V; v++)
-            dlogits[r * V + v] = counts ? scale * (exps[r * V + v] / sums[r] - (v_begin + v == labels[r])) : 0;
+            dlogits[r * V + v] =
+                counts ? scale * (exps[r * V + v] / sums[r] - (1 - smoothing) * (part->v_begin + v == labels[r]) - even)
+                       : 0;
     }
 }
 

@@ -39,7 +39,7 @@ static void copy_rows(GxContext *g, Rows *s)
 static void loss_of_rows(GxContext *g, Rows *s)
 {
     const int64_t count = R;
-    gx_cpu_cross_entropy(g, s->losses, s->x, s->x, s->labels, R, V, &count, NULL, s->type);
+    gx_cpu_cross_entropy(g, s->losses, s->x, s->x, s->labels, R, V, &count, NULL, 0, s->type);
 }
 
 static double rate(GxContext *g, Rows *s, void (*run)(GxContext *, Rows *))

@@ -822,21 +822,27 @@ static float scale_of(const int64_t *d) { return 1.0f / (float)d[ROWS]; }
 static void losses_alone(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     gx_cross_entropy(g, (float *)p[LOSSES], NULL, p[LOGITS], (const int32_t *)p[LABELS], d[ROWS], d[COLUMNS], NULL,
-                     NULL, dtype);
+                     NULL, 0, dtype);
 }
 static void at_once(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     gx_cross_entropy(g, (float *)p[LOSSES], p[LOGITS], p[LOGITS], (const int32_t *)p[LABELS], d[ROWS], d[COLUMNS],
-                     (const int64_t *)p[LABELS_COUNT], NULL, dtype);
+                     (const int64_t *)p[LABELS_COUNT], NULL, 0, dtype);
 }
 static void maximum(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     gx_cross_entropy_maximum(g, (float *)p[STEP_MAXIMUM], p[STEP_LOGITS], d[ROWS], d[COLUMNS], dtype);
 }
+static GxVocabPart part_of(const int64_t *d)
+{
+    const GxVocabPart part = {d[ROWS], d[COLUMNS], d[COLUMNS], 2 * d[COLUMNS], 0};
+    return part;
+}
 static void sums(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
+    const GxVocabPart part = part_of(d);
     gx_cross_entropy_sums(g, (float *)p[STEP_SUMS], p[STEP_LOGITS], p[STEP_LOGITS], (const float *)p[STEP_MAXIMUM],
-                          (const int32_t *)p[STEP_LABELS], d[ROWS], d[COLUMNS], d[COLUMNS], 2 * d[COLUMNS], dtype);
+                          (const int32_t *)p[STEP_LABELS], &part, dtype);
 }
 static void maximum_and_sums(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
@@ -845,9 +851,9 @@ static void maximum_and_sums(GxContext *g, const int64_t *d, GxDtype dtype, void
 }
 static void finish(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
+    const GxVocabPart part = part_of(d);
     gx_cross_entropy_finish(g, (float *)p[STEP_LOSSES], p[STEP_LOGITS], p[STEP_LOGITS], (const float *)p[STEP_SUMS],
-                            (const int32_t *)p[STEP_LABELS], d[ROWS], d[COLUMNS], d[COLUMNS],
-                            (const int64_t *)p[STEP_COUNT], NULL, dtype);
+                            (const int32_t *)p[STEP_LABELS], &part, (const int64_t *)p[STEP_COUNT], NULL, dtype);
 }
 
 static void give_labels(Work *w, const int64_t *d, int64_t vocab_size)

@@ -237,11 +237,11 @@ def swiglu():
     return dict(gate=gate, up=up, y=y, dy=dy, dgate=dgate, dup=dup)
 
 
-def cross_entropy():
+def cross_entropy(smoothing=0.0):
     """loss_sum is the sum over the rows that have a label; dlogits the gradient of loss_sum / count."""
     logits, labels = leaf(6, 17, std=2.0), torch.randint(0, 17, (6,))
     labels[1] = labels[4] = IGNORE
-    losses = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none")
+    losses = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none", label_smoothing=smoothing)
     count = (labels != IGNORE).sum()
     dlogits, = torch.autograd.grad(losses.sum() / count, [logits])
     return dict(logits=logits, labels=labels, losses=losses, loss_sum=losses.sum(), count=count, dlogits=dlogits)
@@ -457,7 +457,9 @@ OPS = {
     "attention_window_dropout": lambda: attention_packed(causal=True, dropout=0.3, window=4),
     "attention_bias": lambda: attention_packed(reach=3, scale=1),
     "attention_bias_causal": lambda: attention_packed(causal=True, dropout=0.3, reach=3),
-    "swiglu": swiglu, "cross_entropy": cross_entropy, "embedding": embedding, "turned_embedding": turned_embedding,
+    "swiglu": swiglu, "cross_entropy": cross_entropy,
+    "smoothed_cross_entropy": lambda: cross_entropy(smoothing=0.125),
+    "embedding": embedding, "turned_embedding": turned_embedding,
     "adamw": adamw, "sgd": sgd, "schedule": schedule,
     "layer_norm": layer_norm, "dropout": dropout, "residual": residual,
     "gelu": lambda: gelu("none"), "gelu_tanh": lambda: gelu("tanh"), "tanh": tanh,

@@ -25,6 +25,7 @@ again() { # all references, and the tables of Unicode
         made_by template build/refs/template
         made_by scores build/refs/scores.jsonl
         made_by noise build/refs/noise.jsonl
+        made_by text_metrics build/refs/text_metrics.jsonl
         made_by csv build/refs/csv.jsonl
         made_by gguf --out build/refs/gguf
         made_by unicode build/unicode_tables.h

@@ -6,14 +6,14 @@
 GX_BEGIN
 
 void gx_cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels,
-                           int64_t R, int64_t V, const int64_t *count, const float *weights, GxDtype dtype);
+                           int64_t R, int64_t V, const int64_t *count, const float *weights, float smoothing,
+                           GxDtype dtype);
 void gx_cuda_cross_entropy_maximum(GxContext *g, float *maximum, const void *logits, int64_t R, int64_t V,
                                    GxDtype dtype);
 void gx_cuda_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
-                                const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size,
-                                GxDtype dtype);
+                                const int32_t *labels, const GxVocabPart *part, GxDtype dtype);
 void gx_cuda_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
-                                  const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, const int64_t *count,
+                                  const int32_t *labels, const GxVocabPart *part, const int64_t *count,
                                   const float *weights, GxDtype dtype);
 
 void gx_cuda_squared_error(GxContext *g, float *losses, void *dlogits, const void *logits, const float *targets,
@@ -57,6 +57,31 @@ template <class T, int N> static __device__ GxSoftmaxSum gx__cuda_softmax_sum(co
     return s;
 }
 
+// The sum of a row's x - maximum, for smoothed labels; all threads of the block get it.
+template <class T, int N> static __device__ float gx__cuda_row_total(const T *x, float maximum, int64_t V)
+{
+    float total = 0, v[N];
+    for (int64_t c = (int64_t)threadIdx.x * N; c < V; c += (int64_t)blockDim.x * N) {
+        gx_load(v, x + c);
+        for (int i = 0; i < N; i++) total += v[i] - maximum;
+    }
+    return gx_block_sum(total);
+}
+
+// How a label counts: `own` in its own column, `even` in all of them. Without smoothing 1 and 0, which change no bit.
+struct GxSmoothing {
+    float own, even;
+    // the logit that it stands for, from the label's and the sum over all columns, both minus the maximum
+    __device__ __forceinline__ float logit(float target, float total) const
+    {
+        return fmaf(even, total, own * target); // which product is rounded is said, so that all kernels round alike
+    }
+};
+static GxSmoothing gx__cuda_smoothing(float smoothing, int64_t vocab_size)
+{
+    return {1 - smoothing, smoothing / (float)vocab_size};
+}
+
 // 1/count, or 0 if there are no labels; count NULL: 1.
 static __device__ __forceinline__ float gx__cuda_loss_scale(const int64_t *count)
 {
@@ -76,19 +101,21 @@ static __device__ int gx__cuda_label_counts(GxCudaFault *fault, int label, int64
     return 0;
 }
 
-// scale * (e/sum - [hit]) with k = scale/sum. e is an exponential rounded to its type, so that the gradient has the
-// same bits whether it is computed in steps or at once. The label's is computed from its logit minus the maximum,
-// unrounded, because p - 1 may cancel.
-static __device__ __forceinline__ float gx__cuda_softmax_gradient(float e, float k, bool hit, float target, float scale)
+// scale * (e/sum - own*[hit] - even) with k = scale/sum. e is an exponential rounded to its type, so that the gradient
+// has the same bits whether it is computed in steps or at once. The label's is computed from its logit minus the
+// maximum, unrounded, because p - 1 may cancel.
+static __device__ __forceinline__ float gx__cuda_softmax_gradient(float e, float k, bool hit, float target, float scale,
+                                                                  GxSmoothing label)
 {
-    return hit ? gx__cuda_exp(target) * k - scale : e * k;
+    return hit ? fmaf(gx__cuda_exp(target), k, -scale * (label.own + label.even)) : fmaf(e, k, -scale * label.even);
 }
 
-// losses[r] = log(sum_v exp(x[v] - m)) - (x[label] - m),  m = max_v x[v]; dlogits: gx__cuda_softmax_gradient
+// losses[r] = log(sum_v exp(x[v] - m)) - smoothing.logit(x[label] - m),  m = max_v x[v]; dlogits:
+// gx__cuda_softmax_gradient
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     gx__cuda_cross_entropy_rows(float *losses, T *dlogits, const T *logits, const int32_t *labels, int64_t R, int64_t V,
-                                const int64_t *count, const float *weights, GxCudaFault *fault)
+                                const int64_t *count, const float *weights, GxSmoothing smoothing, GxCudaFault *fault)
 {
     const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N;
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
@@ -101,8 +128,9 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
             const GxSoftmaxSum mine = gx__cuda_softmax_sum<T, N>(x, V);
             maximum = gx_block_max(mine.maximum);
             const float sum = gx_block_sum(mine.sum * gx__cuda_exp(mine.maximum - maximum));
+            const float total = smoothing.even != 0 ? gx__cuda_row_total<T, N>(x, maximum, V) : 0;
             target -= maximum;
-            loss = logf(sum) - target;
+            loss = logf(sum) - smoothing.logit(target, total);
             by = dx ? gx__cuda_loss_scale(count) * (weights ? weights[r] : 1) : 0;
             k = by / sum;
         }
@@ -111,7 +139,7 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
             gx_load(v, x + c);
             for (int i = 0; i < N; i++)
                 v[i] = counts ? gx__cuda_softmax_gradient(gx_round<T>(gx__cuda_exp(v[i] - maximum)), k, c + i == label,
-                                                          target, by)
+                                                          target, by, smoothing)
                               : 0;
             gx_store(dx + c, v);
         }
@@ -135,13 +163,15 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     }
 }
 
-// exps[r,v] = exp(logits[r,v] - maximum[r]), sums[r] = sum_v exps[r,v], sums[R + r] = logits[r, label] - maximum[r]
+// exps[r,v] = exp(logits[r,v] - maximum[r]), sums[r] = sum_v exps[r,v], sums[R + r] = logits[r, label] - maximum[r];
+// with smoothed labels sums[2*R + r] = sum_v (logits[r,v] - maximum[r])
 // The sum uses each thread's own maximum, as in gx__cuda_cross_entropy_rows, although the row's is known: this way one
 // rank with all columns gets the same bits.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     gx__cuda_cross_entropy_sums_rows(float *sums, T *exps, const T *logits, const float *maximum, const int32_t *labels,
-                                     int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size, GxCudaFault *fault)
+                                     int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size, bool is_smoothed,
+                                     GxCudaFault *fault)
 {
     for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
         const T *x = logits + r * V;
@@ -151,7 +181,9 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
         const float target = label >= 0 && label < V ? gx_to_float(x[label]) - top : 0;
         const GxSoftmaxSum mine = gx__cuda_softmax_sum<T, N>(x, V);
         const float sum = gx_block_sum(mine.sum * gx__cuda_exp(mine.maximum - top));
+        const float total = is_smoothed ? gx__cuda_row_total<T, N>(x, top, V) : 0;
         if (threadIdx.x == 0) sums[r] = sum, sums[R + r] = target;
+        if (threadIdx.x == 0 && is_smoothed) sums[2 * R + r] = total;
         float v[N];
         for (int64_t c = (int64_t)threadIdx.x * N; exps && c < V; c += (int64_t)blockDim.x * N) {
             gx_load(v, x + c);
@@ -161,26 +193,33 @@ static __global__ void __launch_bounds__(GX_LOSS_THREADS)
     }
 }
 
-// losses[r] = log(sums[r]) - sums[R + r]
+// losses[r] = log(sums[r]) - smoothing.logit(sums[R + r])
 struct GxLossOp : GxEachOp {
     float *losses;
-    const float *sums; // [2*R]
+    const float *sums; // [2*R], [3*R] with smoothed labels
     const int32_t *labels;
     int64_t R;
+    GxSmoothing smoothing;
     template <int N> __device__ void at(int64_t r) const
     {
-        for (int i = 0; i < N; i++)
-            losses[r + i] = labels[r + i] != GX_IGNORE_INDEX ? logf(sums[r + i]) - sums[R + r + i] : 0;
+        for (int i = 0; i < N; i++) {
+            const float total = smoothing.even != 0 ? sums[2 * R + r + i] : 0;
+            losses[r + i] = labels[r + i] != GX_IGNORE_INDEX
+                                ? logf(sums[r + i]) - smoothing.logit(sums[R + r + i], total)
+                                : 0;
+        }
     }
 };
 
-// dlogits[r,v] = scale * weights[r] * (exps[r,v]/sums[r] - [v_begin + v = labels[r]])
+// dlogits[r,v] = scale * weights[r] * (exps[r,v]/sums[r] - (1 - smoothing)*[v_begin + v = labels[r]] -
+// smoothing/vocab_size)
 template <class T> struct GxLossGradientOp {
     T *dlogits;
     const T *exps;
-    const float *sums; // [2*R]
+    const float *sums; // [2*R] and more
     const int32_t *labels;
     int64_t R, V, v_begin;
+    GxSmoothing smoothing;
     const int64_t *count; // NULL: 1
     const float *weights; // [R]; NULL: all are 1
     template <int N> __device__ void at(int64_t r, int64_t c) const
@@ -191,7 +230,7 @@ template <class T> struct GxLossGradientOp {
                     target = sums[R + r];
         float v[N];
         gx_load(v, exps + r * V + c);
-        for (int i = 0; i < N; i++) v[i] = counts ? gx__cuda_softmax_gradient(v[i], k, i == hit, target, by) : 0;
+        for (int i = 0; i < N; i++) v[i] = counts ? gx__cuda_softmax_gradient(v[i], k, i == hit, target, by, smoothing) : 0;
         gx_store(dlogits + r * V + c, v);
     }
 };
@@ -204,22 +243,27 @@ template <class T> struct GxLossGradientOp {
 template <class T>
 static void gx__cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits,
                                    const int32_t *labels, int64_t R, int64_t V, const int64_t *count,
-                                   const float *weights)
+                                   const float *weights, float share)
 {
+    const GxSmoothing smoothing = gx__cuda_smoothing(share, V);
     T *dx = (T *)dlogits;
     const T *x = (const T *)logits;
     GxCudaFault *fault = gx_cuda(g)->fault;
     if (gx_wide<T>(V, dx, x))
         GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_rows, GxPack<T>::N, losses, dx, x, labels, R, V, count, weights,
+                             smoothing, fault);
+    else
+        GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_rows, 1, losses, dx, x, labels, R, V, count, weights, smoothing,
                              fault);
-    else GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_rows, 1, losses, dx, x, labels, R, V, count, weights, fault);
     gx_cuda_check(g, "cross_entropy");
 }
 
 void gx_cuda_cross_entropy(GxContext *g, float *losses, void *dlogits, const void *logits, const int32_t *labels,
-                           int64_t R, int64_t V, const int64_t *count, const float *weights, GxDtype dtype)
+                           int64_t R, int64_t V, const int64_t *count, const float *weights, float smoothing,
+                           GxDtype dtype)
 {
-    GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy, g, losses, dlogits, logits, labels, R, V, count, weights);
+    GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy, g, losses, dlogits, logits, labels, R, V, count, weights,
+                  smoothing);
 }
 
 template <class T>
@@ -239,47 +283,49 @@ void gx_cuda_cross_entropy_maximum(GxContext *g, float *maximum, const void *log
 
 template <class T>
 static void gx__cuda_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
-                                        const int32_t *labels, int64_t R, int64_t V, int64_t v_begin,
-                                        int64_t vocab_size)
+                                        const int32_t *labels, const GxVocabPart *part)
 {
+    const int64_t R = part->R, V = part->V;
+    const bool is_smoothed = part->smoothing != 0;
     T *e = (T *)exps;
     const T *x = (const T *)logits;
     GxCudaFault *fault = gx_cuda(g)->fault;
     if (gx_wide<T>(V, e, x))
-        GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_sums_rows, GxPack<T>::N, sums, e, x, maximum, labels, R, V, v_begin,
-                             vocab_size, fault);
+        GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_sums_rows, GxPack<T>::N, sums, e, x, maximum, labels, R, V,
+                             part->v_begin, part->vocab_size, is_smoothed, fault);
     else
-        GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_sums_rows, 1, sums, e, x, maximum, labels, R, V, v_begin,
-                             vocab_size, fault);
+        GX__CUDA_LAUNCH_ROWS(gx__cuda_cross_entropy_sums_rows, 1, sums, e, x, maximum, labels, R, V, part->v_begin,
+                             part->vocab_size, is_smoothed, fault);
     gx_cuda_check(g, "cross_entropy_sums");
 }
 
 void gx_cuda_cross_entropy_sums(GxContext *g, float *sums, void *exps, const void *logits, const float *maximum,
-                                const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size,
-                                GxDtype dtype)
+                                const int32_t *labels, const GxVocabPart *part, GxDtype dtype)
 {
-    GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy_sums, g, sums, exps, logits, maximum, labels, R, V, v_begin,
-                  vocab_size);
+    GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy_sums, g, sums, exps, logits, maximum, labels, part);
 }
 
 template <class T>
 static void gx__cuda_cross_entropy_finish(GxContext *g, void *dlogits, const void *exps, const float *sums,
-                                          const int32_t *labels, int64_t R, int64_t V, int64_t v_begin,
-                                          const int64_t *count, const float *weights)
+                                          const int32_t *labels, const GxVocabPart *part, const int64_t *count,
+                                          const float *weights)
 {
-    const GxLossGradientOp<T> op = {(T *)dlogits, (const T *)exps, sums, labels, R, V, v_begin, count, weights};
+    const int64_t R = part->R, V = part->V;
+    const GxSmoothing smoothing = gx__cuda_smoothing(part->smoothing, part->vocab_size);
+    const GxLossGradientOp<T> op = {(T *)dlogits, (const T *)exps, sums,  labels, R, V,
+                                    part->v_begin, smoothing,       count, weights};
     gx_each_row<T>(g, "cross_entropy_finish", op, R, V, gx_wide<T>(V, dlogits, exps));
 }
 
 void gx_cuda_cross_entropy_finish(GxContext *g, float *losses, void *dlogits, const void *exps, const float *sums,
-                                  const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, const int64_t *count,
+                                  const int32_t *labels, const GxVocabPart *part, const int64_t *count,
                                   const float *weights, GxDtype dtype)
 {
-    const GxLossOp op = {{}, losses, sums, labels, R};
-    gx_each<float>(g, "cross_entropy_finish", op, R, false);
+    const GxLossOp op = {
+        {}, losses, sums, labels, part->R, gx__cuda_smoothing(part->smoothing, part->vocab_size)};
+    gx_each<float>(g, "cross_entropy_finish", op, part->R, false);
     if (dlogits)
-        GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy_finish, g, dlogits, exps, sums, labels, R, V, v_begin, count,
-                      weights);
+        GX_CUDA_TYPES(dtype, gx__cuda_cross_entropy_finish, g, dlogits, exps, sums, labels, part, count, weights);
 }
 #undef GX__CUDA_LAUNCH_ROWS
 

@@ -11,6 +11,9 @@
 // rows fit into one chunk, the logits are then computed twice. Each row's loss is copied to the host, and its loss and
 // weight back.
 //
+// Labels are smoothed by the model's label_smoothing, in validations as in training; the second all-reduce is then of
+// three numbers for each row.
+//
 // A validation also counts the labels whose logit is the largest of their row (target.right). A tie with another logit
 // counts as right (bf16 has only 8 significant bits); a row whose logits are all equal does not.
 #ifndef GX_HEAD_H
@@ -63,7 +66,7 @@ typedef struct {           // scratch of the cross-entropy
     GxRows logits;         // [chunk, this rank's V]
     float *losses;         // [rows], those of all ranks if the task weighs rows
     float *weights;        // [rows of all ranks]; NULL: the task does not weigh rows
-    float *maximum, *sums; // [chunk], [2, chunk], if the loss is computed in steps
+    float *maximum, *sums; // [chunk], [3, chunk], if the loss is computed in steps
 } GxHeadScratch;
 
 static int gx__head_is_weighed(const GxPairView *v) { return v->target->weighing != NULL; }
@@ -78,25 +81,25 @@ static GxHeadScratch gx__head_scratch(const GxPairView *v, int64_t rows)
     s.losses = (float *)gx_scratch(v->g, GX_MEM_ACTIVATIONS, 4 * (is_weighed ? all : most));
     if (is_weighed) s.weights = (float *)gx_scratch(v->g, GX_MEM_ACTIVATIONS, 4 * all);
     s.maximum = (float *)gx_scratch(v->g, GX_MEM_ACTIVATIONS, 4 * chunk);
-    s.sums = (float *)gx_scratch(v->g, GX_MEM_ACTIVATIONS, 8 * chunk);
+    s.sums = (float *)gx_scratch(v->g, GX_MEM_ACTIVATIONS, (v->m->label_smoothing != 0 ? 12 : 8) * chunk);
     return s;
 }
 
-// Counts the labels of R rows whose logit is the largest: those for which logit - maximum is 0.
-static void gx__head_count_right(const GxPairView *v, const float *less_maximum, const float *losses,
-                                 const int32_t *labels, int64_t R)
+// Counts the labels of R rows whose logit is the largest: those for which logit - maximum is 0, and whose probability
+// is then 1/sum.
+static void gx__head_count_right(const GxPairView *v, const float *sums, const int32_t *labels, int64_t R)
 {
     enum { BLOCK = 256 };
-    float less[BLOCK], loss[BLOCK];
+    float sum[BLOCK], less[BLOCK];
     const double chance = 1 / (double)v->spec->core.vocab; // the label's probability if all logits are equal
     for (int64_t r = 0; r < R; r += BLOCK) {
         const int64_t n = gx_min(BLOCK, R - r);
-        gx_to_host(v->g, less, less_maximum + r, 4 * n);
-        gx_to_host(v->g, loss, losses + r, 4 * n);
+        gx_to_host(v->g, sum, sums + r, 4 * n);
+        gx_to_host(v->g, less, sums + R + r, 4 * n);
         if (gx_failed(v->g) || !v->g->device->computes) return;
         for (int64_t i = 0; i < n; i++)
             *v->target->right +=
-                labels[r + i] != GX_IGNORE_INDEX && less[i] == 0 && exp(-(double)loss[i]) > 1.001 * chance;
+                labels[r + i] != GX_IGNORE_INDEX && less[i] == 0 && 1 / (double)sum[i] > 1.001 * chance;
     }
 }
 
@@ -111,27 +114,28 @@ static int gx__head_asks_behind(const GxPairView *v, int has_gradient)
 }
 
 // losses[r] = log(sum_v exp(logits[r,v])) - logits[r,label]; dlogits = weights[r]/count * (softmax - one-hot), which
-// overwrites the logits
+// overwrites the logits. The label's logit and the one-hot vector may be smoothed (ops/loss.h).
 static void gx__head_cross_entropy(const GxPairView *v, const GxHeadScratch *s, float *losses, const float *weights,
                                    GxRows logits, const int32_t *labels, int has_gradient)
 {
     GxContext *g = v->g;
     const GxShares *vocab = &v->kind->vocab;
-    const int64_t R = logits.rows, V = logits.cols, first = gx_share_mine(vocab).begin;
+    const int64_t R = logits.rows, V = logits.cols;
+    const GxVocabPart part = {R, V, gx_share_mine(vocab).begin, v->spec->core.vocab, v->m->label_smoothing};
     const int is_split = vocab->n > 1;
     void *dlogits = has_gradient ? logits.data : NULL;
     if (!is_split && !gx__head_counts_right(v, has_gradient) && !gx__head_asks_behind(v, has_gradient)) {
-        gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, gx_view_count(v), weights, logits.dtype);
+        gx_cross_entropy(g, losses, dlogits, logits.data, labels, R, V, gx_view_count(v), weights, part.smoothing,
+                         logits.dtype);
         return;
     }
     gx_cross_entropy_maximum(g, s->maximum, logits.data, R, V, logits.dtype);
     gx_at(g, v->p->unit, gx_door_name(GX_CORE_HEAD, GX_INSIDE));
     if (is_split) gx_all_reduce(g, GX_AXIS_TP, GX_MAX, s->maximum, R, GX_F32);
-    gx_cross_entropy_sums(g, s->sums, dlogits, logits.data, s->maximum, labels, R, V, first, v->spec->core.vocab,
-                          logits.dtype);
-    if (is_split) gx_all_reduce(g, GX_AXIS_TP, GX_SUM, s->sums, 2 * R, GX_F32);
+    gx_cross_entropy_sums(g, s->sums, dlogits, logits.data, s->maximum, labels, &part, logits.dtype);
+    if (is_split) gx_all_reduce(g, GX_AXIS_TP, GX_SUM, s->sums, gx_cross_entropy_sums_n(&part), GX_F32);
     gx_view_at(v, GX_AT_CORE);
-    gx_cross_entropy_finish(g, losses, dlogits, dlogits, s->sums, labels, R, V, first, gx_view_count(v), weights,
+    gx_cross_entropy_finish(g, losses, dlogits, dlogits, s->sums, labels, &part, gx_view_count(v), weights,
                             logits.dtype);
 }
 
@@ -213,8 +217,7 @@ static void gx__head_loss(const GxPairView *v, GxRows din, GxRows in, int has_gr
         const GxLinear l = gx__head_linear(v, begin + r);
         gx_linear_apply(v->p, &l, logits, h, 0);
         gx__head_cross_entropy(v, &s, s.losses + r, NULL, logits, labels + r, has_gradient);
-        if (gx__head_counts_right(v, has_gradient))
-            gx__head_count_right(v, s.sums + rows, s.losses + r, host_copy + r, rows);
+        if (gx__head_counts_right(v, has_gradient)) gx__head_count_right(v, s.sums, host_copy + r, rows);
         if (has_gradient) gx__head_chunk_backward(v->p, &l, gx_some_rows(din, r, rows), logits, h);
     }
     if (gx_adds_loss(v)) gx_view_add_losses(v, s.losses, in.rows);

@@ -70,7 +70,8 @@ static void gx__labels_loss_of(const GxPairView *v, float *losses, GxRows output
     const int64_t R = outputs.rows, V = outputs.cols;
     switch (v->spec->core.loss) {
     case GX_CROSS_ENTROPY:
-        gx_cross_entropy(v->g, losses, d, outputs.data, t->labels + first, R, V, gx_view_count(v), NULL, outputs.dtype);
+        gx_cross_entropy(v->g, losses, d, outputs.data, t->labels + first, R, V, gx_view_count(v), NULL, 0,
+                         outputs.dtype);
         break;
     case GX_SQUARED_ERROR:
         gx_squared_error(v->g, losses, d, outputs.data, t->values + first * V, R, V, gx_view_count(v), outputs.dtype);

@@ -149,6 +149,8 @@ struct GxModel {
     // Of a model with an encoder: the unit that ends it, whose output is the memory, and the longest source. 0: none
     int memory;
     int64_t max_source_T;
+    // The share of a label that a head over the vocabulary spreads over all tokens (ops/loss.h); 0 unless it is set.
+    float label_smoothing;
     int64_t cached;        // positions of a KV cache (kv_cache.h), possibly more than a batch's; 0: none
     int64_t max_positions; // 0: any
     GxRopeTable rope[2];   // of the backbone, of a side network

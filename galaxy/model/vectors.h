@@ -229,7 +229,7 @@ static void gx__vectors_score(const GxPairView *v, GxVectors *s, int has_gradien
     gx_linear_forward(v->g, s->scores.data, s->query.data, s->all.data, NULL, &product);
     float *losses = (float *)gx__vectors_rows(v->p, t->anchors, 1).data;
     gx_cross_entropy(v->g, losses, has_gradient ? s->scores.data : NULL, s->scores.data, gx__vectors_labels(v->p, s),
-                     t->anchors, s->all.rows, gx_view_count(v), NULL, GX_F32);
+                     t->anchors, s->all.rows, gx_view_count(v), NULL, 0, GX_F32);
     if (v->m->member == 0) gx_view_add_losses(v, losses, t->anchors);
 }
 

@@ -21,6 +21,7 @@ typedef struct GxHeadNorm GxHeadNorm;       // ops/norm.h
 typedef struct GxResidual GxResidual;       // ops/residual.h
 typedef struct GxAttention GxAttention;     // ops/attention.h
 typedef struct GxRuns GxRuns;               // ops/rope.h
+typedef struct GxVocabPart GxVocabPart;     // ops/loss.h
 typedef struct GxLinearShape GxLinearShape; // ops/linear.h; a device gets it with both strides
 typedef struct GxColumns GxColumns;         // ops/columns.h; with its stride
 typedef struct GxQuantized GxQuantized;     // base/quantized.h
@@ -163,14 +164,13 @@ struct GxDevice {
                                    const void *s, const GxColumns *, int accumulate, float *scratch);
     // loss
     void (*cross_entropy)(GxContext *, float *losses, void *dlogits, const void *logits, const int32_t *labels,
-                          int64_t R, int64_t V, const int64_t *count, const float *weights, GxDtype);
+                          int64_t R, int64_t V, const int64_t *count, const float *weights, float smoothing, GxDtype);
     void (*cross_entropy_maximum)(GxContext *, float *maximum, const void *logits, int64_t R, int64_t V, GxDtype);
     void (*cross_entropy_sums)(GxContext *, float *sums, void *exps, const void *logits, const float *maximum,
-                               const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, int64_t vocab_size,
-                               GxDtype);
+                               const int32_t *labels, const GxVocabPart *, GxDtype);
     void (*cross_entropy_finish)(GxContext *, float *losses, void *dlogits, const void *exps, const float *sums,
-                                 const int32_t *labels, int64_t R, int64_t V, int64_t v_begin, const int64_t *count,
-                                 const float *weights, GxDtype);
+                                 const int32_t *labels, const GxVocabPart *, const int64_t *count, const float *weights,
+                                 GxDtype);
     void (*squared_error)(GxContext *, float *losses, void *dlogits, const void *logits, const float *targets,
                           int64_t R, int64_t V, const int64_t *count, GxDtype);
     void (*binary_cross_entropy)(GxContext *, float *losses, void *dlogits, const void *logits, const float *targets,

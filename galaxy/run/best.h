@@ -182,7 +182,8 @@ static int gx__best_option_changed(const GxTrainRun *r, const char *name)
 // The first option that changes what is compared and differs from the resumed run's. NULL: there is none.
 static const char *gx__best_changed_option(const GxTrainRun *r)
 {
-    static const char *const same[] = {"greater_is_better", "max_eval_samples", "validation_data", "pack_texts"};
+    static const char *const same[] = {"greater_is_better", "max_eval_samples", "validation_data",
+                                       "pack_texts",        "rouge_stemmer",    "label_smoothing_factor"};
     const char *now = r->o.metric_for_best_model;
     const GxJson *metric = gx_json_get(r->resume.args, "metric_for_best_model");
     if (metric && strcmp(gx__best_name(r, gx_json_string(metric)), gx__best_name(r, now)))

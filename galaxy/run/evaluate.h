@@ -97,11 +97,11 @@ void gx_validate(GxSession *s, int64_t samples, int is_last)
     if (r->task->batch.held_out(r->self) == 0) return;
     const double started = gx_seconds();
     gx_evaluate(s, samples, &losses);
+    // which may also run the model, and then be stopped
+    if (!gx_failed(s->g) && !r->stop) v.metrics = r->task->metrics.compute(s->g, r->self, &losses, v.metric);
     r->clock.interval_start += gx_seconds() - started; // the progress line is about training
     if (gx_failed(s->g) || r->stop) return;
-    v.metrics = r->task->metrics.compute(s->g, r->self, &losses, v.metric);
     v.count = losses.count[0], v.is_last = is_last;
-    if (gx_failed(s->g)) return;
     if (gx_session_is_first(s)) r->validation = v;
     gx_watchers_validated(&r->watchers, s, &v);
 }

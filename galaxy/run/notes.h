@@ -138,21 +138,24 @@ static void gx__notes_of_rate(const GxSession *s)
 // Options that have an effect only if another one has one of these values; NULL: if it is not 0, false or "".
 static const struct {
     const char *option, *other, *values;
+    const char *instead; // an option that also gives it an effect, if it is not ""; NULL: there is none
 } gx__notes_needs[] = {
-    {"momentum", "optimizer", "sgd"},
-    {"adam_beta1", "optimizer", "adamw"},
-    {"adam_beta2", "optimizer", "adamw"},
-    {"adam_epsilon", "optimizer", "adamw"},
-    {"min_lr_ratio", "lr_scheduler_type", "linear|cosine|wsd|wsd_sqrt|wsd_cosine"},
-    {"lr_decay_steps", "lr_scheduler_type", "wsd|wsd_sqrt|wsd_cosine"},
-    {"temperature", "sample_tokens", NULL},
-    {"top_k", "sample_tokens", NULL},
-    {"sample_prompt", "sample_tokens", NULL},
-    {"predictions", "predict", NULL},
-    {"peak_tflops", "profile_flops", NULL},
-    {"trace_steps", "trace", NULL},
-    {"eval_steps", "validation_fraction", NULL},
-    {"max_eval_samples", "validation_fraction", NULL},
+    {"momentum", "optimizer", "sgd", NULL},
+    {"adam_beta1", "optimizer", "adamw", NULL},
+    {"adam_beta2", "optimizer", "adamw", NULL},
+    {"adam_epsilon", "optimizer", "adamw", NULL},
+    {"min_lr_ratio", "lr_scheduler_type", "linear|cosine|wsd|wsd_sqrt|wsd_cosine", NULL},
+    {"lr_decay_steps", "lr_scheduler_type", "wsd|wsd_sqrt|wsd_cosine", NULL},
+    {"temperature", "sample_tokens", NULL, NULL},
+    {"top_k", "sample_tokens", NULL, NULL},
+    {"sample_prompt", "sample_tokens", NULL, NULL},
+    {"predictions", "predict", NULL, NULL},
+    {"peak_tflops", "profile_flops", NULL, NULL},
+    {"trace_steps", "trace", NULL, NULL},
+    {"eval_steps", "validation_fraction", NULL, "validation_data"},
+    {"max_eval_samples", "validation_fraction", NULL, "validation_data"},
+    {"predict_with_generate", "validation_fraction", NULL, "validation_data"},
+    {"rouge_stemmer", "predict_with_generate", NULL, "predict"},
 };
 
 // 1: with this value, as JSON, the other option gives those that need it an effect.
@@ -178,7 +181,8 @@ static void gx__notes_of_unused(const GxSession *s)
         int64_t bytes;
         if (!value || gx_config_source(c, option) != GX_FROM_FLAG || gx__notes_is_met(value, gx__notes_needs[i].values))
             continue;
-        if (!strcmp(other, "validation_fraction") && gx_json_string(gx_json_get(all, "validation_data"))[0]) continue;
+        const char *instead = gx__notes_needs[i].instead;
+        if (instead && gx_json_string(gx_json_get(all, instead))[0]) continue;
         if (gx_json_dump(value, 0, &text, &bytes, &ignored) == GX_OK)
             gx_log(&s->g->log, GX_LOG_WARNING, "--%s changes nothing with --%s %s; leave it out", option, other, text);
         free(text);

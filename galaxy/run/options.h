@@ -22,7 +22,7 @@ typedef struct {
     double learning_rate, min_lr_ratio;
     int64_t warmup_steps, lr_decay_steps;
     double warmup_ratio; // above 0: warmup_steps follows from it
-    double adam_beta1, adam_beta2, adam_epsilon, weight_decay, momentum, max_grad_norm;
+    double adam_beta1, adam_beta2, adam_epsilon, weight_decay, momentum, max_grad_norm, label_smoothing_factor;
     // what is logged and saved
     int64_t logging_steps, profile_steps, eval_steps, max_eval_samples, save_steps, save_total_limit;
     char report_to[GX_FIELD_TEXT];

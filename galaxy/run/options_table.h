@@ -99,6 +99,11 @@ static const GxField gx__options_train_options[] = {
      "momentum of sgd; 0: plain sgd, which keeps no velocity", "0..0.999999"},
     {"max_grad_norm", GX_FIELD_DOUBLE, GX__OPTIONS_AT(max_grad_norm), "1",
      "largest global norm of the gradients; larger ones are scaled down to it; 0: no clipping", "0.."},
+    {"label_smoothing_factor", GX_FIELD_DOUBLE, GX__OPTIONS_AT(label_smoothing_factor), "0",
+     "share of each label that is spread evenly over the vocabulary: the loss of a token is (1 - this) * -log p(label) "
+     "plus this * the mean of -log p over all tokens. Validations have it, too, as in transformers: their loss, and "
+     "what is computed from it, say nothing about how likely the text is",
+     "0..1"},
     {"logging_steps", GX_FIELD_INT, GX__OPTIONS_AT(logging_steps), "10", "steps between progress lines", "1.."},
     {"report_to", GX_FIELD_STRING, GX__OPTIONS_AT(report_to), "none",
      "where else to log: tensorboard (event files in output_dir/runs, for tensorboard --logdir) or none; log.jsonl is "

@@ -74,9 +74,11 @@ const GxConfigHint gx_other_names[] = {
     {"gradient_clip_val", "max_grad_norm", NULL},
     {"clip_grad_norm", "max_grad_norm", NULL},
     {"max_norm", "max_grad_norm", NULL},
-    {"label_smoothing_factor", "", "labels are not smoothed"},
+    {"label_smoothing", "label_smoothing_factor", "of the loss of tokens; task dpo has none"},
     {"neftune_noise_alpha", "", "no noise is added to embeddings"},
     {"adafactor", "", "there are --optimizer adamw and sgd"},
+    {"generation_num_beams", "num_beams", "of validations that write targets, as of predictions"},
+    {"generation_max_length", "max_length", "of validations that write targets, as of predictions"},
     {"dropout", "", "a causal model has no dropout; a BERT has --hidden_dropout_prob, and LoRA --lora_dropout"},
     // precision and memory
     {"bf16", "precision bf16", GX__OTHER_PRECISION},

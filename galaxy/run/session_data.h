@@ -96,7 +96,7 @@ static GxTaskSetup gx__session_data_setup(const GxSession *s)
     task.seq_len_is = r->seq_len_is;
     if (r->family->frame) r->family->frame(r->model_config, &r->frame), task.frame = &r->frame;
     task.only_shows = gx_options_is_inference(o), task.frames_texts = r->family->frames_texts;
-    task.dtype = r->chosen.dtype;
+    task.dtype = r->chosen.dtype, task.label_smoothing = o->label_smoothing_factor;
     task.samples = gx_session_samples(s);
     task.all_samples = gx_split_total(&s->batch_split);
     const int64_t of_step = gx_max(o->global_batch_size, 1); // 0: before it is resolved (planner.h)

@@ -75,6 +75,23 @@ static GxStatus gx__session_model_check_rows(const GxSession *s)
     return GX_OK;
 }
 
+// A loss over labels of texts, or of vectors, has no vocabulary over which a label could be spread.
+static GxStatus gx__session_model_check_smoothing(const GxSession *s)
+{
+    const GxTrainRun *r = s->run;
+    for (int i = 0; i < s->model.kinds && r->o.label_smoothing_factor > 0; i++) {
+        const GxUnitSpec *u = &s->model.kind[i].spec;
+        for (int k = 0; k < u->n_pairs; k++)
+            if (u->pair[k].core.kind == GX_CORE_LABELS || u->pair[k].core.kind == GX_CORE_VECTORS)
+                return GX_FAIL(&s->g->error, GX_ERR_ARGUMENT,
+                               "--label_smoothing_factor %g is for the loss of tokens, but task %s has a loss of %s; "
+                               "leave it out",
+                               r->o.label_smoothing_factor, r->task->name,
+                               u->pair[k].core.kind == GX_CORE_LABELS ? "labels or numbers" : "vectors");
+    }
+    return GX_OK;
+}
+
 // Checks a default sequence length, the names of an adapter's modules, and rows of new tokens.
 static GxStatus gx__session_model_check(const GxSession *s)
 {
@@ -86,6 +103,7 @@ static GxStatus gx__session_model_check(const GxSession *s)
                        "(max_position_embeddings); say --seq_len %ld, or less",
                        r->seq_len_is, (long)r->o.seq_len, (long)positions, (long)positions);
     if (gx_model_has_adapter(&s->model)) GX_TRY(gx_adapter_check_names(&s->model, &s->g->error));
+    GX_TRY(gx__session_model_check_smoothing(s));
     return gx__session_model_check_rows(s);
 }
 
@@ -189,7 +207,7 @@ GxStatus gx_session_open_model(GxSession *s)
     s->evals = gx_stages_evals(o);
     gx__session_model_optimizer(&s->optimizer, r);
     GX_TRY(gx_model_open(s->g, &s->model, r->family, r->model_config, s->mode, &options));
-    s->model.max_source_T = s->source_len;
+    s->model.max_source_T = s->source_len, s->model.label_smoothing = (float)o->label_smoothing_factor;
     GX_TRY(gx__session_model_check(s));
     return gx_runner_open(s->g, &s->runner, &s->model, &s->optimizer, &runner);
 }

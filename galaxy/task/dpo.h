@@ -249,6 +249,12 @@ static void gx__dpo_weigh(void *user, const GxBatch *b, int is_training);
 static GxStatus gx__dpo_open(GxContext *g, void *self, GxTaskSetup *setup)
 {
     GxDpo *c = (GxDpo *)self;
+    if (setup->label_smoothing > 0)
+        return GX_FAIL(
+            &g->error, GX_ERR_ARGUMENT,
+            "--label_smoothing_factor %g is for the loss of tokens; task dpo compares how likely whole answers "
+            "are; leave it out",
+            setup->label_smoothing);
     c->T = setup->seq_len, c->samples = setup->samples, c->all_samples = setup->all_samples;
     const size_t rows = (size_t)(c->T * c->samples);
     c->weighing.weigh = gx__dpo_weigh, c->weighing.user = c;

@@ -16,6 +16,10 @@
 // --num_beams and other options that transformers has, or by the model's folder (beam_options.h). A line of predictions
 // has source and target; if --num_return_sequences is more than 1, also targets: a list, of which target is the first.
 //
+// Written targets are compared with the true ones: exact_match, ROUGE, BLEU and chrF (rouge.h, bleu.h, chrf.h). A file
+// of --predict that has targets gets these metrics, and with --predict_with_generate every validation: it then writes
+// the targets of the same pairs that its loss is of.
+//
 // Each machine reads its own copy of the files, which must be identical: ranks compare hashes of them.
 #ifndef GX_SEQ2SEQ_H
 #define GX_SEQ2SEQ_H
@@ -33,7 +37,7 @@ typedef struct {
     char split_special_tokens[GX_FIELD_TEXT];
     double validation_fraction;
     int64_t max_source_length, sample_lines;
-    int skip_bad_records, pack_texts;
+    int skip_bad_records, pack_texts, predict_with_generate, rouge_stemmer;
     GxBeamFlags beams;
     GxLanguages languages;
     // identity of the data, which a checkpoint keeps
@@ -50,13 +54,15 @@ typedef struct {
     int64_t T[GX_OF_PAIR]; // of columns of sources, of targets
     int has_targets;       // 1: the held-out pairs have targets
     // of a validation, of the sample, of predictions
-    int64_t right; // tokens whose logit is the largest, on this rank
+    int64_t right;     // tokens whose logit is the largest, on this rank
+    int64_t validated; // columns of held-out pairs, the first ones
     GxBeamOptions search;
     GxTargetWriter writer;
     GxForward forward;
     int32_t *written_ids;         // [texts at once, num_return_sequences, T]
     GxWrittenTarget *written_now; // [texts at once, num_return_sequences]
     char **written;               // [held_out.n, num_return_sequences] texts; NULL: not yet, or there is none
+    int64_t *compared;            // [held_out.n] texts that are written and compared with their targets
 } GxSeq2Seq;
 
 extern const GxTask gx_seq2seq; // its self is a GxSeq2Seq
@@ -75,6 +81,9 @@ GX_END
 #include "../comm/comm.h"
 #include "../io/json.h"
 #include "../text/text_stream.h"
+#include "bleu.h"
+#include "chrf.h"
+#include "rouge.h"
 
 #define GX__SEQ2SEQ_AT(field) offsetof(GxSeq2Seq, field)
 static const GxField gx__seq2seq_options[] = {
@@ -100,6 +109,12 @@ static const GxField gx__seq2seq_options[] = {
     GX_SPLIT_SPECIAL_TOKENS(GX__SEQ2SEQ_AT(split_special_tokens)),
     {"pack_texts", GX_FIELD_BOOL, GX__SEQ2SEQ_AT(pack_texts), "true",
      "put several pairs into a sample; they do not attend to each other", NULL},
+    {"predict_with_generate", GX_FIELD_BOOL, GX__SEQ2SEQ_AT(predict_with_generate), "false",
+     "write the targets of each validation's pairs, and report how they compare with the true ones: exact_match, "
+     "rouge1, rouge2, rougeL, bleu, chrf; takes much longer than the loss alone",
+     NULL},
+    {"rouge_stemmer", GX_FIELD_BOOL, GX__SEQ2SEQ_AT(rouge_stemmer), "true",
+     "compare the stems of English words for ROUGE, as transformers' scripts do; false: the words themselves", NULL},
     {"sample_lines", GX_FIELD_INT, GX__SEQ2SEQ_AT(sample_lines), "3",
      "held-out sources whose targets the model writes at the end of training; 0: none", "0..1000"},
     {"predict", GX_FIELD_PATH, GX__SEQ2SEQ_AT(predict), "",
@@ -223,7 +238,8 @@ static GxStatus gx__seq2seq_open_written(GxSeq2Seq *c, GxError *err)
     c->written = (char **)calloc((size_t)gx_max(c->held_out.n * N, 1), sizeof *c->written);
     c->written_ids = (int32_t *)malloc((size_t)(most * T) * sizeof(int32_t));
     c->written_now = (GxWrittenTarget *)calloc((size_t)most, sizeof *c->written_now);
-    if (!c->written || !c->written_ids || !c->written_now)
+    c->compared = (int64_t *)malloc((size_t)gx_max(c->held_out.n, 1) * sizeof *c->compared);
+    if (!c->written || !c->written_ids || !c->written_now || !c->compared)
         return GX_FAIL(err, GX_ERR_MEMORY, "no memory for written targets");
     for (int64_t i = 0; i < most; i++) c->written_now[i].ids = c->written_ids + i * T;
     return GX_OK;
@@ -254,7 +270,7 @@ static void gx__seq2seq_close(void *self)
 {
     GxSeq2Seq *c = (GxSeq2Seq *)self;
     for (int64_t i = 0; i < c->held_out.n * c->search.num_return_sequences && c->written; i++) free(c->written[i]);
-    free(c->written), free(c->written_ids), free(c->written_now);
+    free(c->written), free(c->written_ids), free(c->written_now), free(c->compared);
     gx_text_packing_close(&c->packing), gx_text_packing_close(&c->held_out_packing);
     gx_source_texts_close(&c->train), gx_source_texts_close(&c->held_out);
     gx_records_close(&c->file[0]), gx_records_close(&c->file[1]);
@@ -359,6 +375,7 @@ static GxStatus gx__seq2seq_fill_held_out(GxContext *g, void *self, GxBatch *b, 
     GxSeq2Seq *c = (GxSeq2Seq *)self;
     (void)g, (void)err;
     gx__seq2seq_fill_columns(c, b, host_copy, &c->held_out, &c->held_out_packing, 0, samples);
+    c->validated = samples;
     b->target[0].right = &c->right;
     return GX_OK;
 }
@@ -376,10 +393,14 @@ static void gx__seq2seq_see(GxContext *g, void *self, const GxBatch *b)
 
 // ---- written targets -----------------------------------------------------------------------------------------------
 
+// 1: a validation writes targets.
+static int gx__seq2seq_compares(const GxSeq2Seq *c) { return c->predict[0] || c->predict_with_generate; }
+
 static void gx__seq2seq_allocate(GxContext *g, void *self, GxModel *m, int64_t T)
 {
     GxSeq2Seq *c = (GxSeq2Seq *)self;
-    const int64_t most = GX__SEQ2SEQ_WRITTEN_AT_ONCE, texts = c->predict[0] ? most : gx_min(c->sample_lines, most);
+    const int64_t most = GX__SEQ2SEQ_WRITTEN_AT_ONCE,
+                  texts = gx__seq2seq_compares(c) ? most : gx_min(c->sample_lines, most);
     (void)T;
     gx_text_warn_of_padding(g, &c->tokenizer, m);
     if (texts) gx_target_writer_allocate(g, &c->writer, &c->layout, m, &c->search, c->T[GX_OF_SOURCE], texts);
@@ -418,22 +439,38 @@ static void gx__seq2seq_write_some(GxContext *g, GxSeq2Seq *c, const GxForward *
     }
 }
 
-static void gx__seq2seq_write_all(GxContext *g, GxSeq2Seq *c)
+// Lists the texts of a validation in c->compared, and returns how many there are: for --predict all in the file's
+// order, in which they are written to the predictions; otherwise those in the columns whose loss was computed.
+static int64_t gx__seq2seq_list_compared(GxSeq2Seq *c)
+{
+    int64_t n = 0, texts;
+    const int64_t *text;
+    if (c->predict[0])
+        for (; n < c->held_out.n; n++) c->compared[n] = n;
+    else
+        for (int64_t column = 0; column < c->validated; column++) {
+            gx_text_packing_column(&c->held_out_packing, 0, column, &text, &texts);
+            for (int64_t i = 0; i < texts; i++) c->compared[n++] = text[i];
+        }
+    return n;
+}
+
+// Writes the targets of the first n texts of c->compared.
+static void gx__seq2seq_write_compared(GxContext *g, GxSeq2Seq *c, int64_t n)
 {
     const GxForward *f = &c->forward;
-    int64_t text[GX__SEQ2SEQ_WRITTEN_AT_ONCE];
     const double begun = gx_seconds();
     double said = begun;
     int64_t i = 0;
-    while (i < c->held_out.n && !gx_failed(g) && !(f->stop && f->stop(f->stop_user))) {
-        int64_t n = 0;
-        while (n < c->writer.texts && i < c->held_out.n) text[n++] = i++;
-        gx__seq2seq_write_some(g, c, f, text, n);
+    while (i < n && !gx_failed(g) && !(f->stop && f->stop(f->stop_user))) {
+        const int64_t some = gx_min(c->writer.texts, n - i);
+        gx__seq2seq_write_some(g, c, f, c->compared + i, some);
+        i += some;
         if (g->rank || gx_seconds() < said + GX__SEQ2SEQ_SAID_EVERY) continue;
-        gx_log(&g->log, GX_LOG_INFO, "%ld of %ld targets are written", (long)i, (long)c->held_out.n);
+        gx_log(&g->log, GX_LOG_INFO, "%ld of %ld targets are written", (long)i, (long)n);
         said = gx_seconds();
     }
-    if (!gx_failed(g) && g->rank == 0 && i == c->held_out.n)
+    if (c->predict[0] && !gx_failed(g) && g->rank == 0 && i == n)
         gx_log(&g->log, GX_LOG_INFO, "%ld target%s written in %.2f s", (long)i, gx_text_s(i), gx_seconds() - begun);
 }
 
@@ -513,35 +550,71 @@ static const char *gx__seq2seq_predict(GxContext *g, void *self)
 
 // ---- metrics -------------------------------------------------------------------------------------------------------
 
-// The share of written targets that are the target, letter for letter.
-static double gx__seq2seq_exact(const GxSeq2Seq *c)
+typedef struct {                               // how written targets compare with the true ones
+    double exact;                              // part of them
+    double rouge1, rouge2, rougeL, bleu, chrf; // 0 to 100; ROUGE: means of F over texts
+} gx__Seq2SeqScores;
+
+// Of the first n texts of c->compared. A target that is not there counts as an empty text.
+static GxStatus gx__seq2seq_compare(const GxSeq2Seq *c, int64_t n, gx__Seq2SeqScores *s, GxError *err)
 {
+    GxBleu bleu = GX_ZERO;
+    GxChrf chrf = GX_ZERO;
     int64_t same = 0;
-    for (int64_t i = 0; i < c->held_out.n; i++) {
-        const char *best = c->written[i * c->search.num_return_sequences];
-        same += best && !strcmp(best, gx_source_text(&c->held_out, GX_OF_TARGET, i));
+    double rouge1 = 0, rouge2 = 0, rougeL = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const char *best = c->written[c->compared[i] * c->search.num_return_sequences], *written = best ? best : "",
+                   *target = gx_source_text(&c->held_out, GX_OF_TARGET, c->compared[i]);
+        GxRouge rouge;
+        GX_TRY(gx_rouge(written, target, c->rouge_stemmer, &rouge, err));
+        GX_TRY(gx_bleu_add(&bleu, written, target, err));
+        GX_TRY(gx_chrf_add(&chrf, written, target, err));
+        same += !strcmp(written, target);
+        rouge1 += rouge.one.f, rouge2 += rouge.two.f, rougeL += rouge.l.f;
     }
-    return (double)same / (double)gx_max(c->held_out.n, 1);
+    s->exact = (double)same / (double)n;
+    s->rouge1 = 100 * rouge1 / (double)n, s->rouge2 = 100 * rouge2 / (double)n, s->rougeL = 100 * rougeL / (double)n;
+    s->bleu = gx_bleu_score(&bleu), s->chrf = gx_chrf_score(&chrf);
+    return GX_OK;
+}
+
+// Writes the targets of this validation's texts, and compares them with the true ones, if there are any.
+static void gx__seq2seq_write_and_compare(GxContext *g, GxSeq2Seq *c, gx__Seq2SeqScores *s)
+{
+    const int64_t n = gx__seq2seq_list_compared(c);
+    gx__seq2seq_write_compared(g, c, n);
+    if (!gx_failed(g) && c->has_targets) gx__seq2seq_compare(c, n, s, &g->error);
 }
 
 static int gx__seq2seq_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
 {
     GxSeq2Seq *c = (GxSeq2Seq *)self;
+    gx__Seq2SeqScores s = {NAN, NAN, NAN, NAN, NAN, NAN};
     int64_t right = c->right;
-    if (losses && c->predict[0]) gx__seq2seq_write_all(g, c);
+    if (losses && gx__seq2seq_compares(c)) gx__seq2seq_write_and_compare(g, c, &s);
     gx_at(g, -1, "evaluate");
     if (losses) gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, &right, 1, GX_I64);
     if (gx_failed(g) || (losses && !c->has_targets)) return 0;
-    const GxMetric exact = {"exact_match", "exactly the target %.4f", c->predict[0] ? gx__seq2seq_exact(c) : NAN, 1};
+    const GxMetric written[] = {
+        {"exact_match", "exactly the target %.4f", s.exact, 1},
+        {"rouge1", "ROUGE-1 %.2f", s.rouge1, 1},
+        {"rouge2", "ROUGE-2 %.2f", s.rouge2, 1},
+        {"rougeL", "ROUGE-L %.2f", s.rougeL, 1},
+        {"bleu", "BLEU %.2f", s.bleu, 1},
+        {"chrf", "chrF %.2f", s.chrf, 1},
+    };
     int n = gx_source_metrics(losses, right, metric);
-    if (c->predict[0]) metric[n++] = exact;
+    if (!gx__seq2seq_compares(c)) return n;
+    memcpy(metric + n, written, sizeof written);
+    n += (int)(sizeof written / sizeof *written);
     return n;
 }
 
 static const char *gx__seq2seq_lacks(const void *self, const char *metric)
 {
     (void)self;
-    return strcmp(metric, "exact_match") ? NULL : "is of targets that are written, with --predict";
+    if (!gx_text_is_among(metric, "exact_match|rouge1|rouge2|rougeL|bleu|chrf")) return NULL;
+    return "is of targets that are written; --predict_with_generate writes them in each validation";
 }
 
 // ---- the task ------------------------------------------------------------------------------------------------------

@@ -63,6 +63,9 @@ typedef struct {
     int64_t run_samples;
     double epochs;
     uint64_t seed; // of the training
+    // --label_smoothing_factor, of every loss over a vocabulary (model/head.h). A task that needs the loss unsmoothed
+    // refuses it.
+    double label_smoothing;
     // Set if the run repeats the samples of its first epoch in every epoch; a task that cannot do so refuses it.
     int repeats_epoch;
     // Set by open: samples of an epoch, over all ranks; of the first epoch if others have a few more or less. 0:
