@@ -25,6 +25,7 @@ from transformers import (BartConfig, BartForConditionalGeneration, GenerationCo
 from transformers.utils.logging import disable_progress_bar
 
 from make_refs import save, seed
+from make_t5_refs import untie
 
 FIRST = 4  # token ids; of padding, of the end, and of what targets start with:
 TOKENS = {"bart": (1, 2, 2), "mbart": (1, 2, 6), "t5": (0, 1, 0)}  # an mBART's start with their language
@@ -89,6 +90,7 @@ def make_t5(shape):
     config = T5Config(dropout_rate=0.0, pad_token_id=pad, eos_token_id=end, decoder_start_token_id=start, **shape)
     config._attn_implementation = "eager"
     model = T5ForConditionalGeneration(config).eval()
+    untie(model)
     with torch.no_grad():
         for name, p in model.named_parameters():
             spread = next(x for key, x in T5_SPREADS.items() if key in name) if p.ndim > 1 else 0.2

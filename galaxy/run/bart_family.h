@@ -26,6 +26,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_BART_FAMILY_IMPLEMENTED)
 #define GX_BART_FAMILY_IMPLEMENTED
 #include <string.h>
+#include "../task/denoising.h"
 #include "../task/seq2seq.h"
 
 #define GX__BART_FAMILY_AT(field) offsetof(GxBartConfig, field)
@@ -230,7 +231,7 @@ static void gx__bart_family_frame(const void *config, GxTextFrame *frame)
     frame->first_position = GX_BART_FIRST_POSITION;
 }
 
-static const GxTask *const gx__bart_family_tasks[] = {&gx_seq2seq, NULL};
+static const GxTask *const gx__bart_family_tasks[] = {&gx_seq2seq, &gx_denoising, &gx_span_corruption, NULL};
 
 const GxFamily gx_bart = {
     "bart",

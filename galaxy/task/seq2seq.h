@@ -141,24 +141,6 @@ static GxStatus gx__seq2seq_check_sizes(const GxSeq2Seq *c, const GxTaskSetup *s
     return GX_OK;
 }
 
-// The tokens that frame texts must be in the vocabulary, which a new model takes from the tokenizer.
-static GxStatus gx__seq2seq_check_frame(const GxSeq2Seq *c, const GxTaskSetup *setup, GxError *err)
-{
-    GxFrameToken of[GX_FRAME_TOKENS];
-    gx_frame_tokens(&c->frame, of);
-    for (int i = 0; i < GX_FRAME_TOKENS; i++)
-        if (of[i].id >= setup->vocab)
-            return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "%s is %ld, but the vocabulary ends at %ld; set it to the id that the tokenizer has for it",
-                           of[i].name, (long)of[i].id, (long)setup->vocab - 1);
-    if (c->frame.begin != c->frame.end) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_ARGUMENT,
-        "bos_token_id and eos_token_id are both %ld: a target would end where it begins; expected the ids of "
-        "two tokens",
-        (long)c->frame.end);
-}
-
 static GxStatus gx__seq2seq_check_predictions(const GxSeq2Seq *c, GxError *err)
 {
     const size_t n = strlen(c->predictions);
@@ -257,7 +239,7 @@ static GxStatus gx__seq2seq_open(GxContext *g, void *self, GxTaskSetup *setup)
     GX_TRY(gx_text_open_any_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
     GX_TRY(gx_languages_resolve(&c->frame, &c->languages, &c->tokenizer, &g->error));
     setup->frame = &c->frame;
-    GX_TRY(gx__seq2seq_check_frame(c, setup, &g->error));
+    GX_TRY(gx_frame_check(&c->frame, setup->vocab, &g->error));
     GX_TRY(gx_beam_options_resolve(g, &c->search, &c->beams, setup));
     gx_text_split_special(&c->tokenizer, c->split_special_tokens);
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
@@ -545,20 +527,15 @@ static double gx__seq2seq_exact(const GxSeq2Seq *c)
 static int gx__seq2seq_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
 {
     GxSeq2Seq *c = (GxSeq2Seq *)self;
-    const double nats = losses && losses->count[0] ? gx_losses_mean(losses, 0) : NAN,
-                 tokens = losses ? (double)losses->count[0] : NAN;
     int64_t right = c->right;
     if (losses && c->predict[0]) gx__seq2seq_write_all(g, c);
     gx_at(g, -1, "evaluate");
     if (losses) gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, &right, 1, GX_I64);
     if (gx_failed(g) || (losses && !c->has_targets)) return 0;
-    const GxMetric loss = {"loss", "loss %.4f", nats, -1},
-                   perplexity = {"perplexity", "perplexity %.3f", exp(nats), -1},
-                   accuracy = {"accuracy", "accuracy of tokens %.4f", (double)right / tokens, 1},
-                   exact = {"exact_match", "exactly the target %.4f", c->predict[0] ? gx__seq2seq_exact(c) : NAN, 1};
-    metric[0] = loss, metric[1] = perplexity, metric[2] = accuracy;
-    if (c->predict[0]) metric[3] = exact;
-    return c->predict[0] ? 4 : 3;
+    const GxMetric exact = {"exact_match", "exactly the target %.4f", c->predict[0] ? gx__seq2seq_exact(c) : NAN, 1};
+    int n = gx_source_metrics(losses, right, metric);
+    if (c->predict[0]) metric[n++] = exact;
+    return n;
 }
 
 static const char *gx__seq2seq_lacks(const void *self, const char *metric)
