@@ -576,7 +576,7 @@ static void check_languages(int is_first, const char *ids[2][3])
     gx_source_texts_close(&t), gx_records_close(&file), gx_tokenizer_close(&tokenizer);
 }
 
-// As transformers' MBartTokenizer and MBart50Tokenizer make them (dev/ref/load_bart.py compares what is written).
+// As transformers' MBartTokenizer and MBart50Tokenizer make them (dev/ref/load_seq2seq.py compares what is written).
 TEST(texts_of_an_mbart_have_their_languages_behind_them)
 {
     static const char *ids[2][3] = {{"5 6 7 2 17 ", "5 6 7 8 2 17 ", "5 2 17 "},

@@ -56,22 +56,19 @@ load dev/ref/load_bpe.py build/refs/bpe_trained --text "$text" --ids build/refs/
 load dev/ref/load_bert.py data/ref/bert_pretrain --logits data/ref/bert_pretrain/ref.safetensors
 load dev/ref/load_bert.py data/ref/roberta_mlm --logits data/ref/roberta_mlm/ref.safetensors
 load dev/ref/load_bert.py data/ref/xlmr_cls3 --logits data/ref/xlmr_cls3/ref.safetensors
-# BARTs, mBARTs and T5s that transformers saved, and what is trained from them: both write the same targets.
+# A BART, mBARTs and T5s that transformers saved, and what is trained from them: both write the same targets.
 (echo source; head -n 40 "$text" | tr -d '\t"' | grep . | cut -c1-30) >build/refs/sources.tsv
 (printf 'source\ttarget\n'; for i in $(seq 200); do printf 'the cat %d runs\tcat %d\n' "$i" "$((i % 7))"; done) >build/refs/sources_targets.tsv
 for kind in bart mbart mbart50 t5 t5_gated mt5; do
-    program=./train_bart loads=dev/ref/load_bart.py languages=
-    case $kind in
-    mbart*) languages="--source_lang en_XX --target_lang ro_RO" ;;
-    *t5*) program=./train_t5 loads=dev/ref/load_t5.py ;;
-    esac
-    "$python" $loads build/refs/${kind}_theirs --make $kind
-    $program --model build/refs/${kind}_theirs --train_data build/refs/sources_targets.tsv --seq_len 32 --max_steps 60 --learning_rate 1e-3 --sample_lines 0 \
-        $languages --overwrite_output_dir true --output_dir build/refs/$kind >/dev/null
-    for folder in build/refs/${kind}_theirs build/refs/$kind/checkpoint-60; do
+    program=./train_bart languages=()
+    case $kind in t5* | mt5) program=./train_t5 ;; mbart*) languages=(--source_lang en_XX --target_lang ro_RO) ;; esac
+    "$python" dev/ref/load_seq2seq.py "build/refs/${kind}_theirs" --make "$kind"
+    "$program" --model "build/refs/${kind}_theirs" --train_data build/refs/sources_targets.tsv --seq_len 32 --max_steps 60 --learning_rate 1e-3 --sample_lines 0 \
+        "${languages[@]}" --overwrite_output_dir true --output_dir "build/refs/$kind" >/dev/null
+    for folder in "build/refs/${kind}_theirs" "build/refs/$kind/checkpoint-60"; do
         rm -f build/refs/targets.jsonl
-        $program --model "$folder" $languages --predict build/refs/sources.tsv --predictions build/refs/targets.jsonl --seq_len 32 >/dev/null
-        load $loads "$folder" --predictions build/refs/targets.jsonl
+        "$program" --model "$folder" "${languages[@]}" --predict build/refs/sources.tsv --predictions build/refs/targets.jsonl --seq_len 32 >/dev/null
+        load dev/ref/load_seq2seq.py "$folder" --predictions build/refs/targets.jsonl
     done
 done
 for model in "llama --tie_word_embeddings true" "llama --rope_type llama3 --rope_original_max_position_embeddings 16 --rope_theta 100" "mistral --sliding_window 64" \

@@ -433,10 +433,9 @@ static GxStatus gx__denoising_open_as(GxContext *g, GxDenoising *c, GxTaskSetup 
     c->T[GX_OF_TARGET] = setup->seq_len;
     c->T[GX_OF_SOURCE] = setup->source_len = c->max_source_length ? c->max_source_length : setup->seq_len;
     if (c->frame.has_languages)
-        return GX_FAIL(
-            &g->error, GX_ERR_UNSUPPORTED,
-            "an mBART's texts have the token of their language, which this task does not add to them; train it "
-            "with --task seq2seq, or a BART (--model_type bart)");
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                       "--task denoising and span_corruption are not built for an mBART, whose texts have the tokens "
+                       "of their languages; --task seq2seq trains it");
     if (setup->repeats_epoch)
         return GX_FAIL(
             &g->error, GX_ERR_UNSUPPORTED,

@@ -25,9 +25,9 @@ enum { GX_FRAME_TOKENS = 6 };
 typedef struct {
     const char *name;
     int32_t id;
+    int is_language;
 } GxFrameToken;
 void gx_frame_tokens(const GxTextFrame *f, GxFrameToken token[GX_FRAME_TOKENS]);
-int gx_frame_is_language(const GxFrameToken *t);
 // Fails unless they are in the vocabulary, and a text's first token is another than its last.
 GxStatus gx_frame_check(const GxTextFrame *f, int64_t vocab, GxError *err);
 // 1 if ids[n] has a token that is not special, but has an id of the frame (a special one is what the text itself asks
@@ -139,12 +139,13 @@ void gx_source_texts_close(GxSourceTexts *t)
 
 void gx_frame_tokens(const GxTextFrame *f, GxFrameToken token[GX_FRAME_TOKENS])
 {
-    const GxFrameToken all[GX_FRAME_TOKENS] = {{"bos_token_id", f->begin},
-                                               {"eos_token_id", f->end},
-                                               {"pad_token_id", f->pad},
-                                               {"decoder_start_token_id", f->has_languages ? -1 : f->start},
-                                               {"source_lang", f->has_languages ? f->language[GX_OF_SOURCE] : -1},
-                                               {"target_lang", f->has_languages ? f->language[GX_OF_TARGET] : -1}};
+    const int has = f->has_languages;
+    const GxFrameToken all[GX_FRAME_TOKENS] = {{"bos_token_id", f->begin, 0},
+                                               {"eos_token_id", f->end, 0},
+                                               {"pad_token_id", f->pad, 0},
+                                               {"decoder_start_token_id", has ? -1 : f->start, 0},
+                                               {"source_lang", has ? f->language[GX_OF_SOURCE] : -1, 1},
+                                               {"target_lang", has ? f->language[GX_OF_TARGET] : -1, 1}};
     memcpy(token, all, sizeof all);
 }
 
@@ -156,11 +157,6 @@ GxFrameEnds gx_frame_ends(const GxTextFrame *f, int which)
     e.behind[e.n_behind++] = f->end;
     if (f->has_languages && !is_before) e.behind[e.n_behind++] = f->language[which];
     return e;
-}
-
-int gx_frame_is_language(const GxFrameToken *t)
-{
-    return !strcmp(t->name, "source_lang") || !strcmp(t->name, "target_lang");
 }
 
 GxStatus gx_frame_check(const GxTextFrame *f, int64_t vocab, GxError *err)
@@ -207,7 +203,7 @@ static GxStatus gx__source_check_frame(const GxSourceTexts *t, int64_t i, const 
     if (!gx_frame_is_in(form->frame, tokenizer, ids, n, &of, what)) return GX_OK;
     const char *which = form->prefix[0] ? " (or --source_prefix)" : "";
     const long line = (long)gx_record_line(t->file, t->record[i]);
-    if (gx_frame_is_language(&of))
+    if (of.is_language)
         return GX_FAIL(err, GX_ERR_FORMAT,
                        "%s:%ld: a text%s has %s, whose id %ld is that of --%s; use a tokenizer in which languages are "
                        "special tokens, or change the text",
