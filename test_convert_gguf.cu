@@ -38,8 +38,19 @@ static const Shape shapes[] = {{"model.embed_tokens.weight", 0, WIDTH},
 
 static GxLlamaConfig small(const char *type, int64_t vocab)
 {
-    GxLlamaConfig c = {vocab, WIDTH, COLUMNS, 1, HEADS, KV_HEADS, HEAD, 64, 1e-5, 10000, 0.02,
-                       1,     -1,    "",      0, "",    0,        0,    0,  0,    0,     ""};
+    GxLlamaConfig c = {.vocab_size = vocab,
+                       .hidden_size = WIDTH,
+                       .intermediate_size = COLUMNS,
+                       .num_hidden_layers = 1,
+                       .num_attention_heads = HEADS,
+                       .num_key_value_heads = KV_HEADS,
+                       .head_dim = HEAD,
+                       .max_position_embeddings = 64,
+                       .rms_norm_eps = 1e-5,
+                       .rope_theta = 10000,
+                       .initializer_range = 0.02,
+                       .tie_word_embeddings = 1,
+                       .pad_token_id = -1};
     snprintf(c.model_type, sizeof c.model_type, "%s", type);
     snprintf(c.rope_type, sizeof c.rope_type, "default");
     return c;

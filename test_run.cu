@@ -616,7 +616,18 @@ typedef struct {
 static int open_writer(Writer *o, int ranks)
 {
     const int dims[GX_MESH_AXES] = {1, 1, 1, 1, ranks};
-    const GxLlamaConfig config = {256, 16, 16, 1, 2, 1, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""};
+    const GxLlamaConfig config = {.vocab_size = 256,
+                                  .hidden_size = 16,
+                                  .intermediate_size = 16,
+                                  .num_hidden_layers = 1,
+                                  .num_attention_heads = 2,
+                                  .num_key_value_heads = 1,
+                                  .head_dim = 8,
+                                  .max_position_embeddings = 64,
+                                  .rms_norm_eps = 1e-5,
+                                  .rope_theta = 10000,
+                                  .initializer_range = 0.02,
+                                  .pad_token_id = -1};
     memset(o, 0, sizeof *o);
     o->config = config;
     o->mode = gx_composed("sp", gx_methods(GX_METHOD_SP, GX_METHOD_SP, GX_METHOD_SP));
@@ -880,8 +891,26 @@ TEST(a_config_json_says_every_field_and_reads_back_the_same)
 {
     static const char *const lines[] = {"\"architectures\": [\"MistralForCausalLM\"]", "\"torch_dtype\": \"float32\"",
                                         "\"bos_token_id\": null"};
-    const GxLlamaConfig c = {97, 48,        80, 3,        6,   3,   10, 77, 1, 500000.5, 0.5, 1,
-                             5,  "mistral", 70, "llama3", 2.5, 0.5, 3,  40, 0, ""}; // none of them the default
+    const GxLlamaConfig c = {.vocab_size = 97,
+                             .hidden_size = 48,
+                             .intermediate_size = 80,
+                             .num_hidden_layers = 3,
+                             .num_attention_heads = 6,
+                             .num_key_value_heads = 3,
+                             .head_dim = 10,
+                             .max_position_embeddings = 77,
+                             .rms_norm_eps = 1,
+                             .rope_theta = 500000.5,
+                             .initializer_range = 0.5,
+                             .tie_word_embeddings = 1,
+                             .pad_token_id = 5,
+                             .model_type = "mistral",
+                             .sliding_window = 70,
+                             .rope_type = "llama3",
+                             .rope_factor = 2.5,
+                             .rope_low_freq_factor = 0.5,
+                             .rope_high_freq_factor = 3,
+                             .rope_original_max_position_embeddings = 40}; // none of them the default
     GxLlamaConfig back = GX_ZERO;
     GxError err = GX_ZERO;
     char path[40] = "/tmp/galaxy_test_run_XXXXXX", *text = NULL;
@@ -913,8 +942,21 @@ TEST(a_config_json_of_a_qwen3_says_what_it_is_and_reads_back_the_same)
                                         "\"attention_bias\": false",
                                         "\"use_sliding_window\": false",
                                         "\"rope_theta\": 1000000.0"};
-    const GxLlamaConfig c = {97, 48, 80,      3, 6,         3, 10, 77, 1e-6, 1e6, 0.02,
-                             1,  -1, "qwen3", 0, "default", 0, 0,  0,  0,    0,   ""};
+    const GxLlamaConfig c = {.vocab_size = 97,
+                             .hidden_size = 48,
+                             .intermediate_size = 80,
+                             .num_hidden_layers = 3,
+                             .num_attention_heads = 6,
+                             .num_key_value_heads = 3,
+                             .head_dim = 10,
+                             .max_position_embeddings = 77,
+                             .rms_norm_eps = 1e-6,
+                             .rope_theta = 1e6,
+                             .initializer_range = 0.02,
+                             .tie_word_embeddings = 1,
+                             .pad_token_id = -1,
+                             .model_type = "qwen3",
+                             .rope_type = "default"};
     GxLlamaConfig back = GX_ZERO;
     GxError err = GX_ZERO;
     char path[40] = "/tmp/galaxy_test_run_XXXXXX", *text = NULL;
@@ -944,8 +986,22 @@ TEST(a_config_json_of_a_qwen_with_a_window_says_of_each_layer_whether_it_slides)
                  {5, "", {"full", "full", "full"}},
                  {2, "sfs", {"sliding", "full", "sliding"}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        GxLlamaConfig c = {97, 48, 80,      3, 6,         3, 8, 77, 1e-6, 1e6, 0.02,
-                           1,  -1, "qwen2", 9, "default", 0, 0, 0,  0,    0,   ""};
+        GxLlamaConfig c = {.vocab_size = 97,
+                           .hidden_size = 48,
+                           .intermediate_size = 80,
+                           .num_hidden_layers = 3,
+                           .num_attention_heads = 6,
+                           .num_key_value_heads = 3,
+                           .head_dim = 8,
+                           .max_position_embeddings = 77,
+                           .rms_norm_eps = 1e-6,
+                           .rope_theta = 1e6,
+                           .initializer_range = 0.02,
+                           .tie_word_embeddings = 1,
+                           .pad_token_id = -1,
+                           .model_type = "qwen2",
+                           .sliding_window = 9,
+                           .rope_type = "default"};
         GxLlamaConfig back = GX_ZERO;
         GxError err = GX_ZERO;
         GxJson *json = NULL;
@@ -977,7 +1033,21 @@ TEST(a_config_json_of_a_qwen_with_a_window_says_of_each_layer_whether_it_slides)
 // Left out, it would be 4096 to transformers.
 TEST(a_config_json_of_a_mistral_without_a_window_says_so)
 {
-    GxLlamaConfig c = {97, 48, 80, 3, 6, 3, 8, 77, 1e-6, 1e6, 0.02, 1, -1, "mistral", 0, "default", 0, 0, 0, 0, 0, ""};
+    GxLlamaConfig c = {.vocab_size = 97,
+                       .hidden_size = 48,
+                       .intermediate_size = 80,
+                       .num_hidden_layers = 3,
+                       .num_attention_heads = 6,
+                       .num_key_value_heads = 3,
+                       .head_dim = 8,
+                       .max_position_embeddings = 77,
+                       .rms_norm_eps = 1e-6,
+                       .rope_theta = 1e6,
+                       .initializer_range = 0.02,
+                       .tie_word_embeddings = 1,
+                       .pad_token_id = -1,
+                       .model_type = "mistral",
+                       .rope_type = "default"};
     GxLlamaConfig back = GX_ZERO;
     GxError err = GX_ZERO;
     char path[40] = "/tmp/galaxy_test_run_XXXXXX";
@@ -999,8 +1069,20 @@ TEST(what_a_config_json_leaves_out_is_what_transformers_takes_for_it)
                                         "{\"model_type\": \"llama\", " SIZES
                                         ", \"num_key_value_heads\": null, \"head_dim\": null, \"pad_token_id\": null, "
                                         "\"rope_scaling\": null, \"rope_parameters\": {}, \"architectures\": null}"};
-    const GxLlamaConfig expected = {97, 48, 80,      3, 6,         6, 8, 2048, 1e-6, 10000, 0.02,
-                                    0,  -1, "llama", 0, "default", 0, 0, 0,    0,    0,     ""};
+    const GxLlamaConfig expected = {.vocab_size = 97,
+                                    .hidden_size = 48,
+                                    .intermediate_size = 80,
+                                    .num_hidden_layers = 3,
+                                    .num_attention_heads = 6,
+                                    .num_key_value_heads = 6,
+                                    .head_dim = 8,
+                                    .max_position_embeddings = 2048,
+                                    .rms_norm_eps = 1e-6,
+                                    .rope_theta = 10000,
+                                    .initializer_range = 0.02,
+                                    .pad_token_id = -1,
+                                    .model_type = "llama",
+                                    .rope_type = "default"};
     for (int t = 0; t < 2; t++) {
         GxLlamaConfig c = GX_ZERO;
         GxError err = GX_ZERO;

@@ -26,8 +26,18 @@ enum {
 #define TEST_BETA1    0.9f
 #define TEST_BETA2    0.95f
 // three K,V heads, two query heads to each; weights so large that attention is far from even
-static const GxLlamaConfig model_config = {61, 32, 40, LAYERS, 6,  3, 8, 64, 1e-5, 10000, 0.2,
-                                           0,  -1, "", 0,      "", 0, 0, 0,  0,    0,     ""};
+static const GxLlamaConfig model_config = {.vocab_size = 61,
+                                           .hidden_size = 32,
+                                           .intermediate_size = 40,
+                                           .num_hidden_layers = LAYERS,
+                                           .num_attention_heads = 6,
+                                           .num_key_value_heads = 3,
+                                           .head_dim = 8,
+                                           .max_position_embeddings = 64,
+                                           .rms_norm_eps = 1e-5,
+                                           .rope_theta = 10000,
+                                           .initializer_range = 0.2,
+                                           .pad_token_id = -1};
 
 static GxDtype test_dtype;       // that models compute in
 static TestRequest test_request; // what else they should be

@@ -4,6 +4,7 @@
 
 Writes  ops.safetensors                                    single operations, forward and backward
         attention_bf16.safetensors                         attention on bf16 numbers, and how far PyTorch is off in bf16
+        rope.safetensors                                   tables of RoPE's scalings
         llama_<name>/{config.json, model.safetensors}      small LLaMAs, as transformers saves them
         llama_<name>/ref.safetensors                       what those models compute
         llama_curves.safetensors                           their losses and norms over ten steps, in fp32 and in bf16 with weights of fp32 behind it
@@ -16,6 +17,7 @@ A second run on the same machine gives the same bytes; compare_refs.py judges ot
 import argparse
 import copy
 import itertools
+import json
 import math
 import pathlib
 import zlib
@@ -24,7 +26,8 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.utils.logging import disable_progress_bar
 
 IGNORE = -100  # the label of a position that has no loss
@@ -501,6 +504,42 @@ def make_attention_bf16(out):
     save(out / "attention_bf16.safetensors", tensors)
 
 
+# ------------------------------------------------------------------------------------- scaled RoPE
+
+ROPES = {  # name: head_dim, RoPE's object of a config.json
+    "default": (12, dict(rope_type="default", rope_theta=100.0)),
+    "linear": (12, dict(rope_type="linear", rope_theta=100.0, factor=2.5)),
+    "dynamic": (12, dict(rope_type="dynamic", rope_theta=100.0, factor=3.0)),
+    "llama3": (16, dict(rope_type="llama3", rope_theta=500.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=3.0,
+                        original_max_position_embeddings=32)),
+    "yarn": (16, dict(rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=24)),
+    "yarn_longest": (16, dict(rope_type="yarn", rope_theta=1000.0, factor=4.0)),  # of max_position_embeddings
+    "yarn_turns": (20, dict(rope_type="yarn", rope_theta=300.0, factor=3.0, original_max_position_embeddings=40, beta_fast=5.5,
+                            beta_slow=0.5, truncate=False)),
+    "yarn_one_pair": (4, dict(rope_type="yarn", rope_theta=1000.0, factor=8.0, original_max_position_embeddings=4)),  # 0 and 0
+    "yarn_attention": (12, dict(rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=24,
+                                attention_factor=0.75, mscale=2.0, mscale_all_dim=0.5)),
+    "yarn_mscale": (12, dict(rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=24, mscale=0.7,
+                             mscale_all_dim=1.2)),
+    "yarn_mscale_alone": (12, dict(rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=24, mscale=0.7)),
+    "yarn_factor_1": (12, dict(rope_type="yarn", rope_theta=1000.0, factor=1.0, original_max_position_embeddings=64)),
+}
+POSITIONS = 64  # as many as these models have
+
+
+def make_ropes(out):
+    """NAME.cosine and NAME.sine [POSITIONS, head_dim/2]; the metadata NAME is the config.json."""
+    tensors, texts = {}, {}
+    for name, (head_dim, rope) in ROPES.items():
+        sizes = dict(vocab_size=8, hidden_size=2 * head_dim, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+                     max_position_embeddings=POSITIONS)
+        texts[name] = json.dumps(dict(model_type="llama", **sizes, rope_parameters=rope))
+        tables = LlamaRotaryEmbedding(LlamaConfig(**sizes, rope_parameters=dict(rope)))(torch.zeros(1), torch.arange(POSITIONS)[None])
+        for table, values in zip(("cosine", "sine"), tables):
+            tensors[f"{name}.{table}"] = values[0, :, :head_dim // 2].contiguous().clone()
+    save_file(tensors, out / "rope.safetensors", metadata={"format": "pt", **texts})
+
+
 # -------------------------------------------------------------------------------------- models
 
 MODELS = {  # name: batch, length, configuration; its classes are LLaMA's, or those of CLASSES
@@ -533,9 +572,19 @@ MODELS = {  # name: batch, length, configuration; its classes are LLaMA's, or th
                          rope_parameters=dict(rope_type="default", rope_theta=1e6))),
     "qwen3_tied": (2, 7, dict(hidden_size=30, num_attention_heads=3, num_key_value_heads=1, head_dim=14, intermediate_size=36,
                               vocab_size=53, num_hidden_layers=1, tie_word_embeddings=True, rms_norm_eps=1e-5)),
+    "smollm3": (2, 9, dict(hidden_size=24, num_attention_heads=4, num_key_value_heads=2, intermediate_size=36, vocab_size=47,
+                           num_hidden_layers=2, no_rope_layer_interval=2, bos_token_id=None, eos_token_id=None,
+                           pad_token_id=None)),
+    "smollm3_window": (2, 17, dict(hidden_size=24, num_attention_heads=4, num_key_value_heads=1, intermediate_size=36, vocab_size=47,
+                                   num_hidden_layers=3, tie_word_embeddings=False, bos_token_id=None, eos_token_id=None,
+                                   pad_token_id=None, use_sliding_window=True,
+                                   sliding_window=5, no_rope_layers=[0, 1, 0])),
+    "yarn": (2, 40, dict(hidden_size=24, num_attention_heads=2, num_key_value_heads=1, intermediate_size=40, vocab_size=53,
+                         num_hidden_layers=1, tie_word_embeddings=True, rope_parameters=dict(
+                             rope_type="yarn", rope_theta=500.0, factor=4.0, beta_fast=4.0, original_max_position_embeddings=32))),
 }
 CLASSES = {"mistral": (MistralConfig, MistralForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-           "qwen3": (Qwen3Config, Qwen3ForCausalLM)}  # by what the name begins with
+           "qwen3": (Qwen3Config, Qwen3ForCausalLM), "smollm3": (SmolLM3Config, SmolLM3ForCausalLM)}  # by what the name begins with
 STEPS = 10        # of each optimizer
 PERTURBED = 4     # AdamW runs from weights one ulp away
 CURVES = 4        # of each model and precision
@@ -695,6 +744,7 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     make_ops(out)
     make_attention_bf16(out)
+    make_ropes(out)
     save(out / "llama_curves.safetensors", {name: c for model in MODELS for name, c in make_llama(out, model).items()})
     files = sorted(p for p in out.rglob("*") if p.is_file())
     for p in files:
