@@ -2,6 +2,7 @@
 // every gradient, ten steps of SGD and of AdamW, on small odd shapes; in bf16 one step and ten, against the distance
 // that PyTorch in bf16 has from fp32. The dumps are [B,T,C], Galaxy's rows are [T,B,C].
 #include "test/model.h"
+#include <unistd.h>
 
 // ---- a mode that keeps what passes through a layer -----------------------------------------------------------------
 
@@ -255,6 +256,7 @@ TEST(smollm3_with_a_window_where_it_has_no_rope_forward_and_backward_as_transfor
     forward_backward("smollm3_window");
 }
 TEST(yarn_scaled_rope_forward_and_backward_as_transformers) { forward_backward("yarn"); }
+TEST(phi3_whose_file_has_matrices_stacked_forward_and_backward_as_transformers) { forward_backward("phi3"); }
 
 // In bf16: as near to transformers in fp32 as transformers in bf16 is, or half as near.
 static void bf16_distance(const char *name)
@@ -311,6 +313,7 @@ TEST(smollm3_with_a_window_where_it_has_no_rope_in_bf16_is_as_near_to_fp32_as_tr
     bf16_distance("smollm3_window");
 }
 TEST(yarn_scaled_rope_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("yarn"); }
+TEST(phi3_whose_file_has_matrices_stacked_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("phi3"); }
 
 // Ten steps; the losses must be the reference's within `slack[step]`, the weights within `weight_slack` of each
 // tensor's norm.
@@ -375,6 +378,7 @@ TEST(qwen3_tied_one_kv_head_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen
 TEST(smollm3_without_rope_in_some_layers_ten_steps_of_sgd_as_transformers) { ten_of_sgd("smollm3"); }
 TEST(smollm3_with_a_window_where_it_has_no_rope_ten_steps_of_sgd_as_transformers) { ten_of_sgd("smollm3_window"); }
 TEST(yarn_scaled_rope_ten_steps_of_sgd_as_transformers) { ten_of_sgd("yarn"); }
+TEST(phi3_whose_file_has_matrices_stacked_ten_steps_of_sgd_as_transformers) { ten_of_sgd("phi3"); }
 
 // AdamW divides by the root of the second moment: rounding noise in a gradient near zero becomes a step of the size of
 // lr. So the reference's own spread under inputs changed by one ulp is the scale: four of it, and the bound of SGD for
@@ -424,6 +428,7 @@ TEST(smollm3_with_a_window_where_it_has_no_rope_ten_steps_of_adamw_within_the_re
     ten_of_adamw("smollm3_window");
 }
 TEST(yarn_scaled_rope_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("yarn"); }
+TEST(phi3_whose_file_has_matrices_stacked_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("phi3"); }
 
 // ---- ten steps in bf16 ---------------------------------------------------------------------------------------------
 
@@ -497,8 +502,8 @@ static void check_curves(GxSafetensors *ref, const char *model)
 TEST(ten_steps_in_bf16_are_within_twice_what_pytorch_in_bf16_is_off_by)
 {
     static const char *const models[] = {
-        "gqa",          "odd",   "one",   "scaled",     "mistral", "mistral_window", "qwen2_window",
-        "qwen3_window", "qwen2", "qwen3", "qwen3_tied", "smollm3", "smollm3_window", "yarn"};
+        "gqa",   "odd",   "one",        "scaled",  "mistral",        "mistral_window", "qwen2_window", "qwen3_window",
+        "qwen2", "qwen3", "qwen3_tied", "smollm3", "smollm3_window", "phi3",           "yarn"};
     GxSafetensors ref;
     GxError err = GX_ZERO;
     if (!CHECK(gx_safetensors_open(&ref, "data/ref/llama_curves.safetensors", &err) == GX_OK, "%s", err.message))
@@ -545,12 +550,18 @@ TEST(tables_of_every_scaling_of_rope_as_transformers)
     GxError err = GX_ZERO;
     int names = 0;
     if (!CHECK(gx_safetensors_open(&ref, "data/ref/rope.safetensors", &err) == GX_OK, "%s", err.message)) return;
-    for (GxJsonMember m = GX_ZERO; gx_json_next(ref.metadata, &m);) {
-        char name[2][100];
-        if (!strcmp(m.key, "format")) continue;
-        snprintf(name[0], sizeof name[0], "%s.cosine", m.key), snprintf(name[1], sizeof name[1], "%s.sine", m.key);
+    for (int e = 0; e < ref.n; e++) {
+        char name[2][100], config[1000] = "";
+        const int n = (int)gx_text_stem(ref.entry[e].name, ".config");
+        if (n < 0) continue;
+        snprintf(name[0], sizeof name[0], "%.*s.cosine", n, ref.entry[e].name);
+        snprintf(name[1], sizeof name[1], "%.*s.sine", n, ref.entry[e].name);
+        if (!CHECK(ref.entry[e].elements < (int64_t)sizeof config, "a config.json of %ld bytes",
+                   (long)ref.entry[e].elements))
+            continue;
+        gx_safetensors_read_raw(&ref, &ref.entry[e], 0, ref.entry[e].elements, config, &err);
         float *cosine = read_tensor(&ref, name[0], NULL), *sine = read_tensor(&ref, name[1], NULL);
-        if (cosine && sine) check_rope_table(m.key, gx_json_string(m.value), cosine, sine), names++;
+        if (cosine && sine) check_rope_table(name[1], config, cosine, sine), names++;
         free(cosine), free(sine);
     }
     CHECK(names == 12, "%d tables", names);

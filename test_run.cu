@@ -1192,6 +1192,97 @@ TEST(scaled_rope_is_read_wherever_transformers_4_or_5_writes_it)
     }
 }
 
+// Every scaling, written and read back; what transformers would compute is left out, and it computes the same.
+TEST(a_config_json_says_how_rope_is_scaled_and_reads_back_the_same)
+{
+#define SIZED                                                                                                          \
+    .vocab_size = 97, .hidden_size = 48, .intermediate_size = 80, .num_hidden_layers = 3, .num_attention_heads = 6,    \
+    .max_position_embeddings = 77, .rms_norm_eps = 1e-6, .rope_theta = 1e6, .initializer_range = 0.02,                 \
+    .pad_token_id = -1
+    static const struct {
+        GxLlamaConfig c;
+        const char *says, *says_not;
+    } cases[] = {
+        {{SIZED, .rope_type = "linear", .rope_factor = 2.5}, "\"factor\": 2.5", "original_max"},
+        {{SIZED, .rope_type = "dynamic", .rope_factor = 3}, "\"rope_type\": \"dynamic\"", "beta_fast"},
+        {{SIZED, .rope_type = "yarn", .rope_factor = 4},
+         "\"original_max_position_embeddings\": 77",
+         "attention_factor"},
+        {{SIZED, .rope_type = "yarn", .rope_factor = 4, .rope_beta_fast = 9, .rope_beta_slow = 2,
+          .rope_original_max_position_embeddings = 20, .rope_attention_factor = 1.5, .rope_mscale = 0.5,
+          .rope_mscale_all_dim = 0.75, .rope_untruncated = 1},
+         "\"truncate\": false",
+         "low_freq_factor"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxLlamaConfig c = cases[i].c, back = GX_ZERO;
+        GxError err = GX_ZERO;
+        char path[40] = "/tmp/galaxy_test_run_XXXXXX", *text = NULL;
+        int64_t bytes;
+        const int file = mkstemp(path);
+        if (!CHECK(file >= 0, "no temporary file")) return;
+        close(file);
+        CHECK(gx_llama_config_resolve(&c, &err) == GX_OK && gx_llama_config_write(&c, NULL, path, &err) == GX_OK &&
+                  gx_llama_config_read(&back, path, &gx_silent, &err) == GX_OK &&
+                  gx_file_read(path, 1 << 16, &text, &bytes, &err) == GX_OK,
+              "%s", err.message);
+        for (int f = 0; f < gx_llama.n_fields; f++)
+            CHECK(gx_field_same(&gx_llama.fields[f], &c, &back), "%s is not what it was", gx_llama.fields[f].name);
+        CHECK(text && count_of(text, cases[i].says) == 2 && !strstr(text, cases[i].says_not), "case %d: %s", (int)i,
+              text);
+        free(text);
+        unlink(path);
+    }
+}
+
+// What transformers 4.57 and 5.23 take for what is left out, and where they say that a layer has no RoPE or a window.
+TEST(a_config_json_of_a_smollm3_is_read_as_transformers_does_and_reads_back_the_same)
+{
+    static const struct {
+        const char *more, *rotates, *types;
+        int64_t interval, window;
+    } cases[] = {
+        {"", "11101", "", 4, 0},
+        {", \"no_rope_layer_interval\": 2", "10101", "", 2, 0},
+        {", \"no_rope_layers\": [0, 1, 0, 1, 1], \"no_rope_layer_interval\": 2", "01011", "", 2, 0},
+        {", \"no_rope_layers\": [1, 1, 1, 0, 1, 0, 0], \"max_window_layers\": 28", "11101", "", 4,
+         0},                                                                             // more than layers
+        {", \"no_rope_layers\": null, \"use_sliding_window\": true", "11101", "", 4, 0}, // it has no size
+        {", \"use_sliding_window\": false, \"sliding_window\": 9", "11101", "", 4, 0},
+        {", \"use_sliding_window\": true, \"sliding_window\": 9", "11101", "fffsf", 4, 9},
+        {", \"use_sliding_window\": true, \"sliding_window\": 9, \"layer_types\": [\"sliding_attention\", "
+         "\"full_attention\", \"full_attention\", \"full_attention\", \"full_attention\"]",
+         "11101", "sffff", 4, 9},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxLlamaConfig c = GX_ZERO, back = GX_ZERO;
+        GxError err = GX_ZERO;
+        char text[700], path[40] = "/tmp/galaxy_test_run_XXXXXX";
+        snprintf(
+            text, sizeof text,
+            "{\"model_type\": \"smollm3\", \"vocab_size\": 128256, \"hidden_size\": 32, \"intermediate_size\": 80, "
+            "\"num_hidden_layers\": 5, \"num_attention_heads\": 16%s}",
+            cases[i].more);
+        if (!CHECK(read_config_json(&c, text, path, &err) == GX_OK, "case %d: %s", (int)i, err.message)) continue;
+        CHECK(c.num_key_value_heads == 4 && c.max_position_embeddings == 32768 && c.rope_theta == 2e6 &&
+                  c.tie_word_embeddings && c.pad_token_id == 128004 && c.rms_norm_eps == 1e-6,
+              "case %d: other defaults", (int)i);
+        CHECK(!strcmp(c.no_rope_layers, cases[i].rotates) && c.no_rope_layer_interval == cases[i].interval &&
+                  c.sliding_window == cases[i].window && !strcmp(c.layer_types, cases[i].types),
+              "case %d: RoPE in \"%s\", of every %ld; a window of %ld in \"%s\"", (int)i, c.no_rope_layers,
+              (long)c.no_rope_layer_interval, (long)c.sliding_window, c.layer_types);
+        const int file = mkstemp(strcpy(path, "/tmp/galaxy_test_run_XXXXXX"));
+        if (!CHECK(file >= 0, "no temporary file")) return;
+        close(file);
+        CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK &&
+                  gx_llama_config_read(&back, path, &gx_silent, &err) == GX_OK,
+              "%s", err.message);
+        for (int f = 0; f < gx_llama.n_fields; f++)
+            CHECK(gx_field_same(&gx_llama.fields[f], &c, &back), "%s is not what it was", gx_llama.fields[f].name);
+        unlink(path);
+    }
+}
+
 TEST(rope_theta_is_read_wherever_transformers_4_or_5_writes_it)
 {
     static const char *const places[] = {
@@ -1215,6 +1306,25 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         const char *more, *says; // says: behind the file's name
     } bad[] = {
         {"\"model_type\": 7", "model_type is 7; expected one of \"llama\", \"mistral\", \"qwen2\", \"qwen3\""},
+        {"\"no_rope_layers\": [1, 0, 1]", "no_rope_layers says that layers have no RoPE; only a smollm3"},
+        {"\"model_type\": \"smollm3\", \"no_rope_layers\": [1, 0]",
+         "no_rope_layers has 2 elements, and num_hidden_layers is 3"},
+        {"\"model_type\": \"smollm3\", \"no_rope_layers\": [1, 2, 1]",
+         "element 1 of no_rope_layers is not 1 (RoPE) or 0"},
+        {"\"model_type\": \"smollm3\", \"no_rope_layers\": [1, true, 1]", "element 1 of no_rope_layers is not 1"},
+        {"\"model_type\": \"smollm3\", \"no_rope_layer_interval\": 0", "no_rope_layer_interval is 0; expected"},
+        {"\"model_type\": \"smollm3\", \"layer_types\": " FULL_SLIDING_FULL, "layer_types has sliding_attention, but"},
+        {"\"rope_scaling\": {\"rope_type\": \"yarn\"}", "rope_scaling: factor is missing"},
+        {"\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 0.5}", "factor is 0.5; expected"},
+        {"\"rope_scaling\": {\"type\": \"linear\", \"rope_type\": \"dynamic\", \"factor\": 2}",
+         "type is \"linear\", but rope_type"},
+        {"\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2, \"truncate\": null}", "truncate is null"},
+        {"\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2, \"attention_factor\": 0}",
+         "attention_factor is 0; exp"},
+        {"\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2, \"beta_slow\": 40}",
+         "rope_beta_slow is 40, rope_beta"},
+        {"\"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2}",
+         "rope_type is \"longrope\"; only \"default\""},
         {"\"model_type\": null", "model_type is null; expected one of \"llama\""},
         {"\"model_type\": \"mixtral\"", "model_type is \"mixtral\"; expected one of \"llama\""},
         {"\"hidden_act\": 3", "hidden_act is 3; only \"silu\" is supported"},
@@ -1251,8 +1361,8 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"rope_parameters\": [1]", "\"rope_parameters\" is an array; expected an object"},
         {"\"rope_scaling\": \"linear\"", "\"rope_scaling\" is a string; expected an object"},
         {"\"rope_scaling\": {\"type\": \"linear\"}",
-         "rope_scaling: type is \"linear\"; only \"default\" and \"llama3\" are"},
-        {"\"rope_parameters\": {\"rope_type\": 3}", "rope_parameters: rope_type is 3; only \"default\" and \"lla"},
+         "rope_scaling: factor is missing; expected a number"},
+        {"\"rope_parameters\": {\"rope_type\": 3}", "rope_parameters: rope_type is 3; only \"default\", \"lin"},
         {"\"rope_parameters\": {\"rope_theta\": null}", "rope_parameters: rope_theta is null; expected a number"},
         {"\"rope_parameters\": {\"partial_rotary_factor\": 0.5}",
          "rope_parameters: partial_rotary_factor is 0.5; only"},

@@ -57,6 +57,7 @@ typedef struct {
     int tied;
     int normed;     // heads of q and k are: the model is a Qwen3
     int64_t window; // of the model: a Mistral's, or where heads are normed of the first layer alone; 0: none
+    int unrotated;  // its first layer has no RoPE: the model is a SmolLM3, and that layer alone has the window
     int quantize;   // 1 + GxQuantKind of what is frozen; 0: it is in numbers
     int lora;       // 1 + which of test_loras is trained, and nothing else; 0: everything is
     int bottleneck; // 1 + which of test_bottlenecks is, alike
@@ -134,6 +135,10 @@ static inline GxLlamaConfig model_config_of(const Layout *l)
     c.tie_word_embeddings = l->tied;
     if (l->kv_heads) c.num_key_value_heads = l->kv_heads;
     if (l->normed || l->window) snprintf(c.model_type, sizeof c.model_type, l->normed ? "qwen3" : "mistral");
+    if (l->unrotated) {
+        snprintf(c.model_type, sizeof c.model_type, "smollm3");
+        snprintf(c.no_rope_layers, sizeof c.no_rope_layers, "01");
+    }
     if (l->window) c.sliding_window = l->window;
     if (l->wide) c.hidden_size = 192, c.intermediate_size = 400;
     if (l->window && l->normed) snprintf(c.layer_types, sizeof c.layer_types, "sf");
@@ -508,7 +513,7 @@ static inline void run_rank(const Layout *l, const GxMode *mode, int tp, int64_t
     TestModel *t = (TestModel *)calloc(1, sizeof *t);
     Probe probe = {*mode, mode, out};
     GxLlamaConfig config = model_config_of(l);
-    char other[1024];
+    char other[4096];
     int32_t *tokens = (int32_t *)malloc((TEST_ARRAYS + 2) * MAX_MICRO * T * MAX_COLUMNS * sizeof *tokens);
     memset(out, 0, sizeof *out);
     probe.mode.pair_forward = probe_forward, probe.mode.pair_backward = probe_backward;

@@ -2,8 +2,9 @@
 // family: its configuration, the names of its tensors, and the description of its units. The family includes models of
 // the same structure: Mistral (Jiang et al. 2023, arXiv:2310.06825), Qwen2 (Yang et al. 2024, arXiv:2407.10671), whose
 // q, k and v have biases, Qwen3 (Yang et al. 2025, arXiv:2505.09388), which has none, and norms of q's and k's heads,
-// and SmolLM3 (Bakouch et al. 2025, huggingface.co/blog/smollm3), in which some layers, every fourth by default, have
-// no RoPE (Yang et al. 2025, arXiv:2501.18795). In all of Mistral's layers, and in some of Qwen2's, Qwen3's and
+// SmolLM3 (Bakouch et al. 2025, huggingface.co/blog/smollm3), in which some layers, every fourth by default, have no
+// RoPE (Yang et al. 2025, arXiv:2501.18795), and Phi-3 (Abdin et al. 2024, arXiv:2404.14219), in whose files q, k and v
+// are one matrix, and gate and up another. In all of Mistral's and Phi-3's layers, and in some of Qwen2's, Qwen3's and
 // SmolLM3's where the configuration says so, attention has a sliding window: a token attends only to itself and the
 // nearest tokens before it.
 //
@@ -30,9 +31,9 @@ typedef struct { // names as in Hugging Face's config.json
     double rms_norm_eps, rope_theta, initializer_range;
     int tie_word_embeddings;
     int64_t pad_token_id;           // its row gets no gradient from lookups, as in transformers; below 0: none
-    char model_type[GX_FIELD_TEXT]; // llama, mistral, qwen2, qwen3, smollm3; "": llama
+    char model_type[GX_FIELD_TEXT]; // llama, mistral, qwen2, qwen3, smollm3, phi3; "": llama
     int64_t sliding_window;         // tokens that a token attends to, itself included; 0: all. Not for llama
-    // default, linear, dynamic, yarn, llama3; "": default. dynamic differs from default only in sequences longer than
+    // default, linear, dynamic, yarn, llama3; phi3: default alone; "": default. dynamic differs from default only in sequences longer than
     // max_position_embeddings, which no model here takes
     char rope_type[GX_FIELD_TEXT];
     double rope_factor;                                 // all but default; 0: llama3: 8, others: an error
@@ -235,6 +236,8 @@ static GxStatus gx__llama_resolve_rope(GxLlamaConfig *c, GxError *err)
                        c->rope_type);
     GX_TRY(gx__llama_check_rope_numbers(c, err));
     if (!strcmp(c->rope_type, "default")) return GX_OK;
+    if (gx__llama_is(c, "phi3"))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "rope_type is %s; of a phi3 only default is supported", c->rope_type);
     if (!strcmp(c->rope_type, "llama3")) GX_TRY(gx__llama_resolve_llama3(c, err));
     if (!strcmp(c->rope_type, "yarn")) GX_TRY(gx__llama_resolve_yarn(c, err));
     if (c->rope_factor >= 1) return GX_OK;
@@ -353,6 +356,8 @@ static GxUnitSpec gx__llama_layer(const GxLlamaConfig *c)
     att->core.has_qk_norm = !strcmp(c->model_type, "qwen3"), att->core.eps = (float)c->rms_norm_eps;
     att->core.qk_norm[0] = "model.layers.%d.self_attn.q_norm";
     att->core.qk_norm[1] = "model.layers.%d.self_attn.k_norm";
+    if (gx__llama_is(c, "phi3"))
+        att->core.stack = "model.layers.%d.self_attn.qkv_proj", mlp->core.stack = "model.layers.%d.mlp.gate_up_proj";
     att->core.matrix[0] = "model.layers.%d.self_attn.q_proj";
     att->core.matrix[1] = "model.layers.%d.self_attn.k_proj";
     att->core.matrix[2] = "model.layers.%d.self_attn.v_proj";

@@ -1,4 +1,4 @@
-// llama_family.h: LLaMA, Mistral, Qwen2, Qwen3 and SmolLM3 for the trainer: their options and their config.json.
+// llama_family.h: LLaMA, Mistral, Qwen2, Qwen3, SmolLM3 and Phi-3 for the trainer: their options and their config.json.
 //
 // Reading refuses by name whatever would change the arithmetic and is not implemented (RoPE's longrope, biases other
 // than Qwen2's, dropout, other activations and heads), and every member of a wrong type: no member is ever silently
@@ -59,11 +59,10 @@ static const GxField gx__llama_family_options[] = {
     {"model_type", GX_FIELD_STRING, offsetof(GxLlamaConfig, model_type), "llama",
      "model family; qwen2: q, k and v have biases; qwen3: each head's q and k are normed; smollm3: some layers have no "
      "RoPE",
-     "llama|mistral|qwen2|qwen3|smollm3"},
+     "llama|mistral|qwen2|qwen3|smollm3|phi3"},
     // these differ in config.json: each model type has its own spelling of windows, and RoPE has an object of its own
     {"sliding_window", GX_FIELD_INT, offsetof(GxLlamaConfig, sliding_window), "0",
-     "mistral, qwen2, qwen3, smollm3: number of most recent tokens that each token attends to, itself included; 0: all",
-     "0.."},
+     "all but llama: number of most recent tokens that each token attends to, itself included; 0: all", "0.."},
     {"max_window_layers", GX_FIELD_INT, offsetof(GxLlamaConfig, max_window_layers), "0",
      "qwen2, qwen3: number of layers, from the first, that attend to all tokens in spite of sliding_window", "0.."},
     {"layer_types", GX_FIELD_STRING, offsetof(GxLlamaConfig, layer_types), "",
@@ -148,8 +147,9 @@ static const GxLlamaKind gx__llama_kinds[] = {
     {"qwen2", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification", 32, 32768, 4096, 28, 0, 1e-6, 1e4, 0, -1},
     {"qwen3", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification", 32, 32768, 4096, 28, 128, 1e-6, 1e4, 0, -1},
     {"smollm3", "SmolLM3ForCausalLM", "SmolLM3ForSequenceClassification", 4, 32768, 0, 0, 0, 1e-6, 2e6, 1, 128004},
+    {"phi3", "Phi3ForCausalLM", "Phi3ForSequenceClassification", 0, 4096, 0, 0, 0, 1e-5, 1e4, 0, 32000},
 };
-static const char *const gx__llama_types[] = {"llama", "mistral", "qwen2", "qwen3", "smollm3", NULL};
+static const char *const gx__llama_types[] = {"llama", "mistral", "qwen2", "qwen3", "smollm3", "phi3", NULL};
 
 static const GxLlamaKind *gx__llama_kind(const char *type)
 {
@@ -329,18 +329,18 @@ static const GxJsonKey gx__llama_family_keys[] = {
     {"max_sequence_length", GX_KEY_HARMLESS,
      "the first LLaMA's max_position_embeddings, which transformers does not "
      "look at either"},
-    {"original_max_position_embeddings", GX_KEY_REFUSED,
-     "transformers takes it for that of RoPE's scaling; it is read only from rope_scaling or rope_parameters"},
+    {"original_max_position_embeddings", GX_KEY_READ, NULL},
+    {"embd_pdrop", GX_KEY_READ, NULL},
+    {"resid_pdrop", GX_KEY_READ, NULL},
     {"quantization", GX_KEY_REFUSED, "weights would be stored in a different form, that of MLX"},
 };
 const GxJsonKeys gx_llama_keys = {GX_KEYS(gx__llama_family_keys)};
 
 static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *path, const GxLogger *log, GxError *err)
 {
-    static const char *const needs[][2] = {{"hidden_act", "\"silu\""},
-                                           {"attention_bias", "false"},
-                                           {"mlp_bias", "false"},
-                                           {"attention_dropout", "0.0"},
+    static const char *const needs[][2] = {{"hidden_act", "\"silu\""},      {"attention_bias", "false"},
+                                           {"mlp_bias", "false"},           {"attention_dropout", "0.0"},
+                                           {"embd_pdrop", "0.0"},           {"resid_pdrop", "0.0"},
                                            {"partial_rotary_factor", "1.0"}};
     // Files of early 2023 say LLaMAForCausalLM.
     GX_TRY(gx_family_check_type(json, gx__llama_types, path, err));
@@ -351,6 +351,28 @@ static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *
     if (!strcmp(kind->type, "llama")) GX_TRY(gx_family_need(json, "use_sliding_window", "false", path, err));
     GX_TRY(gx_bnb_check_config(gx_json_get(json, "quantization_config"), path, log, err));
     return gx_family_check_architecture(json, architectures, path, err);
+}
+
+// original_max_position_embeddings outside of RoPE's object: a phi3's is for a scaling that is not supported, and says
+// nothing without one.
+static GxStatus gx__llama_family_check_original(const GxLlamaConfig *c, const GxJson *json, const char *path,
+                                                GxError *err)
+{
+    const GxField *f = gx__llama_rope_fields;
+    while (strcmp(f->name, "original_max_position_embeddings")) f++;
+    const GxJson *value = gx_json_get(json, f->name);
+    if (gx_json_type(value) <= GX_JSON_NULL) return GX_OK;
+    if (!strcmp(c->model_type, "phi3")) return gx_json_take_field(value, f, NULL, path, GX_ERR_FORMAT, err);
+    char *text;
+    int64_t bytes;
+    GX_TRY(gx_json_dump(value, 0, &text, &bytes, err));
+    GX_FAIL(
+        err, GX_ERR_UNSUPPORTED,
+        "%s: original_max_position_embeddings is %.100s: transformers takes it for that of RoPE's scaling; it is read "
+        "only from rope_scaling or rope_parameters",
+        path, text);
+    free(text);
+    return gx_error_code(err);
 }
 
 // Refuses null where transformers does. Elsewhere null means the default, which resolve fills in.
@@ -481,7 +503,20 @@ static GxStatus gx__llama_family_read_no_rope(GxLlamaConfig *c, const GxJson *js
     return GX_OK;
 }
 
-// Mistral: null means no window. Qwen, SmolLM3: there is a window only if use_sliding_window is true; transformers refuses null.
+// All of a Phi-3's layers have the window, whatever layer_types says; there is none by default.
+static GxStatus gx__llama_family_read_phi3_window(GxLlamaConfig *c, const char *types, const GxJson *window,
+                                                  const char *path, GxError *err)
+{
+    const int slides = gx_json_type(window) > GX_JSON_NULL;
+    if (slides) GX_TRY(gx_json_take_field(window, &gx__llama_window_fields[0], c, path, GX_ERR_FORMAT, err));
+    if (!strchr(types, slides ? 'f' : 's')) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s: layer_types says that layers have %s window, but of a phi3 they have what sliding_window says",
+                   path, slides ? "no" : "a");
+}
+
+// Mistral: null means no window. Qwen, SmolLM3: there is a window only if use_sliding_window is true; transformers
+// refuses null.
 static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *json, const char *path,
                                              const GxLogger *log, GxError *err)
 {
@@ -493,12 +528,13 @@ static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *jso
     if (is_llama && gx_json_type(window) > GX_JSON_NULL)
         gx_log(log, GX_LOG_WARNING, "%s: sliding_window is ignored: a llama has none, in transformers either", path);
     if (is_llama) return GX_OK;
+    if (!strcmp(c->model_type, "phi3")) return gx__llama_family_read_phi3_window(c, types, window, path, err);
     if (is_mistral) GX_TRY(gx__llama_family_check_alike(types, path, err));
     if (is_mistral && types[0] == 'f') return GX_OK;
     if (!is_mistral && gx_json_type(gx_json_get(json, "use_sliding_window")) == GX_JSON_NULL)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: use_sliding_window is null; expected true or false", path);
     if (!is_mistral) GX_TRY(gx_json_get_bool(json, "use_sliding_window", 0, &use, path, err));
-    if (!use || gx_json_type(window) == GX_JSON_NULL) {
+    if (!use || gx_json_type(window) == GX_JSON_NULL || (!window && !gx__llama_kind(c->model_type)->window)) {
         if (is_mistral || !strchr(types, 's')) return GX_OK;
         return GX_FAIL(err, GX_ERR_FORMAT,
                        "%s: layer_types has sliding_attention, but there is no window; use_sliding_window must be "
@@ -527,6 +563,7 @@ static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json,
     GX_TRY(gx_json_get_fields(json, f, GX__LLAMA_FAMILY_REQUIRED, 1, c, path, err));
     GX_TRY(gx_json_get_fields(json, f + GX__LLAMA_FAMILY_REQUIRED, GX__LLAMA_FAMILY_PLAIN - GX__LLAMA_FAMILY_REQUIRED,
                               0, c, path, err));
+    GX_TRY(gx__llama_family_check_original(c, json, path, err));
     GX_TRY(gx__llama_family_read_no_rope(c, json, path, log, err));
     GX_TRY(gx__llama_family_read_window(c, json, path, log, err));
     GX_TRY(gx__llama_family_read_ropes(c, json, path, log, err));
@@ -578,7 +615,7 @@ static void gx__llama_family_write_rope(const GxLlamaConfig *c, GxJson *rope, Gx
 // For a Qwen: writes both layer_types, which newer transformers read, and the members that older ones read.
 static void gx__llama_family_write_window(const GxLlamaConfig *c, GxJson *json, GxError *err)
 {
-    const int is_mistral = !strcmp(c->model_type, "mistral");
+    const int is_mistral = gx_text_is_among(c->model_type, "mistral|phi3"); // in all layers, or none
     if (!strcmp(c->model_type, "llama")) return;
     const int is_smollm3 = !strcmp(c->model_type, "smollm3");
     if (!is_mistral) gx_json_set(json, "use_sliding_window", gx_json_new_bool(c->sliding_window > 0), err);
