@@ -327,10 +327,13 @@ TEST(models_that_a_file_cannot_say_are_refused)
     refuse_export(&scaled, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "RoPE is scaled (llama3)");
     scaled = small("llama", 40);
     snprintf(scaled.rope_type, sizeof scaled.rope_type, "yarn");
-    scaled.rope_factor = 8;
+    scaled.rope_factor = 8, scaled.rope_original_max_position_embeddings = 32;
     refuse_export(&scaled, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "RoPE is scaled (yarn); only llama3");
     scaled = small("smollm3", 40);
+    scaled.no_rope_layer_interval = 4;
     refuse_export(&scaled, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "model_type is smollm3");
+    scaled = small("phi3", 40);
+    refuse_export(&scaled, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "model_type is phi3");
     heads.num_attention_heads = 4; // of 4, in a width of 8
     refuse_export(&heads, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "head_dim is 4, with 4 heads");
     refuse_export(&plain, GX_GGUF_Q4_0, GX_ERR_UNSUPPORTED, "Q4_0 is not written");

@@ -504,10 +504,16 @@ static GxStatus gx__llama_family_read_no_rope(GxLlamaConfig *c, const GxJson *js
 }
 
 // All of a Phi-3's layers have the window, whatever layer_types says; there is none by default.
-static GxStatus gx__llama_family_read_phi3_window(GxLlamaConfig *c, const char *types, const GxJson *window,
-                                                  const char *path, GxError *err)
+static GxStatus gx__llama_family_read_phi3_window(GxLlamaConfig *c, const char *types, const GxJson *json,
+                                                  const char *path, const GxLogger *log, GxError *err)
 {
+    const GxJson *window = gx_json_get(json, "sliding_window");
     const int slides = gx_json_type(window) > GX_JSON_NULL;
+    if (gx_json_type(gx_json_get(json, "use_sliding_window")) > GX_JSON_NULL)
+        gx_log(log, GX_LOG_WARNING,
+               "%s: use_sliding_window is ignored: of a phi3 sliding_window alone counts, in "
+               "transformers, too",
+               path);
     if (slides) GX_TRY(gx_json_take_field(window, &gx__llama_window_fields[0], c, path, GX_ERR_FORMAT, err));
     if (!strchr(types, slides ? 'f' : 's')) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
@@ -528,7 +534,7 @@ static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *jso
     if (is_llama && gx_json_type(window) > GX_JSON_NULL)
         gx_log(log, GX_LOG_WARNING, "%s: sliding_window is ignored: a llama has none, in transformers either", path);
     if (is_llama) return GX_OK;
-    if (!strcmp(c->model_type, "phi3")) return gx__llama_family_read_phi3_window(c, types, window, path, err);
+    if (!strcmp(c->model_type, "phi3")) return gx__llama_family_read_phi3_window(c, types, json, path, log, err);
     if (is_mistral) GX_TRY(gx__llama_family_check_alike(types, path, err));
     if (is_mistral && types[0] == 'f') return GX_OK;
     if (!is_mistral && gx_json_type(gx_json_get(json, "use_sliding_window")) == GX_JSON_NULL)
