@@ -114,6 +114,35 @@ TEST_UNSANITIZED(a_qwen3_has_the_losses_of_serial_in_every_mode)
     }
 }
 
+// Matrices that are one in the file are split among ranks by their own rows, and come together again when it is saved.
+TEST_UNSANITIZED(a_phi3_is_saved_in_every_mode_as_it_was_read)
+{
+    static const char saved[] = "phi3/checkpoint-2/model.safetensors";
+    char path[100];
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir phi3 --max_steps 2 --model_type phi3 --sliding_window 9"));
+    CHECK(!shell("grep -aq 'model.layers.1.self_attn.qkv_proj.weight.*mlp.gate_up_proj.weight' %s || "
+                 "grep -aq 'mlp.gate_up_proj.weight.*model.layers.1.self_attn.qkv_proj.weight' %s",
+                 saved, saved) &&
+              shell("grep -aqE '[.](q_proj|up_proj)[.]' %s", saved),
+          "the file has other tensors");
+    for (int m = 0; m < MODES; m++) {
+        if (!use_mode(modes[m])) return;
+        CHECK_RAN(run("--model phi3/checkpoint-2 --output_dir phi3_%s --max_steps 1 --learning_rate 0 --weight_decay 0 "
+                      "--ranks 3%s",
+                      modes[m], unequal(modes[m], 3)));
+        snprintf(path, sizeof path, "phi3_%s/checkpoint-1/model.safetensors", modes[m]);
+        CHECK(same_file(saved, path), "%s: other weights", modes[m]);
+    }
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--model phi3/checkpoint-2 --output_dir phi3_pp --max_steps 1 --learning_rate 0 --weight_decay 0 "
+                  "--ranks 2 --pp 2 --max_shard_size 20KB"));
+    CHECK_RAN(
+        run("--model phi3_pp/checkpoint-1 --output_dir phi3_zero --max_steps 1 --learning_rate 0 --weight_decay 0 "
+            "--ranks 2 --zero 3 --max_shard_size 5GB"));
+    CHECK(same_file(saved, "phi3_zero/checkpoint-1/model.safetensors"), "other weights");
+}
+
 // Messages of tiles are waited for where they are needed, with and without a second thread, whoever carries them.
 TEST(galaxy_by_tiles_has_the_losses_of_serial_and_the_same_bits_over_any_engine)
 {
