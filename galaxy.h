@@ -131,6 +131,7 @@
 #include "galaxy/model/kv_cache.h"
 #include "galaxy/model/cp.h"
 #include "galaxy/model/ring.h"
+#include "galaxy/model/relative.h"
 #include "galaxy/model/att.h"
 #include "galaxy/model/mlp.h"
 #include "galaxy/model/embed.h"
@@ -155,6 +156,7 @@
 #include "galaxy/model/llama.h"
 #include "galaxy/model/bert.h"
 #include "galaxy/model/bart.h"
+#include "galaxy/model/t5.h"
 
 #include "galaxy/io/files.h"
 #include "galaxy/io/file_kind.h"
@@ -339,6 +341,7 @@
 #include "galaxy/run/tensor_file.h"
 #include "galaxy/run/tensor_save.h"
 #include "galaxy/run/tensor_match.h"
+#include "galaxy/run/t5_family.h"
 #include "galaxy/run/tensor_load.h"
 #include "galaxy/run/adapter_match.h"
 #include "galaxy/run/adapter_kinds.h"

@@ -1,4 +1,4 @@
-// test_bert.cu: BERT and BART against transformers (dumps of dev/ref/make_bert_refs.py, make_bart_refs.py): activations
+// test_bert.cu: BERT, BART and T5 against transformers (dumps of dev/ref/make_{bert,bart,t5}_refs.py): activations
 // at block boundaries, losses, every gradient, ten steps of SGD, with dropout and without; labels of whole texts; and
 // LLaMAs that label texts and that have several texts in a column. The dumps are [B,T,C], Galaxy's rows are [T,B,C].
 #include "test/bert.h"
@@ -78,22 +78,22 @@ static void case_close(Case *k)
 static void compare_core(Case *k, const char *format, int l, int pair, double depth)
 {
     const int64_t C = k->ref.C, rows = k->ref.T * k->ref.B;
-    const int at = k->ref.is_bart ? k->ref.layers + 2 + l : l; // by unit - 1
+    const int at = k->ref.has_memory ? k->ref.layers + 2 + l : l; // by unit - 1
     const GxTensorId id = k->t.m.unit[at + 1].pair[pair].con_bias;
     float *x = (float *)malloc((size_t)(rows * C) * 4),
-          *bias = test_kept(&k->t, gx_store_master_at(&k->t.m.store, id.index, 0), C);
-    for (int64_t i = 0; i < rows * C; i++) x[i] = k->keeper.out[at][pair][i] + bias[i % C];
+          *bias = id.index < 0 ? NULL : test_kept(&k->t, gx_store_master_at(&k->t.m.store, id.index, 0), C);
+    for (int64_t i = 0; i < rows * C; i++) x[i] = k->keeper.out[at][pair][i] + (bias ? bias[i % C] : 0);
     test_reference_rows(&k->ref, format, l, x, C, depth);
     free(x), free(bias);
 }
 
-// What enters the layers of a BART's stacks and leaves their last ones, and what leaves cross attention.
+// What enters the layers of an encoder and a decoder and leaves their last ones, and what leaves cross attention.
 static void compare_stacks(Case *k, double depth)
 {
     const TestReference *r = &k->ref;
     TestReference encoder = *r;
     encoder.T = r->source.T, encoder.documents = r->source.documents;
-    const int L = r->layers, D = (int)r->bart.decoder_layers, first = L + 2; // the decoder's first layer, by unit - 1
+    const int L = r->layers, D = r->decoder_layers, first = L + 2; // the decoder's first layer, by unit - 1
     for (int l = 0; l < L; l++) test_reference_rows(&encoder, "encoder.x.%d", l, k->keeper.x[l][0], r->C, depth);
     test_reference_rows(&encoder, "encoder.x.%d", L, k->keeper.y[L - 1][1], r->C, depth);
     for (int l = 0; l < D; l++) {
@@ -136,13 +136,13 @@ static void check_activations(Case *k, double loss[2])
     step = test_step(&k->t);
     for (int i = 0; i < 2; i++) loss[i] = step.loss_sum[i];
     if (r->has_dropout) return; // the activations of the dumps are of training
-    if (r->is_bart) compare_stacks(k, depth);
-    for (int l = 0; l < L && !r->is_bart; l++) {
+    if (r->has_memory) compare_stacks(k, depth);
+    for (int l = 0; l < L && !r->has_memory; l++) {
         test_reference_rows(r, "x.%d", l, k->keeper.x[l][0], r->C, depth);
         if (has_cores) compare_core(k, "att.%d", l, 0, depth), compare_core(k, "mlp.%d", l, 1, depth);
         if (has_cores) test_reference_rows(r, "mid.%d", l, k->keeper.y[l][0], r->C, depth);
     }
-    if (!r->is_bart) test_reference_rows(r, "x.%d", L, k->keeper.y[L - 1][1], r->C, depth);
+    if (!r->has_memory) test_reference_rows(r, "x.%d", L, k->keeper.y[L - 1][1], r->C, depth);
     for (int i = 0; i < r->targets; i++) {
         float *x = outputs_of(k, i, r->target_outputs[i]);
         test_reference_outputs(r, i, x, depth);
@@ -202,6 +202,9 @@ TEST(bert_vectors_of_first_tokens_as_transformers) { forward_backward("bert_embe
 TEST(bert_vectors_of_first_tokens_with_negatives_as_transformers) { forward_backward("bert_embed:cls_negatives"); }
 TEST(bart_as_transformers) { forward_backward("bart_odd"); }
 TEST(bart_with_dropout_as_transformers) { forward_backward("bart_dropout"); }
+TEST(t5_as_transformers) { forward_backward("t5_odd"); }
+TEST(t5_with_a_gate_and_dropout_as_transformers) { forward_backward("t5_dropout"); }
+TEST(mt5_as_transformers) { forward_backward("mt5_silu"); }
 TEST(llama_labels_of_the_last_token_as_transformers) { forward_backward("llama_score"); }
 TEST(llama_texts_that_share_a_column_as_transformers) { forward_backward("llama_packed"); }
 
@@ -256,6 +259,9 @@ TEST(bert_vectors_of_first_tokens_ten_steps_of_sgd_as_transformers) { ten_steps(
 TEST(bert_vectors_of_first_tokens_with_negatives_ten_steps_as_transformers) { ten_steps("bert_embed:cls_negatives"); }
 TEST(bart_ten_steps_of_sgd_as_transformers) { ten_steps("bart_odd"); }
 TEST(bart_ten_steps_with_dropout_as_transformers) { ten_steps("bart_dropout"); }
+TEST(t5_ten_steps_of_sgd_as_transformers) { ten_steps("t5_odd"); }
+TEST(t5_with_a_gate_ten_steps_with_dropout_as_transformers) { ten_steps("t5_dropout"); }
+TEST(mt5_ten_steps_of_sgd_as_transformers) { ten_steps("mt5_silu"); }
 TEST(llama_labels_ten_steps_of_sgd_as_transformers) { ten_steps("llama_score"); }
 TEST(llama_texts_in_a_column_ten_steps_of_sgd_as_transformers) { ten_steps("llama_packed"); }
 

@@ -95,6 +95,11 @@ TEST(targets_of_sources_in_every_mode_are_serial)
     for (int i = 0; i < 3; i++) check_subject_of(i, &targets, "targets");
 }
 
+TEST(targets_of_sources_of_a_t5_in_every_mode_are_serial)
+{
+    for (int i = 0; i < 3; i++) check_subject_of(i, &t5_targets, "targets of a T5");
+}
+
 // ---- every valid triple of methods, and of the ends ----------------------------------------------------------------
 
 // Number `which` of `of` alike cases.
@@ -129,6 +134,8 @@ TEST(all_triples_of_methods_with_all_of_the_ends_are_serial)
         check_triples(subjects[cases[i].subject], subject_names[cases[i].subject], &shapes[cases[i].shape], i, 5);
     check_triples(&targets, "targets", &shapes[3], 2, 5);
     check_triples(&targets, "targets", &shapes[1], 0, 5);
+    check_triples(&t5_targets, "targets of a T5", &shapes[3], 1, 5);
+    check_triples(&t5_targets, "targets of a T5", &shapes[1], 4, 5);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

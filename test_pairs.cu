@@ -52,7 +52,8 @@ enum {
     SEVERAL,
     NUMBERS,
     VECTORS,
-    BART
+    BART,
+    T5
 };
 enum {
     ALL,
@@ -80,7 +81,7 @@ NAMES(tied_names, "untied", "tied");
 NAMES(micro_names, "1 micro-batch", "2 micro-batches");
 NAMES(labels_names, "all labels", "labels of some alone");
 NAMES(model_names, "llama", "qwen3", "mistral", "smollm3", "one K,V head", "llama, texts", "llama, labels",
-      "bert, pre-training", "bert, labels", "bert, several labels", "bert, numbers", "bert, vectors", "bart");
+      "bert, pre-training", "bert, labels", "bert, several labels", "bert, numbers", "bert, vectors", "bart", "t5");
 NAMES(tuning_names, "all", "lora", "lora of some, norms", "lora of the embedding", "lora of a head", "adapters",
       "adapters, norms", "side", "gated side", "prompts", "scales and biases");
 NAMES(quantized_names, "none", "nf4_plain", "nf4", "int8"); // as --quantize calls them, of 1 + GxQuantKind
@@ -174,12 +175,16 @@ static int allows_tuning(const int *row)
     return !(is(row, TUNING, ALL) && is_not(row, QUANTIZED, 0));
 }
 
+static int has_memory(const int *row) { return row[MODEL] >= BART; }
+
 // A model with an encoder and a decoder is on one stage, with whole sequences and weight gradients at once; side
-// networks and prompts are not beside it, and its head is the embedding.
-static int allows_bart(const int *row)
+// networks and prompts are not beside it, and its head, but a T5's, is the embedding.
+static int allows_memory(const int *row)
 {
-    if (is_not(row, MODEL, BART) || row[MODEL] < 0) return 1;
+    if (!has_memory(row)) return 1;
+    const int has_own_head = is(row, MODEL, T5) && !is(row, TIED, 1);
     if (row[STAGES] > 0 || row[SEQUENCES] > 0 || row[WEIGHTS] > 0 || is(row, ORDER, ZB1P)) return 0;
+    if (is(row, TUNING, LORA_OF_HEAD)) return has_own_head;
     return row[TUNING] <= LORA_OF_SOME || is(row, TUNING, ADAPTERS) || is(row, TUNING, ADAPTERS_AND_NORMS);
 }
 
@@ -189,7 +194,7 @@ static int allows_shared(const int *row) { return !(row[SHARED] > 0 && row[BUCKE
 static int allows(const int *row)
 {
     return allows_ranks(row) && allows_tuning(row) && allows_stages(row) && allows_shared(row) &&
-           allows_sequences(row) && allows_bart(row);
+           allows_sequences(row) && allows_memory(row);
 }
 
 static const PairsSpec *the_spec(void)
@@ -211,8 +216,8 @@ static const Pairs *the_pairs(void)
 
 static TestSubject *subject_of(const int *row)
 {
-    static TestSubject *const of_model[] = {NULL,         NULL,    NULL,     NULL,     NULL,     &texts,  &scores,
-                                            &pretraining, &labels, &several, &numbers, &vectors, &targets};
+    static TestSubject *const of_model[] = {NULL,         NULL,    NULL,     NULL,     NULL,     &texts,   &scores,
+                                            &pretraining, &labels, &several, &numbers, &vectors, &targets, &t5_targets};
     return of_model[row[MODEL]];
 }
 
@@ -220,15 +225,15 @@ static TestSubject *subject_of(const int *row)
 // one direction, in which there is little but rounding.
 static void set_tuning(Layout *l, const int *row)
 {
-    static const int heads[] = {8, 8, 8, 8, 8, 8, 10, 12, 13, 13, 13, 0, 9};
-    const int bert = is_bert(row), bart = is(row, MODEL, BART);
+    static const int heads[] = {8, 8, 8, 8, 8, 8, 10, 12, 13, 13, 13, 0, 9, 9};
+    const int bert = is_bert(row), bart = is(row, MODEL, BART), t5 = is(row, MODEL, T5);
     switch (row[TUNING]) {
     case LORA: l->lora = 3; break;
-    case LORA_OF_SOME: l->lora = bert ? 4 : bart ? 16 : 2; break;
+    case LORA_OF_SOME: l->lora = bert ? 4 : bart ? 16 : t5 ? 17 : 2; break;
     case LORA_OF_EMBEDDING: l->lora = bert ? 6 : 5; break;
     case LORA_OF_HEAD: l->lora = heads[row[MODEL]]; break;
     case ADAPTERS: l->bottleneck = 1; break;
-    case ADAPTERS_AND_NORMS: l->bottleneck = bert ? 3 : bart ? 4 : 2; break;
+    case ADAPTERS_AND_NORMS: l->bottleneck = bert ? 3 : bart ? 4 : t5 ? 5 : 2; break;
     case SIDE: l->side = is(row, MODEL, QWEN3) ? 3 : 1; break;
     case GATED: l->side = is(row, MODEL, QWEN3) ? 3 : 2; break;
     case PROMPTS: l->prompt = 3; break;
@@ -552,10 +557,10 @@ TEST(a_model_refuses_the_tuning_that_no_row_gives_it_and_takes_the_others)
         plain_row(row);
         row[TUNING] = i / 2 % factors[TUNING].n, row[MODEL] = i / 2 / factors[TUNING].n, row[QUANTIZED] = i % 2;
         model_said(row, said);
-        const int is_bart = row[MODEL] == BART, is_side = row[TUNING] == SIDE || row[TUNING] == GATED;
+        const int is_pair = has_memory(row), is_side = row[TUNING] == SIDE || row[TUNING] == GATED;
         const char *expected = row[TUNING] == ALL   ? "nothing to quantize: no matrix of attention or MLP is frozen"
-                               : is_bart && is_side ? "a side network beside a model with an encoder"
-                               : is_bart && row[TUNING] < SIDE ? "since encoder, decoder and head share it"
+                               : is_pair && is_side ? "a side network beside a model with an encoder"
+                               : is_pair && row[TUNING] < SIDE ? "since encoder, decoder and head share it"
                                : row[TUNING] == LORA_OF_HEAD   ? "matches no linear"
                                                                : "use --tuning lora or --tuning adapter";
         CHECK(allows(row) ? !said[0] : strstr(said, expected) != NULL, "%s, %s, %s: \"%s\"", model_names[row[MODEL]],

@@ -10,7 +10,7 @@
 enum { LONGEST = 14, TEXTS = 5, SOURCES = 32, MOST_BEAMS = 5, MOST_RESULTS = MOST_BEAMS * TEXTS };
 
 typedef struct {
-    const char *name; // of a folder of data/ref, behind "bart_beams_"
+    const char *name; // of a folder of data/ref
     int64_t B;        // columns of a batch
 } Wish;
 typedef struct {
@@ -18,7 +18,11 @@ typedef struct {
     GxContext g;
     GxMesh mesh;
     GxArena arena, host;
-    GxBartConfig c;
+    const GxFamily *family;
+    union {
+        GxBartConfig bart;
+        GxT5Config t5;
+    } c;
     GxMode mode;
     GxModel m;
     GxRunner r;
@@ -84,14 +88,15 @@ static int model_open(Model *w, const Wish *request, int64_t S, GxComm *comm)
     gx_mesh_open(&w->mesh, dims, g->rank, world, &g->error);
     g->mesh = &w->mesh;
     gx_device_open(g);
-    snprintf(path, sizeof path, "data/ref/bart_beams_%s/config.json", request->name);
-    gx_bart_config_read(&w->c, path, &gx_silent, &g->error);
-    gx_bart.frame(&w->c, &w->frame);
+    w->family = !strncmp(request->name, "t5", 2) ? &gx_t5 : &gx_bart;
+    snprintf(path, sizeof path, "data/ref/%s/config.json", request->name);
+    w->family->read_config(&w->c, path, &gx_silent, &g->error);
+    w->family->frame(&w->c, &w->frame);
     w->layout = gx_source_layout_of(&w->frame, LONGEST - 1);
     gx_mode_methods(world > 1 ? "tp" : "serial", &methods);
     w->mode = gx_composed("composed", methods);
     spec.forward_only = 1, options.freeze = "*";
-    if (!gx_failed(g)) gx_model_open(g, &w->m, &gx_bart, &w->c, &w->mode, &options);
+    if (!gx_failed(g)) gx_model_open(g, &w->m, w->family, &w->c, &w->mode, &options);
     w->m.max_source_T = S;
     if (!gx_failed(g)) gx_runner_open(g, &w->r, &w->m, &w->o, &spec);
     w->forward = gx_runner_hook(&w->r);
@@ -99,7 +104,7 @@ static int model_open(Model *w, const Wish *request, int64_t S, GxComm *comm)
     g->comm = NULL;
     if (comm && !gx_failed(g)) gx_comm_open(g, comm);
     if (!gx_failed(g)) gx_runner_allocate(g, &w->r, LONGEST - 1, request->B, request->B);
-    snprintf(path, sizeof path, "data/ref/bart_beams_%s/model.safetensors", request->name);
+    snprintf(path, sizeof path, "data/ref/%s/model.safetensors", request->name);
     if (!gx_failed(g)) gx_checkpoint_load_weights(g, &w->m, path);
     return CHECK(!gx_failed(g), "%s: %s", request->name, g->error.message);
 }
@@ -142,7 +147,7 @@ static int read_reference(Reference *r, const char *name)
     GxSafetensors f;
     GxError err = GX_ZERO;
     memset(r, 0, sizeof *r);
-    snprintf(path, sizeof path, "data/ref/bart_beams_%s/ref.safetensors", name);
+    snprintf(path, sizeof path, "data/ref/%s/ref.safetensors", name);
     if (!CHECK(gx_safetensors_open(&f, path, &err) == GX_OK, "%s", err.message)) return 0;
     read_raw(&f, "source", r->flat, sizeof r->flat);
     CHECK(read_raw(&f, "lengths", r->length, sizeof r->length) == TEXTS, "other texts");
@@ -272,9 +277,10 @@ static void check_alone(const char *name, int64_t B)
 }
 
 // As many columns as all beams of all texts; and fewer, so that texts are written one by one or two at once.
-TEST(a_bart_of_one_layer_writes_what_transformers_writes) { check_alone("one", MOST_BEAMS * TEXTS); }
-TEST(a_bart_with_a_deeper_decoder_writes_what_transformers_writes) { check_alone("deep", 5); }
-TEST(a_bart_with_a_deeper_encoder_writes_what_transformers_writes) { check_alone("wide", 11); }
+TEST(a_bart_of_one_layer_writes_what_transformers_writes) { check_alone("bart_beams_one", MOST_BEAMS * TEXTS); }
+TEST(a_bart_with_a_deeper_decoder_writes_what_transformers_writes) { check_alone("bart_beams_deep", 5); }
+TEST(a_bart_with_a_deeper_encoder_writes_what_transformers_writes) { check_alone("bart_beams_wide", 11); }
+TEST(a_t5_writes_what_transformers_writes) { check_alone("t5_beams", 11); }
 
 TEST(two_ranks_write_what_transformers_writes)
 {
@@ -283,10 +289,10 @@ TEST(two_ranks_write_what_transformers_writes)
     GxThreadsGroup *group;
     GxError err = GX_ZERO;
     memset(rank, 0, sizeof rank);
-    if (!read_reference(&ref, "wide")) return;
+    if (!read_reference(&ref, "bart_beams_wide")) return;
     if (!CHECK(gx_threads_group_open(&group, 2, &err) == GX_OK, "%s", err.message)) return;
     for (int r = 0; r < 2; r++) {
-        rank[r].request.name = "wide", rank[r].request.B = 10, rank[r].ref = &ref;
+        rank[r].request.name = "bart_beams_wide", rank[r].request.B = 10, rank[r].ref = &ref;
         gx_threads_comm(&rank[r].comm, group, r);
         pthread_create(&rank[r].thread, NULL, rank_main, &rank[r]);
     }
@@ -299,9 +305,9 @@ TEST(a_target_does_not_depend_on_the_other_texts)
 {
     static Reference ref;
     static Results together, some;
-    const Wish request = {"deep", MOST_BEAMS * TEXTS};
+    const Wish request = {"bart_beams_deep", MOST_BEAMS * TEXTS};
     Model *w = (Model *)malloc(sizeof *w);
-    if (read_reference(&ref, "deep") && model_open(w, &request, ref.longest, NULL)) {
+    if (read_reference(&ref, "bart_beams_deep") && model_open(w, &request, ref.longest, NULL)) {
         GxBeamOptions o = search_of(&ref, w, 0);
         o.num_beams = 3, o.num_return_sequences = 2;
         search(w, &ref, &o, 0, 1, &together);

@@ -1216,7 +1216,7 @@ TEST(actions_that_cannot_be_checked_yet_are_refused_by_name)
 
 static GxStepsSpec random_spec(void)
 {
-    static uint8_t frozen[UNITS], recomputed[UNITS];
+    static uint8_t frozen[UNITS], recomputed[UNITS], shares[UNITS];
     GxStepsSpec p = GX_ZERO;
     p.units = 2 + random_below(16);
     p.micro_batches = 1 + random_below(MICRO_BATCHES);
@@ -1229,6 +1229,8 @@ static GxStepsSpec random_spec(void)
     p.frozen = random_below(2) ? frozen : NULL;
     for (int u = 0; u < p.units; u++) recomputed[u] = (uint8_t)random_below(2);
     p.recomputed = random_below(2) ? recomputed : NULL;
+    for (int u = 0; u < p.units; u++) shares[u] = u && random_state >> (20 + u) & 1;
+    p.shares = random_state >> 40 & 1 ? shares : NULL;
     return p;
 }
 

@@ -1,5 +1,5 @@
-// test/bert.h: a case of dev/ref/make_bert_refs.py or make_bart_refs.py: configuration, batch, what transformers computes. The dumps are
-// [B,T,C], Galaxy's rows are [T,B,C].
+// test/bert.h: a case of dev/ref/make_{bert,bart,t5}_refs.py: configuration, batch, what transformers computes. The dumps
+// are [B,T,C], Galaxy's rows are [T,B,C].
 #ifndef GX_TEST_BERT_H
 #define GX_TEST_BERT_H
 #include "model.h"
@@ -7,10 +7,12 @@
 typedef struct {
     GxSafetensors file;
     char folder[40], variant[40]; // variant: of a case that has several, whose numbers have it before their names
-    int is_bert, is_bart, has_dropout, layers, targets; // layers: of a BART the encoder's
+    int is_bert, has_dropout, layers, targets;
+    int has_memory, decoder_layers; // 1: a BART or a T5, and `layers` are its encoder's
     GxLlamaConfig llama;
     GxBertConfig bert;
     GxBartConfig bart;
+    GxT5Config t5;
     GxBatch source;
     GxHeadRequest head;
     TestRequest request;
@@ -274,13 +276,29 @@ static int reference_bart(TestReference *r, const char *path)
     GxError err = GX_ZERO;
     const GxBartConfig *c = &r->bart;
     if (!CHECK(gx_bart_config_read(&r->bart, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
-    r->C = c->d_model, r->layers = (int)c->encoder_layers;
+    r->C = c->d_model, r->layers = (int)c->encoder_layers, r->decoder_layers = (int)c->decoder_layers;
     reference_head(r, c->vocab_size);
     reference_source(r);
     const double C = (double)r->C, S = (double)r->source.T, T = (double)r->T, V = (double)c->vocab_size;
     r->depth = reference_depth_of(C, S, C, (double)c->encoder_ffn_dim, V, (double)c->encoder_layers) +
                reference_depth_of(C, S + T + 4 * C, C, (double)c->decoder_ffn_dim, V, (double)c->decoder_layers);
     r->request.family = &gx_bart, r->request.config = &r->bart, r->request.source_T = r->source.T;
+    return 1;
+}
+
+static int reference_t5(TestReference *r, const char *path)
+{
+    GxError err = GX_ZERO;
+    const GxT5Config *c = &r->t5;
+    if (!CHECK(gx_t5_config_read(&r->t5, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
+    r->C = c->d_model, r->layers = (int)c->num_layers, r->decoder_layers = (int)c->num_decoder_layers;
+    reference_head(r, c->vocab_size);
+    reference_source(r);
+    const double C = (double)r->C, S = (double)r->source.T, T = (double)r->T, V = (double)c->vocab_size,
+                 Q = (double)(c->num_heads * c->d_kv), F = (double)c->d_ff;
+    r->depth = reference_depth_of(C, S, Q, F, V, (double)c->num_layers) +
+               reference_depth_of(C, S + T + 4 * C, Q, F, V, (double)c->num_decoder_layers);
+    r->request.family = &gx_t5, r->request.config = &r->t5, r->request.source_T = r->source.T;
     return 1;
 }
 
@@ -302,13 +320,17 @@ __attribute__((unused)) static int test_reference_open(TestReference *r, const c
     GxError err = GX_ZERO;
     memset(r, 0, sizeof *r);
     r->is_bert = !strncmp(name, "bert", 4) || !strncmp(name, "roberta", 7) || !strncmp(name, "xlmr", 4);
-    r->is_bart = !strncmp(name, "bart", 4);
+    const int is_bart = !strncmp(name, "bart", 4), is_t5 = strstr(name, "t5_") != NULL;
+    r->has_memory = is_bart || is_t5;
     sscanf(name, "%39[^:]:%39s", r->folder, r->variant);
     snprintf(path, sizeof path, "data/ref/%s/ref.safetensors", r->folder);
     if (!CHECK(gx_safetensors_open(&r->file, path, &err) == GX_OK, "%s", err.message)) return 0;
     reference_batch(r);
     snprintf(path, sizeof path, "data/ref/%s/config.json", r->folder);
-    if (!(r->is_bert ? reference_bert(r, path) : r->is_bart ? reference_bart(r, path) : reference_llama(r, path)))
+    if (!(r->is_bert ? reference_bert(r, path)
+          : is_bart  ? reference_bart(r, path)
+          : is_t5    ? reference_t5(r, path)
+                     : reference_llama(r, path)))
         return 0;
     r->request.head = &r->head;
     r->request.spec.counts = reference_counts, r->request.spec.task = r;
@@ -376,7 +398,7 @@ __attribute__((unused)) static int test_reference_gradient(const TestReference *
     char what[200], weight[200];
     int64_t n = 0, m = 0;
     double squares = 0;
-    const char *key = strstr(name, r->is_bart ? "k_proj.bias" : "key.bias");
+    const char *key = strstr(name, r->has_memory ? "k_proj.bias" : "key.bias");
     snprintf(what, sizeof what, "grad.%s", name);
     float *ref = test_reference_floats(r, what, 0, &n);
     if (!ref || !CHECK(n == count, "%s: %ld elements", what, (long)n)) return 0;

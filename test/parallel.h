@@ -77,7 +77,7 @@ typedef struct {
 // of all with it; of a BERT's, those before its heads among them; of the embedding of tokens besides, of a LLaMA's and
 // of a BERT's, and of it alone; of a LLaMA's heads, the first beside the embedding, the second alone; of a BERT's; of
 // ranks and alphas that differ, without some linears; the same of a head and of what is in one layer; of a BART's, among
-// them what reads the encoder's output.
+// them what reads the encoder's output; of a T5's.
 static const GxIntList test_layer_1 = {.n = 1, .v = {1}};
 static const GxLora test_loras[] = {
     {.r = 3, .alpha = 5},
@@ -119,12 +119,20 @@ static const GxLora test_loras[] = {
      .alpha = 3,
      .dropout = 0.2f,
      .targets = "q_proj,encoder_attn.v_proj,encoder_attn.k_proj,fc2",
-     .trainable = "encoder_attn_layer_norm,layernorm_embedding"}};
+     .trainable = "encoder_attn_layer_norm,layernorm_embedding"},
+    {.r = 2,
+     .alpha = 3,
+     .dropout = 0.2f,
+     .targets = "SelfAttention.q,EncDecAttention.v,EncDecAttention.k,wo",
+     .trainable = "final_layer_norm,relative_attention_bias"}};
 
 // Adapters alone; with the norms of a LLaMA; with a BERT's norms behind CON, and matrices whose biases are CON's; with a
-// BART's.
-static const GxBottleneck test_bottlenecks[] = {
-    {4, NULL}, {16, "norm"}, {9, "output.dense,LayerNorm"}, {9, "fc2,encoder_attn_layer_norm"}};
+// BART's; with a T5's.
+static const GxBottleneck test_bottlenecks[] = {{4, NULL},
+                                                {16, "norm"},
+                                                {9, "output.dense,LayerNorm"},
+                                                {9, "fc2,encoder_attn_layer_norm"},
+                                                {9, "wo,layer.1.layer_norm"}};
 
 // Plain; gated, with biases, and narrower; with a head that is trained besides.
 static const GxSide test_sides[] = {{4, 0, 0, NULL}, {4, 1, 1, NULL}, {2, 1, 0, "model.norm"}};

@@ -181,6 +181,12 @@ static const GxBartConfig bart_config = {61, 36, LAYERS, LAYERS, 6,      6,   40
 
 static void bart_tie(void *config, int tied) { (void)config, (void)tied; }
 
+// Buckets for more distances than texts are long, and for fewer.
+static const GxT5Config t5_config = {61, 36,           5,   40,   LAYERS, LAYERS, 6,  8,   6, 0, 1,
+                                     0,  "gated-gelu", 0.2, 1e-6, 1,      0,      -1, "t5"};
+
+static void t5_tie(void *config, int tied) { ((GxT5Config *)config)->tie_word_embeddings = tied; }
+
 // Sources of 1 to SOURCE_T tokens, padded; targets without padding, of whose labels some do not count.
 static void fill_targets(const Layout *l, GxBatch *b, const int64_t *sample, int32_t *room)
 {
@@ -229,6 +235,9 @@ static TestSubject pretraining =
 static TestSubject targets = {
     &gx_bart, sizeof bart_config, &bart_config, bart_tie, {GX_HEAD_CAUSAL, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 61, 1,
     0,        fill_targets};
+static TestSubject t5_targets = {
+    &gx_t5, sizeof t5_config, &t5_config, t5_tie, {GX_HEAD_CAUSAL, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 61, 1,
+    0,      fill_targets};
 static TestSubject roberta_labels = {&gx_bert,
                                      sizeof roberta_config,
                                      &roberta_config,
@@ -249,7 +258,7 @@ enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 __attribute__((constructor)) static void set_depths(void)
 {
     roberta_labels.depth = reference_depth_of(36, T, 36, 40, 61, LAYERS);
-    targets.depth = 2 * reference_depth_of(36, T + 5 * 36, 36, 40, 61, LAYERS);
+    t5_targets.depth = targets.depth = 2 * reference_depth_of(36, T + 5 * 36, 36, 40, 61, LAYERS);
     for (int i = 0; i < SUBJECTS; i++)
         subjects[i]->depth = subjects[i]->family == &gx_llama ? test_model_depth(&model_config, T, 0)
                                                               : reference_depth_of(36, T, 36, 40, 61, LAYERS);

@@ -92,6 +92,10 @@ static int is_mine(const GxStepsSpec *p, int u)
     if (s >= p->ranks) s = p->order == GX_ORDER_ZBV ? 2 * p->ranks - 1 - s : s - p->ranks;
     return s == p->rank;
 }
+static int shares(const GxStepsSpec *p, int u) // a tensor of unit 0's
+{
+    return p->is_tied && (p->shares ? p->shares[u] : u == p->units - 1 || u == behind(p));
+}
 static int is_bypassed(const GxStepsSpec *p, int u) { return p->bypassed && p->bypassed[u]; }
 static int above(const GxStepsSpec *p, int u) // whose input's gradient is that of u's output
 {
@@ -102,14 +106,14 @@ static int above(const GxStepsSpec *p, int u) // whose input's gradient is that 
 // A step in plain loops: weights afterwards; of forward lists the sum of what the head makes.
 static uint64_t plain_step(const GxStepsSpec *p, uint64_t *w)
 {
-    const int head = p->units - 1, tied = p->is_tied;
+    const int head = p->units - 1, tied = shares(p, head);
     uint64_t grads[UNITS] = {0}, loss = 0, clip = 0;
     for (int i = 0; i < p->micro_batches; i++) {
         uint64_t x[UNITS + 1] = {0}, read[UNITS] = {0}, of_memory = 0; // read: x, with the memory
         const uint64_t *memory = &x[gx_max(behind(p), 0)];
         for (int u = 0; u < head; u++) {
             if (has_input(p, u)) read[u] = reads_memory(p, u) ? with_memory(x[u], *memory) : x[u];
-            x[u + 1] = forward(u, u == behind(p) ? head_weight(w[u], w[0], tied) : w[u], read[u], i);
+            x[u + 1] = forward(u, u && shares(p, u) ? head_weight(w[u], w[0], 1) : w[u], read[u], i);
         }
         const uint64_t wh = head_weight(w[head], w[0], tied);
         if (p->kind == GX_STEPS_FORWARD) {
@@ -122,12 +126,12 @@ static uint64_t plain_step(const GxStepsSpec *p, uint64_t *w)
         if (tied) grads[0] += tied_grad(wh, x[head], 77);
         for (int u = head - 1; u >= 0; u--) {
             if (is_bypassed(p, u)) continue;
-            const uint64_t own = u == behind(p) ? head_weight(w[u], w[0], tied) : w[u], slot = saved(own, read[u]),
+            const uint64_t own = u && shares(p, u) ? head_weight(w[u], w[0], 1) : w[u], slot = saved(own, read[u]),
                            in = has_input(p, u) ? x[u] : 0, also = reads_memory(p, u) ? *memory : 0;
             if (u == p->memory && p->memory) dy = of_memory;
             if (reads_memory(p, u)) of_memory += memory_dx(slot, dy);
-            if (u == behind(p) && tied) grads[0] += tied_grad(own, slot, dy);
-            grads[u] += unit_grad(unit_reads(p, u) ? own : 0, slot, (p->weight_reads_x ? in : 0) + also, dy);
+            if (u && shares(p, u)) grads[0] += tied_grad(small_reads(p, u) ? own : 0, slot, dy);
+            grads[u] += unit_grad(unit_reads(p, u) ? w[u] : 0, slot, (p->weight_reads_x ? in : 0) + also, dy);
             grads[u] += small_grad(small_reads(p, u) ? own : 0, slot, in, dy);
             dy = backward(own, slot, in, dy);
         }
@@ -248,17 +252,16 @@ static uint64_t gradients(Machine *m, int i, int u)
 
 static uint64_t weights_of_head(Machine *m, int i)
 {
-    const int head = m->s->spec.units - 1, tied = m->s->spec.is_tied;
+    const int head = m->s->spec.units - 1, tied = shares(&m->s->spec, head);
     const uint64_t w = weights(m, i, head);
     return head_weight(w, !tied ? 0 : is_mine(&m->s->spec, 0) ? weights(m, i, 0) : m->whole_copy, tied);
 }
 
-// Of the head, and of a decoder's embedding, those of unit 0, too.
+// Of units that share a tensor of unit 0's, those of unit 0, too.
 static uint64_t weights_of(Machine *m, int i, int u)
 {
-    const int tied = m->s->spec.is_tied && u == behind(&m->s->spec);
     const uint64_t w = weights(m, i, u);
-    return u == behind(&m->s->spec) ? head_weight(w, tied ? weights(m, i, 0) : 0, tied) : w;
+    return u && shares(&m->s->spec, u) ? head_weight(w, weights(m, i, 0), 1) : w;
 }
 
 static uint64_t memory_of(Machine *m, int i)
@@ -294,7 +297,7 @@ static void run_backward(Machine *m, int i)
     const int has_dx = trains_below(p, u) && u != behind(p);
     const uint64_t x = has_input(p, u) ? get(m, i, &m->x[u][b], o->x, m->bytes ? m->bytes->x[u] : 0, "no x") : 0;
     if (u == head) {
-        const int tied = p->is_tied;
+        const int tied = shares(p, head);
         const uint64_t w = weights_of_head(m, i), counts = get(m, i, &m->counts, NOT_ROWS, 0, "no counts");
         m->loss += head_loss(w, x, counts);
         if (!is_frozen(p, u)) add(m, i, u, o->grads, head_grad(w, x, counts));
@@ -317,7 +320,7 @@ static void run_backward(Machine *m, int i)
         c->is_there = 0;
         put(m, i, c, o->dmemory, share, "the memory's gradient twice");
     }
-    if (u == behind(p) && p->is_tied && !is_frozen(p, 0)) add(m, i, 0, o->tied, tied_grad(w, slot, dy));
+    if (u && shares(p, u) && !is_frozen(p, 0)) add(m, i, 0, o->tied, tied_grad(w, slot, dy));
     if (has_dx) put(m, i, &m->dx[u][b], o->dx, backward(w, slot, x, dy), "dx twice");
     if (!is_frozen(p, u)) add(m, i, u, o->grads, small_grad(w, slot, x, dy));
     if (a->half != GX_HALF_NONE) {
@@ -326,7 +329,8 @@ static void run_backward(Machine *m, int i)
         return;
     }
     if (!is_frozen(p, u))
-        add(m, i, u, o->grads, unit_grad(unit_reads(p, u) ? w : 0, slot, (p->weight_reads_x ? x : 0) + memory, dy));
+        add(m, i, u, o->grads,
+            unit_grad(unit_reads(p, u) ? weights(m, i, u) : 0, slot, (p->weight_reads_x ? x : 0) + memory, dy));
     give_up(m, &m->slot[u][b], o->slot);
     if (has_input(p, u)) give_up(m, &m->x[u][b], o->x);
     give_up_memory(m, i);

@@ -1,9 +1,10 @@
-"""Makes the reference of beam search for targets, from transformers: what generate() makes of sources with tiny BARTs.
+"""Makes the reference of beam search for targets, from transformers: what generate() makes of sources with tiny BARTs
+and a T5.
 
     python dev/ref/make_beams.py [--out data/ref]
 
-Writes bart_beams_<name>/{config.json, model.safetensors}, random weights that are large, so that results differ, and
-bart_beams_<name>/ref.safetensors. Numbers are int32 or fp32.
+Writes FOLDER/{config.json, model.safetensors}, random weights that are large, so that results differ, and
+FOLDER/ref.safetensors; FOLDER is bart_beams_one or the like, and t5_beams. Numbers are int32 or fp32.
 
     source, lengths     the sources one behind the other, and the tokens of each of the TEXTS
     options   [n,11]    of each of n searches; the columns are those of OPTIONS
@@ -19,17 +20,20 @@ import argparse
 import pathlib
 
 import torch
-from transformers import BartConfig, BartForConditionalGeneration, GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import (BartConfig, BartForConditionalGeneration, GenerationConfig, LogitsProcessor, LogitsProcessorList, T5Config,
+                          T5ForConditionalGeneration)
 from transformers.utils.logging import disable_progress_bar
 
 from make_refs import save, seed
 
-PAD, END, FIRST = 1, 2, 4  # token ids; targets start with END, as BART's do
+FIRST = 4  # token ids; of padding, of the end, and of what targets start with:
+TOKENS = {"bart": (1, 2, 2), "t5": (0, 1, 0)}
 NOISE, TRIES = 1e-4, 8
 TEXTS = (3, 8, 5, 1, 11)   # tokens of the sources
 # Of matrices, by a part of their names, so that a target goes through many tokens: attention that looks at single tokens,
 # and a source that does not outweigh them.
 SPREADS = {"shared": 0.6, "positions": 1.2, "q_proj": 1.5, "k_proj": 1.5, "encoder_attn.out_proj": 0.2, "fc": 0.7, "": 1.0}
+T5_SPREADS = {"shared": 1.0, "relative": 1.5, ".q.": 0.7, ".k.": 0.7, "EncDecAttention.o": 0.2, "Dense": 0.4, "lm_head": 0.3, "": 0.6}
 ENDS = 2.0                 # how much likelier an end is made
 VARIETY = 8                # different tokens of ten texts, and different texts
 FEW = 0.05                 # of all texts may be left out
@@ -38,16 +42,19 @@ OPTIONS = ("num_beams", "num_return_sequences", "length_penalty", "early_stoppin
            "max_length", "forced_bos_token_id", "forced_eos_token_id", "repetition_penalty", "second_end")
 USUAL = dict(zip(OPTIONS, (1, 1, 1.0, 0, 0, 0, 14, -1, -1, 1.0, -1)))
 MODELS = {
-    "one": dict(vocab_size=31, d_model=12, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=3,
+    "bart_beams_one": dict(vocab_size=31, d_model=12, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=3,
                 encoder_ffn_dim=17, decoder_ffn_dim=11),
-    "deep": dict(vocab_size=29, d_model=10, encoder_layers=2, decoder_layers=3, encoder_attention_heads=1, decoder_attention_heads=2,
+    "bart_beams_deep": dict(vocab_size=29, d_model=10, encoder_layers=2, decoder_layers=3, encoder_attention_heads=1, decoder_attention_heads=2,
                  encoder_ffn_dim=13, decoder_ffn_dim=15),
-    "wide": dict(vocab_size=43, d_model=12, encoder_layers=3, decoder_layers=2, encoder_attention_heads=3, decoder_attention_heads=2,
+    "bart_beams_wide": dict(vocab_size=43, d_model=12, encoder_layers=3, decoder_layers=2, encoder_attention_heads=3, decoder_attention_heads=2,
                  encoder_ffn_dim=9, decoder_ffn_dim=7),
+    "t5_beams": dict(vocab_size=37, d_model=12, d_kv=5, d_ff=17, num_layers=3, num_decoder_layers=2, num_heads=3,
+                     relative_attention_num_buckets=8, relative_attention_max_distance=7, feed_forward_proj="gated-gelu",
+                     tie_word_embeddings=False),
 }
 
 
-def searches():
+def searches(END):
     """Each option alone, then mixtures that a generator of numbers picks, the same for every model."""
     alone = [dict(), dict(min_length=5), dict(no_repeat_ngram_size=2), dict(repetition_penalty=1.4), dict(forced_bos_token_id=0),
              dict(max_length=6, forced_eos_token_id=END), dict(max_length=2)]
@@ -75,7 +82,20 @@ class Noise(LogitsProcessor):
         return scores + NOISE * (2 * torch.rand_like(scores) - 1)
 
 
-def make_model(shape):
+def make_t5(shape):
+    pad, end, start = TOKENS["t5"]
+    config = T5Config(dropout_rate=0.0, pad_token_id=pad, eos_token_id=end, decoder_start_token_id=start, **shape)
+    config._attn_implementation = "eager"
+    model = T5ForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            spread = next(x for key, x in T5_SPREADS.items() if key in name) if p.ndim > 1 else 0.2
+            p.copy_((p.ndim == 1) + spread * torch.randn_like(p))
+    return model
+
+
+def make_bart(shape):
+    PAD, END, _ = TOKENS["bart"]
     config = BartConfig(max_position_embeddings=16, dropout=0.0, pad_token_id=PAD, bos_token_id=0, eos_token_id=END,
                         decoder_start_token_id=END, forced_eos_token_id=None, **shape)
     config._attn_implementation = "eager"
@@ -94,6 +114,7 @@ def make_model(shape):
 
 def generated(model, s, ids, mask, processors=()):
     """[texts][sequences] of (tokens, score)."""
+    PAD, END, START = TOKENS[model.config.model_type]
     token = lambda key: s[key] if s[key] >= 0 else None
     ends = [END] + ([s["second_end"]] if s["second_end"] >= 0 else [])
     k, n = s["num_beams"], s["num_return_sequences"]
@@ -101,7 +122,7 @@ def generated(model, s, ids, mask, processors=()):
         num_beams=k, num_return_sequences=n, length_penalty=s["length_penalty"], early_stopping=STOPPING[s["early_stopping"]],
         no_repeat_ngram_size=s["no_repeat_ngram_size"], min_length=s["min_length"], max_length=s["max_length"],
         forced_bos_token_id=token("forced_bos_token_id"), forced_eos_token_id=token("forced_eos_token_id"),
-        repetition_penalty=s["repetition_penalty"], eos_token_id=ends, pad_token_id=PAD, bos_token_id=0, decoder_start_token_id=END)
+        repetition_penalty=s["repetition_penalty"], eos_token_id=ends, pad_token_id=PAD, bos_token_id=0, decoder_start_token_id=START)
     out = model.generate(ids, attention_mask=mask, do_sample=False, return_dict_in_generate=True, output_scores=True,
                          logits_processor=LogitsProcessorList(processors))
     scores = out.sequences_scores.tolist() if k > 1 else [0.0] * len(out.sequences)
@@ -122,10 +143,10 @@ def varies(model, ids, mask):
 
 def make_case(name):
     for number in range(1000):
-        seed(f"beams {name} {number}")
-        model = make_model(MODELS[name])
+        seed(f"beams {name.removeprefix('bart_beams_')} {number}")
+        model = make_t5(MODELS[name]) if name.startswith("t5") else make_bart(MODELS[name])
         sources = [torch.randint(FIRST, model.config.vocab_size, (n,)) for n in TEXTS]
-        ids, mask = torch.full((len(TEXTS), max(TEXTS)), PAD), torch.zeros(len(TEXTS), max(TEXTS), dtype=torch.long)
+        ids, mask = torch.full((len(TEXTS), max(TEXTS)), TOKENS[model.config.model_type][0]), torch.zeros(len(TEXTS), max(TEXTS), dtype=torch.long)
         for i, text in enumerate(sources):
             ids[i, :len(text)], mask[i, :len(text)] = text, 1
         if varies(model, ids, mask):
@@ -137,7 +158,7 @@ def make_case(name):
 def case(name, out):
     model, sources, ids, mask = make_case(name)
     counts, tokens, scores, texts, left_out, endings = [], [], [], 0, 0, 0
-    for s in searches():
+    for s in searches(TOKENS[model.config.model_type][1]):
         result = generated(model, s, ids, mask)
         noisy = [generated(model, s, ids, mask, [Noise()]) for _ in range(TRIES)]
         for i, sequences in enumerate(result):
@@ -150,14 +171,14 @@ def case(name, out):
                 counts.append(len(t) if is_clear else 0)
                 scores.append(score if is_clear else 0.0)
                 tokens += t if is_clear else []
-    folder = pathlib.Path(out) / f"bart_beams_{name}"
+    folder = pathlib.Path(out) / name
     folder.mkdir(parents=True, exist_ok=True)
     model.generation_config = GenerationConfig()
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink()
     save(folder / "ref.safetensors", dict(source=torch.cat(sources), lengths=torch.tensor(TEXTS), counts=torch.tensor(counts, dtype=torch.uint8),
                                           tokens=torch.tensor(tokens, dtype=torch.uint8), scores=torch.tensor(scores, dtype=torch.float32),
-                                          options=torch.tensor([[float(s[o]) for o in OPTIONS] for s in searches()])))
+                                          options=torch.tensor([[float(s[o]) for o in OPTIONS] for s in searches(TOKENS[model.config.model_type][1])])))
     print(f"{name}: {texts} texts, {left_out} left out; of {len(counts)} sequences {endings} end before max_length")
     assert left_out <= FEW * texts, "too many are left out: take another seed"
 

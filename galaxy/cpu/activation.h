@@ -11,6 +11,11 @@ void gx_cpu_gelu_forward(GxContext *g, void *y, const void *x, const void *bias,
                          GxDtype dtype);
 void gx_cpu_gelu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, const void *bias, int64_t R,
                           int64_t F, int kind, GxDtype dtype);
+void gx_cpu_geglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, int kind, GxDtype dtype);
+void gx_cpu_geglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
+                           int64_t F, int kind, GxDtype dtype);
+void gx_cpu_relu_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype);
+void gx_cpu_relu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, int64_t n, GxDtype dtype);
 void gx_cpu_tanh_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype);
 void gx_cpu_tanh_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n, GxDtype dtype);
 
@@ -145,6 +150,102 @@ void gx_cpu_gelu_backward(GxContext *g, void *dx, void *y, const void *dy, const
     for (int64_t r = 0; r < R; r++)
         GX_CPU_TYPES(dtype, gx__cpu_gelu_backward_either, gx_cpu_at(dx, r * F, dtype), gx_cpu_at(y, r * F, dtype),
                      gx_cpu_from(dy, r * F, dtype), gx_cpu_from(x, r * F, dtype), bias, F, kind);
+}
+
+// y[f] = gelu(gate[f]) * up[f]
+static GX_CPU_INLINE void gx__cpu_geglu_row(void *y, const void *gate_up, int64_t F, int kind, GxDtype dtype)
+{
+    GX_OMP(simd)
+    for (int64_t f = 0; f < F; f++) {
+        const float z = gx_cpu_load(gate_up, f, dtype), up = gx_cpu_load(gate_up, F + f, dtype);
+        gx_cpu_store(y, f, z * gx__cpu_gelu(z, kind).p * up, dtype);
+    }
+}
+static GX_CPU_INLINE void gx__cpu_geglu_either(void *y, const void *gate_up, int64_t F, int kind, GxDtype dtype)
+{
+    if (kind == GX_GELU_ERF) gx__cpu_geglu_row(y, gate_up, F, GX_GELU_ERF, dtype);
+    else gx__cpu_geglu_row(y, gate_up, F, GX_GELU_TANH, dtype);
+}
+
+void gx_cpu_geglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, int kind, GxDtype dtype)
+{
+    (void)g;
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * F)))
+    for (int64_t r = 0; r < R; r++)
+        GX_CPU_TYPES(dtype, gx__cpu_geglu_either, gx_cpu_at(y, r * F, dtype), gx_cpu_from(gate_up, r * 2 * F, dtype), F,
+                     kind);
+}
+
+// dgate[f] = dy[f]*up[f] * (p + gate*p'), dup[f] = dy[f] * gate*p, and again y[f] = gate*p * up[f]
+static GX_CPU_INLINE void gx__cpu_geglu_backward_row(void *dgate_up, void *y, const void *dy, const void *gate_up,
+                                                     int64_t F, int kind, GxDtype dtype)
+{
+    GX_OMP(simd)
+    for (int64_t f = 0; f < F; f++) {
+        const float z = gx_cpu_load(gate_up, f, dtype), u = gx_cpu_load(gate_up, F + f, dtype),
+                    e = gx_cpu_load(dy, f, dtype);
+        const GxCpuGelu gelu = gx__cpu_gelu(z, kind);
+        if (y) gx_cpu_store(y, f, z * gelu.p * u, dtype);
+        gx_cpu_store(dgate_up, f, e * u * (gelu.p + z * gelu.slope), dtype);
+        gx_cpu_store(dgate_up, F + f, e * (z * gelu.p), dtype);
+    }
+}
+static GX_CPU_INLINE void gx__cpu_geglu_backward_either(void *dgate_up, void *y, const void *dy, const void *gate_up,
+                                                        int64_t F, int kind, GxDtype dtype)
+{
+    if (kind == GX_GELU_ERF) gx__cpu_geglu_backward_row(dgate_up, y, dy, gate_up, F, GX_GELU_ERF, dtype);
+    else gx__cpu_geglu_backward_row(dgate_up, y, dy, gate_up, F, GX_GELU_TANH, dtype);
+}
+
+void gx_cpu_geglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
+                           int64_t F, int kind, GxDtype dtype)
+{
+    (void)g;
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * F)))
+    for (int64_t r = 0; r < R; r++)
+        GX_CPU_TYPES(dtype, gx__cpu_geglu_backward_either, gx_cpu_at(dgate_up, r * 2 * F, dtype),
+                     gx_cpu_at(y, r * F, dtype), gx_cpu_from(dy, r * F, dtype), gx_cpu_from(gate_up, r * 2 * F, dtype),
+                     F, kind);
+}
+
+// y[i] = max(x[i], 0); NaN stays NaN
+static GX_CPU_INLINE void gx__cpu_relu_range(void *y, const void *x, int64_t n, GxDtype dtype)
+{
+    GX_OMP(simd)
+    for (int64_t i = 0; i < n; i++) {
+        const float v = gx_cpu_load(x, i, dtype);
+        gx_cpu_store(y, i, v < 0 ? 0 : v, dtype);
+    }
+}
+
+void gx_cpu_relu_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype)
+{
+    (void)g;
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, n)))
+    for (int64_t i = 0; i < n; i += GX__CPU_RANGE)
+        GX_CPU_TYPES(dtype, gx__cpu_relu_range, gx_cpu_at(y, i, dtype), gx_cpu_from(x, i, dtype),
+                     gx_min(GX__CPU_RANGE, n - i));
+}
+
+// dx[i] = x[i] > 0 ? dy[i] : 0, and again y[i] = max(x[i], 0)
+static GX_CPU_INLINE void gx__cpu_relu_backward_range(void *dx, void *y, const void *dy, const void *x, int64_t n,
+                                                      GxDtype dtype)
+{
+    GX_OMP(simd)
+    for (int64_t i = 0; i < n; i++) {
+        const float v = gx_cpu_load(x, i, dtype), d = gx_cpu_load(dy, i, dtype);
+        if (y) gx_cpu_store(y, i, v < 0 ? 0 : v, dtype);
+        gx_cpu_store(dx, i, v > 0 ? d : 0, dtype);
+    }
+}
+
+void gx_cpu_relu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, int64_t n, GxDtype dtype)
+{
+    (void)g;
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, n)))
+    for (int64_t i = 0; i < n; i += GX__CPU_RANGE)
+        GX_CPU_TYPES(dtype, gx__cpu_relu_backward_range, gx_cpu_at(dx, i, dtype), gx_cpu_at(y, i, dtype),
+                     gx_cpu_from(dy, i, dtype), gx_cpu_from(x, i, dtype), gx_min(GX__CPU_RANGE, n - i));
 }
 
 // y[i] = tanh(x[i])

@@ -140,11 +140,93 @@ static float gx__cpu_attention_scale(const GxAttention *a)
     return a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);
 }
 
+// ---- bias ----------------------------------------------------------------------------------------------------------
+
+static int64_t gx__cpu_bias_rows(const GxAttention *a) { return a->bias ? 2 * a->reach + 1 : 0; }
+
+// The keys [begin, end) of a block whose distances to a query are within the bias's reach; those before have its first
+// row, those behind its last.
+typedef struct {
+    int64_t begin, end;
+    int64_t row; // of the bias, of key `begin`
+} GxCpuReach;
+
+static GxCpuReach gx__cpu_reach(const GxAttention *a, GxTile queries, GxTile keys, int64_t i)
+{
+    const int64_t first = keys.position - (queries.position + i) + a->reach; // the row of key 0, were there no ends
+    GxCpuReach r;
+    r.begin = gx_min(keys.length, gx_max(0, -first));
+    r.end = gx_max(r.begin, gx_min(keys.length, 2 * a->reach + 1 - first));
+    r.row = first + r.begin;
+    return r;
+}
+
+// The bias of one head, as fp32.
+static void gx__cpu_bias_of_head(float *bias, const GxAttention *a, int64_t head)
+{
+    for (int64_t i = 0; i < gx__cpu_bias_rows(a); i++) bias[i] = gx_cpu_load(a->bias, i * a->H + head, a->dtype);
+}
+
+// Adds a head's bias to the scores of a tile of queries and a block of keys.
+static void gx__cpu_add_bias(float *s, const float *bias, const GxAttention *a, GxTile queries, GxTile keys)
+{
+    const int64_t n = keys.length;
+    for (int64_t i = 0; i < (a->bias ? queries.length : 0); i++) {
+        const GxCpuReach r = gx__cpu_reach(a, queries, keys, i);
+        const float *of = bias + r.row - r.begin, least = bias[0], most = bias[2 * a->reach];
+        float *row = s + i * n;
+        for (int64_t j = 0; j < r.begin; j++) row[j] += least;
+        GX_OMP(simd)
+        for (int64_t j = r.begin; j < r.end; j++) row[j] += of[j];
+        for (int64_t j = r.end; j < n; j++) row[j] += most;
+    }
+}
+
+static float gx__cpu_floats_sum(const float *x, int64_t n)
+{
+    float sum = 0;
+    GX_OMP(simd reduction(+ : sum))
+    for (int64_t j = 0; j < n; j++) sum += x[j];
+    return sum;
+}
+
+// Adds the scores' gradients ds, from which `scale` is divided out, to a head's sums by distance.
+static void gx__cpu_add_dbias(float *sums, const float *ds, float scale, const GxAttention *a, GxTile queries,
+                              GxTile keys)
+{
+    const int64_t n = keys.length;
+    const float inverse = 1 / scale;
+    for (int64_t i = 0; i < queries.length; i++) {
+        const GxCpuReach r = gx__cpu_reach(a, queries, keys, i);
+        const float *row = ds + i * n;
+        float *of = sums + r.row - r.begin;
+        sums[0] += inverse * gx__cpu_floats_sum(row, r.begin);
+        GX_OMP(simd)
+        for (int64_t j = r.begin; j < r.end; j++) of[j] += inverse * row[j];
+        sums[2 * a->reach] += inverse * gx__cpu_floats_sum(row + r.end, n - r.end);
+    }
+}
+
+// dbias from the sums of all samples and heads [B, H, rows], sample by sample.
+static void gx__cpu_sum_dbias(const GxAttention *a, const float *sums)
+{
+    const int64_t rows = gx__cpu_bias_rows(a);
+    for (int64_t head = 0; head < a->H; head++)
+        for (int64_t i = 0; i < rows; i++) {
+            float sum = 0;
+            for (int64_t b = 0; b < a->B; b++) sum += sums[(b * a->H + head) * rows + i];
+            a->dbias[i * a->H + head] = sum;
+        }
+}
+
+// ---- scratch -------------------------------------------------------------------------------------------------------
+
 // The floats that one thread needs.
 // Forward: scores [Q_TILE, K_BLOCK], output [Q_TILE, head_dim], three floats a query; in bf16 also the larger of two:
 // the rounded scores, or copies of q and of blocks of k and v.
 // Backward: scores and their gradients, three floats a query; in bf16 also dq of a tile, dk and dv of a head, and the
 // larger of two: the rounded scores, or copies of q and d_o of a tile and of k and v of a head.
+// Both: the bias of a head. Behind those of all threads are dbias's sums of all samples and heads.
 // A call needs only one of the two, but the plan is made for the most keys and without pages, and calls with fewer keys
 // or with pages run within it.
 static int64_t gx__cpu_attention_thread_floats(const GxAttention *a, int backward)
@@ -155,12 +237,18 @@ static int64_t gx__cpu_attention_thread_floats(const GxAttention *a, int backwar
     if (a->dtype == GX_BF16)
         floats += (backward ? sums : 0) +
                   gx_max(scores / 2, backward ? 2 * (GX__CPU_Q_TILE + keys) * h : (GX__CPU_Q_TILE + 2 * k) * h);
-    return gx_round_up(floats, 16);
+    return gx_round_up(floats + gx__cpu_bias_rows(a), 16); // the bias of a head is the last of them
+}
+
+static float *gx__cpu_bias_room(const GxAttention *a, float *scratch, int backward)
+{
+    return scratch + gx__cpu_attention_thread_floats(a, backward) - gx__cpu_bias_rows(a);
 }
 
 int64_t gx_cpu_attention_scratch(const GxContext *g, const GxAttention *a, int backward)
 {
-    return gx_threads(g) * gx__cpu_attention_thread_floats(a, backward) * 4;
+    const int64_t sums = backward && a->dbias ? a->B * a->H * gx__cpu_bias_rows(a) : 0;
+    return (gx_threads(g) * gx__cpu_attention_thread_floats(a, backward) + sums) * 4;
 }
 
 static float *gx__cpu_thread_scratch(void *scratch, int64_t floats)
@@ -333,11 +421,12 @@ static void gx__cpu_attention_forward_tile(GxContext *g, void *o, float *lse, co
     const int64_t width = gx_min(GX__CPU_K_BLOCK, gx_runs_rows(&a->k_runs)), qs = B * a->q_stride,
                   ks = (a->pages ? 1 : B) * a->kv_stride;
     float *s = scratch, *acc = s + GX__CPU_Q_TILE * width, *m = acc + GX__CPU_Q_TILE * h, *l = m + GX__CPU_Q_TILE,
-          *copies = m + 3 * GX__CPU_Q_TILE;
+          *copies = m + 3 * GX__CPU_Q_TILE, *bias = gx__cpu_bias_room(a, scratch, 0);
     const void *first = gx_cpu_from(q, (tile.row * B + b) * a->q_stride + head * h, dtype);
     const GxFactor qt = gx__cpu_head_factor(first, tile.length, qs, a, copies);
     GxCpuMask mask;
     gx__cpu_mask(&mask, a, tile, b);
+    gx__cpu_bias_of_head(bias, a, head);
     for (int64_t i = 0; i < tile.length; i++) m[i] = -INFINITY, l[i] = 0;
     memset(acc, 0, (size_t)(tile.length * h) * 4);
     for (int64_t j = 0; j < gx__cpu_tiles(&a->k_runs, GX__CPU_K_BLOCK); j++) {
@@ -351,6 +440,7 @@ static void gx__cpu_attention_forward_tile(GxContext *g, void *o, float *lse, co
             const GxFactor vt =
                 gx__cpu_head_factor(gx_cpu_from(v, at, dtype), n, ks, a, copies + (GX__CPU_Q_TILE + width) * h);
             gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, gx__cpu_attention_scale(a), qt, kt, 0, s, n);
+            gx__cpu_add_bias(s, bias, a, tile, block);
             gx__cpu_softmax_tile(g, s, acc, m, l, a, &mask, b, head, tile, block);
             const GxFactor p = gx__cpu_scores_factor(s, tile.length, n, a, (uint16_t *)copies);
             gx__cpu_tile_gemm(g, 0, 0, tile.length, h, n, 1, p, vt, 1, acc, h);
@@ -446,10 +536,11 @@ static float *gx__cpu_backward_copies(const GxAttention *a, float *scratch)
     return scratch + GX__CPU_Q_TILE * (2 * width + 3) + (GX__CPU_Q_TILE + 2 * keys) * a->head_dim;
 }
 
-// One tile of queries with all keys of a head: dq of its rows, and its contribution to dk and dv.
+// One tile of queries with all keys of a head: dq of its rows, and its contribution to dk, dv and dbias, whose sums of
+// this sample and head are given; NULL: not needed.
 static void gx__cpu_attention_backward_tile(GxContext *g, void *dq, const GxHeadKeys *keys, const void *d_o,
                                             const void *o, const float *lse, const void *q, const GxAttention *a,
-                                            int64_t b, int64_t head, GxTile tile, float *scratch)
+                                            int64_t b, int64_t head, GxTile tile, float *dbias, float *scratch)
 {
     const GxDtype dtype = a->dtype;
     const int64_t h = a->head_dim, B = a->B, qs = B * a->q_stride, os = B * a->o_stride, row = tile.row * B + b;
@@ -457,7 +548,8 @@ static void gx__cpu_attention_backward_tile(GxContext *g, void *dq, const GxHead
                   o_at = row * a->o_stride + head * h;
     const float scale = gx__cpu_attention_scale(a);
     float *s = scratch, *dp = s + GX__CPU_Q_TILE * width, *D = dp + GX__CPU_Q_TILE * width,
-          *sums = D + 3 * GX__CPU_Q_TILE, *copies = gx__cpu_backward_copies(a, scratch);
+          *sums = D + 3 * GX__CPU_Q_TILE, *copies = gx__cpu_backward_copies(a, scratch),
+          *bias = gx__cpu_bias_room(a, scratch, 1);
     const void *d_o_first = gx_cpu_from(d_o, o_at, dtype);
     const GxFactor qt = gx__cpu_head_factor(gx_cpu_from(q, q_at, dtype), tile.length, qs, a, copies);
     const GxFactor dot = gx__cpu_head_factor(d_o_first, tile.length, os, a, copies + GX__CPU_Q_TILE * h);
@@ -474,8 +566,10 @@ static void gx__cpu_attention_backward_tile(GxContext *g, void *dq, const GxHead
         if (n == 0) continue;
         const GxFactor k = gx__cpu_factor_row(keys->k, block.row), v = gx__cpu_factor_row(keys->v, block.row);
         gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, scale, qt, k, 0, s, n);
+        gx__cpu_add_bias(s, bias, a, tile, block);
         gx__cpu_tile_gemm(g, 0, 1, tile.length, n, h, 1, dot, v, 0, dp, n);
         gx__cpu_softmax_backward_tile(g, s, dp, lse + row * a->H + head, D, a, &mask, b, head, tile, block);
+        if (dbias) gx__cpu_add_dbias(dbias, dp, scale, a, tile, block);
         const GxFactor p = gx__cpu_scores_factor(s, tile.length, n, a, narrow);
         const GxFactor ds = gx__cpu_scores_factor(dp, tile.length, n, a, narrow + GX__CPU_Q_TILE * width);
         gx__cpu_tile_gemm(g, 1, 0, n, h, tile.length, 1, p, dot, 1, keys->dv.x + block.row * dks, dks);
@@ -486,10 +580,10 @@ static void gx__cpu_attention_backward_tile(GxContext *g, void *dq, const GxHead
 }
 
 // One key and value head of one sample, with all of this rank's query heads that use it; no other job writes its
-// results.
+// results. dbias: the sums of all samples and heads; NULL: not needed.
 static void gx__cpu_attention_backward_head(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o,
                                             const float *lse, const void *q, const void *k, const void *v,
-                                            const GxAttention *a, int64_t b, int64_t kv, float *scratch)
+                                            const GxAttention *a, int64_t b, int64_t kv, float *dbias, float *scratch)
 {
     const GxDtype dtype = a->dtype;
     const int64_t h = a->head_dim, group = gx_attention_group(a), rows = gx_runs_rows(&a->k_runs),
@@ -504,10 +598,15 @@ static void gx__cpu_attention_backward_head(GxContext *g, void *dq, void *dk, vo
         gx__cpu_head_factor(gx_cpu_from(v, at, dtype), rows, ks, a, copies + (2 * GX__CPU_Q_TILE + rows) * h),
         gx__cpu_head_zeros(to_dk, rows, ks, h, dtype, sums),
         gx__cpu_head_zeros(to_dv, rows, ks, h, dtype, sums + rows * h)};
-    for (int64_t head = heads_begin; head < heads_end; head++)
+    for (int64_t head = heads_begin; head < heads_end; head++) {
+        const int64_t bias_rows = gx__cpu_bias_rows(a);
+        float *sums_of_head = dbias ? dbias + (b * a->H + head) * bias_rows : NULL;
+        if (dbias) memset(sums_of_head, 0, (size_t)bias_rows * 4);
+        gx__cpu_bias_of_head(gx__cpu_bias_room(a, scratch, 1), a, head);
         for (int64_t t = 0; t < gx__cpu_tiles(&a->q_runs, GX__CPU_Q_TILE); t++)
             gx__cpu_attention_backward_tile(g, dq, &keys, d_o, o, lse, q, a, b, head,
-                                            gx__cpu_tile(&a->q_runs, GX__CPU_Q_TILE, t), scratch);
+                                            gx__cpu_tile(&a->q_runs, GX__CPU_Q_TILE, t), sums_of_head, scratch);
+    }
     gx__cpu_head_store(to_dk, rows, ks, h, dtype, keys.dk);
     gx__cpu_head_store(to_dv, rows, ks, h, dtype, keys.dv);
 }
@@ -516,11 +615,13 @@ void gx_cpu_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const
                                const float *lse, const void *q, const void *k, const void *v, const GxAttention *a,
                                void *scratch)
 {
-    int64_t floats = gx__cpu_attention_thread_floats(a, 1);
+    const int64_t floats = gx__cpu_attention_thread_floats(a, 1);
+    float *dbias = a->dbias ? (float *)scratch + gx_threads(g) * floats : NULL;
     GX_OMP(parallel for schedule(dynamic) num_threads(gx_threads(g)))
     for (int64_t job = 0; job < a->B * a->K; job++)
-        gx__cpu_attention_backward_head(g, dq, dk, dv, d_o, o, lse, q, k, v, a, job / a->K, job % a->K,
+        gx__cpu_attention_backward_head(g, dq, dk, dv, d_o, o, lse, q, k, v, a, job / a->K, job % a->K, dbias,
                                         gx__cpu_thread_scratch(scratch, floats));
+    if (dbias) gx__cpu_sum_dbias(a, dbias);
     if (a->cosine) gx_attention_rotate_back(g, dq, dk, a);
 }
 

@@ -111,6 +111,10 @@ static void gx__cpu_device_fill(void)
     d.swiglu_backward = gx_cpu_swiglu_backward;
     d.gelu_forward = gx_cpu_gelu_forward;
     d.gelu_backward = gx_cpu_gelu_backward;
+    d.geglu_forward = gx_cpu_geglu_forward;
+    d.geglu_backward = gx_cpu_geglu_backward;
+    d.relu_forward = gx_cpu_relu_forward;
+    d.relu_backward = gx_cpu_relu_backward;
     d.tanh_forward = gx_cpu_tanh_forward;
     d.tanh_backward = gx_cpu_tanh_backward;
 

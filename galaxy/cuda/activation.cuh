@@ -13,6 +13,11 @@ void gx_cuda_gelu_forward(GxContext *g, void *y, const void *x, const void *bias
                           GxDtype dtype);
 void gx_cuda_gelu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, const void *bias, int64_t R,
                            int64_t F, int kind, GxDtype dtype);
+void gx_cuda_geglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, int kind, GxDtype dtype);
+void gx_cuda_geglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
+                            int64_t F, int kind, GxDtype dtype);
+void gx_cuda_relu_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype);
+void gx_cuda_relu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, int64_t n, GxDtype dtype);
 void gx_cuda_tanh_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype);
 void gx_cuda_tanh_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n, GxDtype dtype);
 
@@ -190,6 +195,129 @@ void gx_cuda_gelu_backward(GxContext *g, void *dx, void *y, const void *dy, cons
                            int64_t F, int kind, GxDtype dtype)
 {
     GX_CUDA_TYPES(dtype, gx__cuda_gelu_backward, g, dx, y, dy, x, bias, R, F, kind);
+}
+
+// y[r,f] = gelu(gate[r,f]) * up[r,f]
+template <class T, int KIND> struct GxGegluForwardOp {
+    T *y;
+    const T *gate_up;
+    int64_t F;
+    template <int N> __device__ void at(int64_t r, int64_t f) const
+    {
+        float z[N], u[N];
+        gx_load(z, gate_up + r * 2 * F + f);
+        gx_load(u, gate_up + r * 2 * F + F + f);
+        for (int i = 0; i < N; i++) z[i] = z[i] * gx__cuda_gelu<KIND>(z[i]).p * u[i];
+        gx_store(y + r * F + f, z);
+    }
+};
+template <class T>
+static void gx__cuda_geglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, int kind)
+{
+    const GxGegluForwardOp<T, GX_GELU_ERF> erf = {(T *)y, (const T *)gate_up, F};
+    const GxGegluForwardOp<T, GX_GELU_TANH> tanh = {(T *)y, (const T *)gate_up, F};
+    const bool wide = gx_wide<T>(F, y, gate_up);
+    if (kind == GX_GELU_ERF) gx_each_row<T>(g, "geglu_forward", erf, R, F, wide);
+    else gx_each_row<T>(g, "geglu_forward", tanh, R, F, wide);
+}
+
+void gx_cuda_geglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, int kind, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_geglu_forward, g, y, gate_up, R, F, kind);
+}
+
+// dgate = dy*up * (p + gate*p'), dup = dy * gate*p, and again y = gate*p * up. A thread reads all that it needs before
+// it writes: dgate_up may be gate_up, y may be dy.
+template <class T, int KIND> struct GxGegluBackwardOp {
+    T *dgate_up, *y;
+    const T *dy, *gate_up;
+    int64_t F;
+    template <int N> __device__ void at(int64_t r, int64_t f) const
+    {
+        const int64_t gate = r * 2 * F + f, up = gate + F;
+        float z[N], u[N], e[N], out[N];
+        gx_load(z, gate_up + gate);
+        gx_load(u, gate_up + up);
+        gx_load(e, dy + r * F + f);
+        for (int i = 0; i < N; i++) {
+            const GxGeluParts gelu = gx__cuda_gelu<KIND>(z[i]);
+            const float active = z[i] * gelu.p;
+            out[i] = active * u[i];
+            z[i] = e[i] * u[i] * (gelu.p + z[i] * gelu.slope);
+            u[i] = e[i] * active;
+        }
+        gx_store(dgate_up + gate, z);
+        gx_store(dgate_up + up, u);
+        if (y) gx_store(y + r * F + f, out);
+    }
+};
+template <class T>
+static void gx__cuda_geglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up,
+                                    int64_t R, int64_t F, int kind)
+{
+    const GxGegluBackwardOp<T, GX_GELU_ERF> erf = {(T *)dgate_up, (T *)y, (const T *)dy, (const T *)gate_up, F};
+    const GxGegluBackwardOp<T, GX_GELU_TANH> tanh = {(T *)dgate_up, (T *)y, (const T *)dy, (const T *)gate_up, F};
+    const bool wide = gx_wide<T>(F, dgate_up, y, dy, gate_up);
+    if (kind == GX_GELU_ERF) gx_each_row<T>(g, "geglu_backward", erf, R, F, wide);
+    else gx_each_row<T>(g, "geglu_backward", tanh, R, F, wide);
+}
+
+void gx_cuda_geglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
+                            int64_t F, int kind, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_geglu_backward, g, dgate_up, y, dy, gate_up, R, F, kind);
+}
+
+// y[i] = max(x[i], 0); NaN stays NaN
+template <class T> struct GxReluForwardOp : GxEachOp {
+    T *y;
+    const T *x;
+    template <int N> __device__ void at(int64_t i) const
+    {
+        float v[N];
+        gx_load(v, x + i);
+        for (int j = 0; j < N; j++) v[j] = v[j] < 0 ? 0.0f : v[j];
+        gx_store(y + i, v);
+    }
+};
+template <class T> static void gx__cuda_relu_forward(GxContext *g, void *y, const void *x, int64_t n)
+{
+    const GxReluForwardOp<T> op = {{}, (T *)y, (const T *)x};
+    gx_each<T>(g, "relu_forward", op, n, gx_aligned(y) && gx_aligned(x));
+}
+
+void gx_cuda_relu_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_relu_forward, g, y, x, n);
+}
+
+// dx[i] = x[i] > 0 ? dy[i] : 0, and again y[i] = max(x[i], 0). A thread reads what it needs before it writes.
+template <class T> struct GxReluBackwardOp : GxEachOp {
+    T *dx, *y;
+    const T *dy, *x;
+    template <int N> __device__ void at(int64_t i) const
+    {
+        float d[N], v[N];
+        gx_load(d, dy + i);
+        gx_load(v, x + i);
+        for (int j = 0; j < N; j++) {
+            d[j] = v[j] > 0 ? d[j] : 0.0f;
+            v[j] = v[j] < 0 ? 0.0f : v[j];
+        }
+        gx_store(dx + i, d);
+        if (y) gx_store(y + i, v);
+    }
+};
+template <class T>
+static void gx__cuda_relu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, int64_t n)
+{
+    const GxReluBackwardOp<T> op = {{}, (T *)dx, (T *)y, (const T *)dy, (const T *)x};
+    gx_each<T>(g, "relu_backward", op, n, gx_aligned(dx) && gx_aligned(y) && gx_aligned(dy) && gx_aligned(x));
+}
+
+void gx_cuda_relu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, int64_t n, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_relu_backward, g, dx, y, dy, x, n);
 }
 
 // y[i] = tanh(x[i])

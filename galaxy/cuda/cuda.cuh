@@ -109,6 +109,10 @@ static GxDevice gx__cuda_device_filled(void)
     d.swiglu_backward = gx_cuda_swiglu_backward;
     d.gelu_forward = gx_cuda_gelu_forward;
     d.gelu_backward = gx_cuda_gelu_backward;
+    d.geglu_forward = gx_cuda_geglu_forward;
+    d.geglu_backward = gx_cuda_geglu_backward;
+    d.relu_forward = gx_cuda_relu_forward;
+    d.relu_backward = gx_cuda_relu_backward;
     d.tanh_forward = gx_cuda_tanh_forward;
     d.tanh_backward = gx_cuda_tanh_backward;
 

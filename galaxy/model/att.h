@@ -1,7 +1,8 @@
 // model/att.h: attention as a core:
 //
 //     q, k, v = in W^T + b                    then, where the model has them: a norm of each head of q and k, RoPE
-//     result  = softmax(q k^T / sqrt(h)) v    with dropout of the probabilities
+//     result  = softmax(q k^T / sqrt(h)) v    with dropout of the probabilities; T5 has no sqrt(h), but adds a bias to
+//                                             the scores (relative.h)
 //     out     = result Wo^T                   the bias of Wo is CON's
 //
 // h is head_dim; H and K are the numbers of this rank's query heads and K,V heads.
@@ -36,6 +37,7 @@
 #include "kv_cache.h"
 #include "linear.h"
 #include "prompt.h"
+#include "relative.h"
 #include "ring.h"
 GX_BEGIN
 extern const GxCore gx_att;
@@ -72,6 +74,7 @@ static void gx__att_open(GxContext *g, GxModel *m, int unit, int k, int number)
         norm.is_own_share = m->mode->methods.att == GX_METHOD_TP;
         m->unit[unit].pair[k].qk_norm[i] = gx_model_tensor(g, m, unit, k, &norm);
     }
+    if (c->relative.buckets) gx_relative_open(g, m, unit, k, number);
     for (int i = 0; i < 3; i++) {
         GxTensorUse w = gx_tensor_use(c->matrix[i], number, GX_ROLE_WEIGHT, i ? KV : Q, C, layout);
         w.rows = of[i], w.packed = i > 0;
@@ -152,6 +155,7 @@ static void gx__att_heads(const GxPairView *v, GxAttention *a)
     a->group = s->heads / s->kv_heads, a->q_first = v->kind->q_first;
     a->heads = s->heads, a->head_first = gx_share_mine(&v->kind->q).begin / h;
     a->o_stride = a->H * h;
+    a->scale = s->scale;
     a->dtype = v->store->dtype;
 }
 
@@ -450,10 +454,11 @@ static const GxAttKeys *gx__att_keys_of(const GxPairView *v, GxRows pool)
 static void gx__att_forward(const GxPairView *v, GxRows out, GxRows in)
 {
     const GxPairSlot *s = v->slot;
-    const GxAttCall c = gx__att_call(v);
+    GxAttCall c = gx__att_call(v);
     const GxRows kv = c.keys->at(&c, s->core[GX__ATT_Q], s->core[GX__ATT_KV]);
     GxRows result = s->core[GX__ATT_RESULT];
     c.keys->project(v, &c, in);
+    gx_relative_bias(v, &c.a);
     if (gx__att_goes_round(v)) gx_ring_forward(v->p, result, s->lse, s->core[GX__ATT_Q], kv, &c.a);
     else
         gx_attention_forward(v->g, result.data, s->lse, s->core[GX__ATT_Q].data, gx_rows_column(kv, c.k_column),
@@ -488,7 +493,7 @@ static int gx__att_trains_below(const GxPairView *v, GxRows din)
 static void gx__att_backward_input(const GxPairView *v, GxRows din, GxRows dout, GxRows in)
 {
     const GxPairSlot *s = v->slot;
-    const GxAttCall c = gx__att_call(v);
+    GxAttCall c = gx__att_call(v);
     const GxRows q = s->core[GX__ATT_Q], kv = c.keys->at(&c, q, s->core[GX__ATT_KV]), result = s->core[GX__ATT_RESULT],
                  dresult = gx_pass_rows(v->p, result.rows, result.cols);
     (void)in;
@@ -500,11 +505,13 @@ static void gx__att_backward_input(const GxPairView *v, GxRows din, GxRows dout,
         gx_prompt_backward(v, &c.a, &c.kv, gx_no_rows(), dresult, q);
         return;
     }
+    gx_relative_begin_backward(v, &c.a);
     if (gx__att_goes_round(v)) gx_ring_backward(v->p, dq, dkv, dresult, result, s->lse, q, kv, &c.a);
     else
         gx_attention_backward(v->g, dq.data, gx_rows_column(dkv, c.k_column), gx_rows_column(dkv, c.v_column),
                               dresult.data, result.data, s->lse, q.data, gx_rows_column(kv, c.k_column),
                               gx_rows_column(kv, c.v_column), &c.a);
+    gx_relative_backward(v, &c.a);
     if (gx_view_has_prompt(v)) gx_prompt_backward(v, &c.a, &c.kv, dq, dresult, q);
     c.keys->project_backward(v, &c, din);
 }

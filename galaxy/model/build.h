@@ -69,6 +69,7 @@ GX_END
 #include "cores.h"
 #include "enter.h"
 #include "lora.h"
+#include "relative.h"
 #include "side.h"
 #include "stage_shares.h"
 #include "tuned.h"
@@ -86,16 +87,12 @@ static void gx__model_refuse(GxContext *g, const GxModel *m, const GxUnitSpec *u
             int is_asked;
             const char *what;
         } missing[] = {
-            {s->enter.kind == GX_ENTER_NORM && s->enter.norm == GX_LAYER_NORM, "a layer norm before a core"},
-            {is_add && k + 1 < u->n_pairs && u->pair[k + 1].enter.kind == GX_ENTER_NORM &&
-                 (s->con.has_bias || s->con.has_norm || s->con.dropout > 0),
-             "a bias, dropout or a norm after CON with a norm before the next core"},
-            {is_add && !s->con.has_norm && (s->con.has_bias || s->con.dropout > 0),
-             "a bias or dropout in CON without a norm after it"},
-            {s->con.kind == GX_CON_EMBED && !s->con.has_norm &&
-                 (s->con.positions || s->con.types || s->con.dropout > 0),
-             "positions, types or dropout of an embedding without a norm"},
-            {s->core.kind == GX_CORE_MLP && s->core.activation == GX_SWIGLU && s->core.has_bias, "SwiGLU with biases"},
+            {is_add && s->con.has_norm && k + 1 < u->n_pairs && u->pair[k + 1].enter.kind == GX_ENTER_NORM,
+             "a norm after CON with a norm before the next core"},
+            {s->core.kind == GX_CORE_MLP && gx_is_gated(s->core.activation) && s->core.has_bias,
+             "a gate in an MLP with biases"},
+            {s->core.kind == GX_CORE_ATT && s->core.relative.buckets && m->cp.n > 1,
+             "biases by distance with context parallelism"},
             {s->core.reads_memory && m->cp.n > 1, "attention to an encoder's output with context parallelism"},
             {s->core.reads_memory && s->core.has_qk_norm, "norms of heads that attend to an encoder's output"},
             {s->core.reads_memory && s->core.rope.theta > 0, "RoPE in attention to an encoder's output"},
@@ -120,10 +117,12 @@ static GxShares gx__model_shares(const GxModel *m, const GxSplit *s, int64_t ele
 static GxStatus gx__model_split_heads(GxContext *g, const GxModel *m, GxUnitKind *u, const GxCoreSpec *c)
 {
     GxSplit s;
+    u->heads = gx_shares_whole(c->heads);
     u->q = gx_shares_whole(c->heads * c->head_dim);
     u->kv = gx_shares_whole(c->kv_heads * c->head_dim);
     if (m->mode->methods.att != GX_METHOD_TP) return GX_OK;
     GX_TRY(gx_stage_split(g, &s, "tp_num_attention_heads_list", NULL, &m->lists.heads, c->heads));
+    u->heads = gx__model_shares(m, &s, 1);
     u->q = gx__model_shares(m, &s, c->head_dim);
     GX_TRY(gx_shares_kv(&u->kv, &u->q_first, &s, c->kv_heads, m->member, c->head_dim, &g->error));
     u->kv.is_split = u->q.is_split;
@@ -167,8 +166,9 @@ static GxStatus gx__model_split(GxContext *g, const GxModel *m, GxUnitKind *u)
     const GxMethods *by = &m->mode->methods;
     for (int k = 0; k < u->spec.n_pairs; k++) {
         const GxCoreSpec *c = &u->spec.pair[k].core;
-        if (c->kind == GX_CORE_ATT) GX_TRY(gx__model_split_heads(g, m, u, c));
-        else if (c->kind == GX_CORE_MLP && u->spec.side) GX_TRY(gx__model_split_side_columns(g, m, u, c->columns));
+        if (c->kind == GX_CORE_ATT || c->relative.buckets) GX_TRY(gx__model_split_heads(g, m, u, c));
+        if (c->kind == GX_CORE_ATT) continue;
+        if (c->kind == GX_CORE_MLP && u->spec.side) GX_TRY(gx__model_split_side_columns(g, m, u, c->columns));
         else if (c->kind == GX_CORE_MLP)
             GX_TRY(gx__model_split_count(g, m, &u->columns, by->mlp, "tp_intermediate_size_list", &m->lists.columns,
                                          c->columns));
@@ -210,7 +210,7 @@ static GxPair gx__model_no_tensors(void)
     const GxLinear nothing = {none, 0, 0, 0, none, NULL, 0};
     p.norm.weight = p.norm.bias = p.con_norm.weight = p.con_norm.bias = none;
     p.qk_norm[0] = p.qk_norm[1] = p.prompt = p.gate = none;
-    p.matrix = p.con_bias = p.positions = p.types = none;
+    p.matrix = p.con_bias = p.positions = p.types = p.relative = none;
     p.enter = p.linear[0] = p.linear[1] = p.adapter[0] = p.adapter[1] = nothing;
     return p;
 }
@@ -341,7 +341,7 @@ static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family,
     m->family = family, m->config = config, m->mode = mode;
     m->members = gx_group_size(g, GX_AXIS_TP), m->member = gx_group_index(g, GX_AXIS_TP);
     m->widest = g->mesh ? gx_mesh_widest(g->mesh) : 1;
-    m->embedding.index = -1;
+    m->embedding.index = m->relative[0].index = m->relative[1].index = -1;
     if (o->lists) m->lists = *o->lists;
     if (o->cp) m->cp = *o->cp;
     if (o->head) m->head = *o->head;
@@ -480,6 +480,7 @@ void gx_model_allocate(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t c
     m->max_T = T, m->max_B = B, m->chunk = gx_min(T * B, chunk);
     for (int is_side = 0; is_side < 2; is_side++)
         gx__model_allocate_rope(g, &m->rope[is_side], gx__model_rotary(m, is_side), positions);
+    gx_relative_allocate(g, m);
 }
 
 // ---- initial weights -----------------------------------------------------------------------------------------------

@@ -1,14 +1,16 @@
 // model/con.h: CON, which joins a core's result to the residual stream.
 //
-//     pre-norm (LLaMA)    y = x + out
-//     post-norm (BERT)    y = layer_norm(x + dropout(out + bias))
-//     embedding           y = dropout(layer_norm(out + positions + types)), or y = out
+//     pre-norm (LLaMA)        y = x + out
+//     pre-norm (T5, GPT-2)    y = x + dropout(out + bias)
+//     post-norm (BERT)        y = layer_norm(x + dropout(out + bias))
+//     embedding               y = dropout(layer_norm(out + positions + types)), with or without each of them
 //
 // With adapters (bottleneck.h) a(out + bias) takes the place of out + bias.
 //
 // `bias` is that of the core's last matrix. This matrix is row-parallel: its result is a sum over ranks, and the bias
-// is added after the sum. Within a unit the addition and the norm of the next pair are one fused operation; at a unit's
-// end they are two, because only the stream is passed on. A norm's input is kept for its backward.
+// is added after the sum. Within a unit a plain addition and the RMS norm of the next pair are one fused operation; with
+// a bias or dropout, before a layer norm and at a unit's end, from which only the stream is passed on, they are two. A
+// norm's input is kept for its backward.
 #ifndef GX_CON_H
 #define GX_CON_H
 #include "bottleneck.h"
@@ -53,22 +55,6 @@ void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number)
 
 // ---- layers --------------------------------------------------------------------------------------------------------
 
-// y = x + out; if pair k+1 begins with a norm, also that pair's in = norm(y).
-static void gx__con_add(const GxPairView *v, GxRows y, GxRows x, GxRows out)
-{
-    const int has_next = v->k + 1 < v->kind->spec.n_pairs;
-    const GxPairView next = gx_view(v->p, has_next ? v->k + 1 : v->k);
-    if (!has_next || next.spec->enter.kind != GX_ENTER_NORM) {
-        gx_add(v->g, y.data, x.data, out.data, y.rows * y.cols, y.dtype);
-        return;
-    }
-    const GxRows in = gx_con_rows(&next, next.slot->in);
-    gx_add_rms_norm_forward(v->g, y.data, in.data, next.slot->rstd, x.data, out.data,
-                            gx_view_weight(&next, next.pair->norm.weight), x.rows, x.cols, next.spec->enter.eps,
-                            x.dtype);
-    next.slot->is_entered = 1;
-}
-
 // out = a(out + bias). The residual operation that adds the bias needs a summand x. The rows that the adapter will keep
 // serve as zeros for it until they are written.
 static void gx__con_adapt(const GxPairView *v, GxRows out)
@@ -99,11 +85,36 @@ static GxResidual gx__con_residual(const GxPairView *v, GxRows y)
     return r;
 }
 
-static void gx__con_norm(const GxPairView *v, GxRows y, GxRows x, GxRows out)
+// y = x + dropout(out + bias), and its norm if there is one.
+static void gx__con_join(const GxPairView *v, GxRows y, GxRows x, GxRows out, const GxResidual *r)
 {
     const GxPairSlot *s = v->slot;
-    const GxResidual r = gx__con_residual(v, y);
-    gx_residual_forward(v->g, y.data, s->sum.data, s->con_mean, s->con_rstd, x.data, out.data, &r);
+    gx_residual_forward(v->g, y.data, r->w ? s->sum.data : y.data, s->con_mean, s->con_rstd, x.data, out.data, r);
+}
+
+// The pair behind this one, if CON also computes its norm. NULL: enter does.
+static const GxPairView *gx__con_fused(const GxPairView *v, GxPairView *next)
+{
+    if (v->k + 1 == v->kind->spec.n_pairs) return NULL;
+    *next = gx_view(v->p, v->k + 1);
+    const GxEnterSpec *e = &next->spec->enter;
+    return e->kind == GX_ENTER_NORM && e->norm == GX_RMS_NORM && e->dropout == 0 && e->scale == 0 ? next : NULL;
+}
+
+// y = x + out; if pair k+1 begins with an RMS norm, also that pair's in = norm(y).
+static void gx__con_add(const GxPairView *v, GxRows y, GxRows x, GxRows out)
+{
+    GxPairView view;
+    const GxPairView *next = gx__con_fused(v, &view);
+    if (!next) {
+        gx_add(v->g, y.data, x.data, out.data, y.rows * y.cols, y.dtype);
+        return;
+    }
+    const GxRows in = gx_con_rows(next, next->slot->in);
+    gx_add_rms_norm_forward(v->g, y.data, in.data, next->slot->rstd, x.data, out.data,
+                            gx_view_weight(next, next->pair->norm.weight), x.rows, x.cols, next->spec->enter.eps,
+                            x.dtype);
+    next->slot->is_entered = 1;
 }
 
 // Gradients of CON's own tensors; NULL: no such tensor, or it is frozen. `accumulate` is the same for all of them,
@@ -128,7 +139,7 @@ static GxConGrads gx__con_grads(const GxPairView *v)
     return d;
 }
 
-static void gx__con_norm_backward(const GxPairView *v, GxRows dx, GxRows dout, GxRows dy)
+static void gx__con_join_backward(const GxPairView *v, GxRows dx, GxRows dout, GxRows dy)
 {
     const GxPairSlot *s = v->slot;
     const GxResidual r = gx__con_residual(v, dy);
@@ -172,11 +183,14 @@ static void gx__con_embed(const GxPairView *v, GxRows y, GxRows out)
     const GxConSpec *c = &v->spec->con;
     const GxPair *pair = v->pair;
     const GxDropout drop = gx_view_dropout(v, GX_DROPOUT_CON, c->dropout);
-    if (out.data != s->sum.data) gx_copy(v->g, s->sum.data, out.data, gx_rows_bytes(s->sum));
-    gx__con_look_up(v, pair->positions, c->positions, v->b->positions, "positions", s->sum);
-    gx__con_look_up(v, pair->types, c->types, v->b->types, "token types", s->sum);
-    gx_layer_norm_forward(v->g, y.data, s->con_mean, s->con_rstd, s->sum.data, gx_view_weight(v, pair->con_norm.weight),
-                          gx_view_weight(v, pair->con_norm.bias), y.rows, y.cols, c->eps, y.dtype);
+    const GxRows sum = c->has_norm ? s->sum : y;
+    if (out.data != sum.data) gx_copy(v->g, sum.data, out.data, gx_rows_bytes(sum));
+    gx__con_look_up(v, pair->positions, c->positions, v->b->positions, "positions", sum);
+    gx__con_look_up(v, pair->types, c->types, v->b->types, "token types", sum);
+    if (c->has_norm)
+        gx_layer_norm_forward(v->g, y.data, s->con_mean, s->con_rstd, sum.data,
+                              gx_view_weight(v, pair->con_norm.weight), gx_view_weight(v, pair->con_norm.bias), y.rows,
+                              y.cols, c->eps, y.dtype);
     if (drop.p > 0) gx_dropout(v->g, y.data, y.data, y.rows, y.cols, &drop, y.dtype);
 }
 
@@ -200,9 +214,11 @@ static void gx__con_embed_backward(const GxPairView *v, GxRows dx, GxRows dy)
     const GxDropout drop = gx_view_dropout(v, GX_DROPOUT_CON, c->dropout);
     const GxConGrads d = gx__con_grads(v);
     if (drop.p > 0) gx_dropout(v->g, dx.data, dy.data, dy.rows, dy.cols, &drop, dy.dtype);
-    gx_layer_norm_backward(v->g, dx.data, d.w, d.b, drop.p > 0 ? dx.data : dy.data, s->sum.data, s->con_mean,
-                           s->con_rstd, gx_view_weight(v, pair->con_norm.weight), dy.rows, dy.cols, d.accumulate,
-                           dy.dtype);
+    const GxRows normed = drop.p > 0 ? dx : dy;
+    if (c->has_norm)
+        gx_layer_norm_backward(v->g, dx.data, d.w, d.b, normed.data, s->sum.data, s->con_mean, s->con_rstd,
+                               gx_view_weight(v, pair->con_norm.weight), dy.rows, dy.cols, d.accumulate, dy.dtype);
+    else if (dx.data != normed.data) gx_copy(v->g, dx.data, normed.data, gx_rows_bytes(dy));
     gx__con_look_up_backward(v, pair->positions, c->positions, c->skips_padding ? c->first_position - 1 : -1,
                              v->b->positions, dx);
     gx__con_look_up_backward(v, pair->types, c->types, -1, v->b->types, dx);
@@ -216,25 +232,29 @@ void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
     const GxConSpec *c = &v->spec->con;
     if (!y.data || c->kind == GX_CON_NOTHING || c->kind == GX_CON_MEMORY) return;
     gx_view_at(v, GX_AT_CON);
+    if (c->kind == GX_CON_EMBED) {
+        gx__con_embed(v, y, out);
+        return;
+    }
     if (gx_view_has_adapter(v)) gx__con_adapt(v, out);
-    if (c->kind == GX_CON_EMBED && c->has_norm) gx__con_embed(v, y, out);
-    else if (c->kind == GX_CON_EMBED && y.data != out.data) gx_copy(v->g, y.data, out.data, gx_rows_bytes(y));
-    else if (c->kind == GX_CON_ADD && c->has_norm) gx__con_norm(v, y, x, out);
-    else if (c->kind == GX_CON_ADD) gx__con_add(v, y, x, out);
+    const GxResidual r = gx__con_residual(v, y);
+    if (r.w || r.bias || r.dropout.p > 0) gx__con_join(v, y, x, out, &r);
+    else gx__con_add(v, y, x, out);
 }
 
-// Without a norm dx = dy, and dout = dx or, with an adapter, the gradient of its input. dout without rows: not needed.
+// Without a norm dx = dy. dout = dx if there is no dropout either, or, with an adapter, the gradient of its input. dout
+// without rows: not needed.
 void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy)
 {
     const GxPairView view = gx_view(p, k), *v = &view;
     const GxConSpec *c = &v->spec->con;
     if (c->kind == GX_CON_NOTHING || c->kind == GX_CON_MEMORY) return;
     gx_view_at(v, GX_AT_CON);
-    if (c->kind == GX_CON_ADD && c->has_norm) {
-        gx__con_norm_backward(v, dx, dout, dy);
+    if (c->kind == GX_CON_ADD && (c->has_norm || c->has_bias || c->dropout > 0)) {
+        gx__con_join_backward(v, dx, dout, dy);
         return;
     }
-    if (c->has_norm) gx__con_embed_backward(v, dx, dy);
+    if (c->kind == GX_CON_EMBED) gx__con_embed_backward(v, dx, dy);
     else if (dx.data != dy.data) gx_copy(v->g, dx.data, dy.data, gx_rows_bytes(dy));
     if (dout.data && dout.data != dx.data) gx_copy(v->g, dout.data, dx.data, gx_rows_bytes(dx));
     if (gx_view_has_adapter(v)) gx_bottleneck_backward(v, dout.data ? dout : dx, v->p->wants_core);

@@ -4,6 +4,7 @@
 #ifndef GX_EMBED_H
 #define GX_EMBED_H
 #include "lora.h"
+#include "relative.h"
 #include "unit_tensors.h"
 GX_BEGIN
 extern const GxCore gx_embed;
@@ -26,6 +27,7 @@ static void gx__embed_open(GxContext *g, GxModel *m, int unit, int k, int number
     m->unit[unit].pair[k].matrix = gx_model_tensor(g, m, unit, k, &use);
     if (use.alias) return;
     m->embedding = m->unit[unit].pair[k].matrix;
+    if (s->core.relative.buckets) gx_relative_open_tables(g, m, unit, k);
     if (!s->core.matrix[1]) return;
     use.name = s->core.matrix[1], use.alias = m->embedding.index + 1;
     gx_model_tensor(g, m, unit, k, &use);

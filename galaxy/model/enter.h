@@ -1,7 +1,8 @@
 // model/enter.h: enter is what is computed before a core: nothing, a norm, or, before a head, more than that.
 //
 //     NOTHING     in = x
-//     NORM        in = norm(x)
+//     NORM        in = scale * dropout(norm(x))         an RMS norm or a layer norm; dropout and scale only at the end of
+//                                                       a stack
 //     TRANSFORM   in = layer_norm(gelu(x W^T + b))      before the vocabulary of a masked language model
 //     POOL        in = dropout(tanh(x W^T + b))         before labels of a whole text; x itself may pass a dropout
 //
@@ -116,6 +117,70 @@ static void gx__enter_pool(const GxPairView *v, GxRows in, GxRows x)
     gx_dropout(v->g, in.data, pooled.data, in.rows, in.cols, &d, in.dtype);
 }
 
+// ---- norm ----------------------------------------------------------------------------------------------------------
+
+static void gx__enter_norm(const GxPairView *v, GxRows in, GxRows x)
+{
+    const GxPairSlot *s = v->slot;
+    const GxEnterSpec *e = &v->spec->enter;
+    const GxDropout d = gx__enter_dropout(v, GX_DROPOUT_CON, e->dropout);
+    const void *w = gx_view_weight(v, v->pair->norm.weight), *b = gx_view_weight(v, v->pair->norm.bias);
+    if (e->norm == GX_LAYER_NORM)
+        gx_layer_norm_forward(v->g, in.data, s->mean, s->rstd, x.data, w, b, in.rows, in.cols, e->eps, in.dtype);
+    else gx_rms_norm_forward(v->g, in.data, s->rstd, x.data, w, in.rows, in.cols, e->eps, in.dtype);
+    if (d.p > 0) gx_dropout(v->g, in.data, in.data, in.rows, in.cols, &d, in.dtype);
+    if (e->scale != 0) gx_scale(v->g, in.data, in.data, in.rows * in.cols, e->scale, in.dtype);
+}
+
+// The gradient of norm(x), from din.
+static GxRows gx__enter_norm_result(const GxPairView *v, GxRows din)
+{
+    const GxEnterSpec *e = &v->spec->enter;
+    const GxDropout drop = gx__enter_dropout(v, GX_DROPOUT_CON, e->dropout);
+    if (drop.p == 0 && e->scale == 0) return din;
+    const GxRows d = gx_picked_rows(v, v->m->mode->methods.con, din.rows, din.cols);
+    gx_dropout(v->g, d.data, din.data, d.rows, d.cols, &drop, d.dtype);
+    if (e->scale != 0) gx_scale(v->g, d.data, d.data, d.rows * d.cols, e->scale, d.dtype);
+    return d;
+}
+
+// Adds the RMS norm's backward of d to dx, in one operation if no rows are picked. A head of one pair that reads all
+// rows writes dx instead.
+static void gx__enter_rms_norm_backward(const GxPairView *v, GxRows dx, GxRows d, GxRows x, GxRows picked)
+{
+    const GxTensorId norm = v->pair->norm.weight;
+    const int is_apart = picked.data != x.data;
+    const int is_first = gx_view_is_head(v) && gx_head_writes_dx(v->p);
+    int accumulate = 0;
+    float *dw = gx_store_grad(v->store, norm, &accumulate);
+    const GxRows to = is_apart ? gx_picked_rows(v, v->m->mode->methods.con, picked.rows, picked.cols) : dx;
+    gx_rms_norm_backward(v->g, to.data, dw, d.data, is_apart || is_first ? NULL : dx.data, picked.data, v->slot->rstd,
+                         gx_view_weight(v, norm), picked.rows, picked.cols, accumulate, picked.dtype);
+    if (is_apart) gx__enter_put(v, dx, to);
+}
+
+static void gx__enter_layer_norm_backward(const GxPairView *v, GxRows dx, GxRows d, GxRows picked)
+{
+    const GxPairSlot *s = v->slot;
+    const GxNormIds *norm = &v->pair->norm;
+    const GxRows to = gx_picked_rows(v, v->m->mode->methods.con, picked.rows, picked.cols);
+    int accumulate = 0;
+    float *dw = gx_store_grad(v->store, norm->weight, &accumulate),
+          *db = gx_store_grad(v->store, norm->bias, &accumulate);
+    gx_layer_norm_backward(v->g, to.data, dw, db, d.data, picked.data, s->mean, s->rstd,
+                           gx_view_weight(v, norm->weight), to.rows, to.cols, accumulate, to.dtype);
+    gx__enter_put(v, dx, to);
+}
+
+static void gx__enter_norm_backward(const GxPairView *v, GxRows dx, GxRows din, GxRows x, GxRows picked)
+{
+    const GxRows d = gx__enter_norm_result(v, din);
+    if (v->spec->enter.norm == GX_LAYER_NORM) gx__enter_layer_norm_backward(v, dx, d, picked);
+    else gx__enter_rms_norm_backward(v, dx, d, x, picked);
+}
+
+// ---- transform, pool: backward -------------------------------------------------------------------------------------
+
 // d: the gradient of x W^T + b, computed from din.
 static void gx__enter_transform_backward(const GxPairView *v, GxRows d, GxRows din)
 {
@@ -149,30 +214,12 @@ void gx_enter_forward(GxPass *p, int k, GxRows in, GxRows x)
     gx_view_at(v, GX_AT_NORM);
     const GxRows picked = gx__enter_picked(v, in.rows, x);
     switch (e->kind) {
-    case GX_ENTER_NORM:
-        gx_rms_norm_forward(v->g, in.data, s->rstd, picked.data, gx_view_weight(v, v->pair->norm.weight), in.rows,
-                            in.cols, e->eps, in.dtype);
-        break;
+    case GX_ENTER_NORM: gx__enter_norm(v, in, picked); break;
     case GX_ENTER_TRANSFORM: gx__enter_transform(v, in, picked); break;
     case GX_ENTER_POOL: gx__enter_pool(v, in, gx__enter_read(v, picked, x)); break;
     default:
         if (in.data != picked.data) gx_copy(v->g, in.data, picked.data, gx_rows_bytes(in));
     }
-}
-
-// Adds the norm's backward of din to dx, in one operation if no rows are picked. A head of one pair that reads all rows
-// writes dx instead.
-static void gx__enter_norm_backward(const GxPairView *v, GxRows dx, GxRows din, GxRows x, GxRows picked)
-{
-    const GxTensorId norm = v->pair->norm.weight;
-    const int is_apart = picked.data != x.data;
-    const int is_first = gx_view_is_head(v) && gx_head_writes_dx(v->p);
-    int accumulate = 0;
-    float *dw = gx_store_grad(v->store, norm, &accumulate);
-    const GxRows to = is_apart ? gx_picked_rows(v, v->m->mode->methods.con, picked.rows, picked.cols) : dx;
-    gx_rms_norm_backward(v->g, to.data, dw, din.data, is_apart || is_first ? NULL : dx.data, picked.data, v->slot->rstd,
-                         gx_view_weight(v, norm), picked.rows, picked.cols, accumulate, picked.dtype);
-    if (is_apart) gx__enter_put(v, dx, to);
 }
 
 void gx_enter_backward(GxPass *p, int k, GxRows dx, GxRows din, GxRows x)

@@ -2,7 +2,9 @@
 // all columns and its slice of T.
 //
 //     SwiGLU (Shazeer 2020, arXiv:2002.05202)       out = down(silu(gate(in)) * up(in))
+//     GEGLU (the same), erf or tanh                 out = down(gelu(gate(in)) * up(in))
 //     GELU (Hendrycks & Gimpel 2016), erf or tanh   out = down(gelu(up(in)))                 the bias of down is CON's
+//     ReLU                                          out = down(max(up(in), 0))
 //
 // The activated rows may have dropout of their own; a rank draws it for its columns of all of them.
 #ifndef GX_MLP_H
@@ -22,7 +24,7 @@ enum { GX__MLP_UP = 0, GX__MLP_DOWN }; // of a pair's linears
 // A slot's buffer KEPT: gate and up [rows, 2F], or up [rows, F]; the inner gradients' buffer ACTIVE: [rows, F]
 enum { GX__MLP_KEPT = 0, GX__MLP_ACTIVE = 0 };
 
-static int gx__mlp_has_gate(const GxCoreSpec *c) { return c->activation == GX_SWIGLU; }
+static int gx__mlp_has_gate(const GxCoreSpec *c) { return gx_is_gated(c->activation); }
 
 static void gx__mlp_open(GxContext *g, GxModel *m, int unit, int k, int number)
 {
@@ -71,13 +73,33 @@ static void gx__mlp_drop(const GxPairView *v, GxRows s)
 
 static void gx__mlp_activate(const GxPairView *v, GxRows s, GxRows kept)
 {
-    const GxCoreSpec *c = &v->spec->core;
-    if (gx__mlp_has_gate(c)) gx_swiglu_forward(v->g, s.data, kept.data, s.rows, s.cols, s.dtype);
-    else gx_gelu_forward(v->g, s.data, kept.data, NULL, s.rows, s.cols, gx_gelu_of(c->activation), s.dtype);
+    const GxActivation by = v->spec->core.activation;
+    switch (by) {
+    case GX_SWIGLU: gx_swiglu_forward(v->g, s.data, kept.data, s.rows, s.cols, s.dtype); break;
+    case GX_GEGLU:
+    case GX_GEGLU_NEW: gx_geglu_forward(v->g, s.data, kept.data, s.rows, s.cols, gx_gelu_of(by), s.dtype); break;
+    case GX_RELU: gx_relu_forward(v->g, s.data, kept.data, s.rows * s.cols, s.dtype); break;
+    default: gx_gelu_forward(v->g, s.data, kept.data, NULL, s.rows, s.cols, gx_gelu_of(by), s.dtype);
+    }
     gx__mlp_drop(v, s);
 }
 
-// s = silu(gate) * up, or gelu(up); out = s down^T
+// ds, the gradient of what the activation gives, becomes s again, and the kept rows their gradient.
+static void gx__mlp_activate_backward(const GxPairView *v, GxRows kept, GxRows s)
+{
+    const GxActivation by = v->spec->core.activation;
+    GxContext *g = v->g;
+    void *x = kept.data, *ds = s.data;
+    switch (by) {
+    case GX_SWIGLU: gx_swiglu_backward(g, x, ds, ds, x, s.rows, s.cols, s.dtype); break;
+    case GX_GEGLU:
+    case GX_GEGLU_NEW: gx_geglu_backward(g, x, ds, ds, x, s.rows, s.cols, gx_gelu_of(by), s.dtype); break;
+    case GX_RELU: gx_relu_backward(g, x, ds, ds, x, s.rows * s.cols, s.dtype); break;
+    default: gx_gelu_backward(g, x, ds, ds, x, NULL, s.rows, s.cols, gx_gelu_of(by), s.dtype);
+    }
+}
+
+// s: the activated rows; out = s down^T
 static void gx__mlp_forward(const GxPairView *v, GxRows out, GxRows in)
 {
     const GxPair *pair = v->pair;
@@ -93,16 +115,12 @@ static void gx__mlp_forward(const GxPairView *v, GxRows out, GxRows in)
 static void gx__mlp_backward_input(const GxPairView *v, GxRows din, GxRows dout, GxRows in)
 {
     const GxPair *pair = v->pair;
-    const GxCoreSpec *c = &v->spec->core;
     const GxRows kept = v->slot->core[GX__MLP_KEPT], s = gx__mlp_active(v);
     (void)in;
     v->p->dcore[GX__MLP_ACTIVE] = s;
     gx_linear_apply_backward_input(v->p, &pair->linear[GX__MLP_DOWN], s, dout, 0);
     gx__mlp_drop(v, s);
-    if (gx__mlp_has_gate(c)) gx_swiglu_backward(v->g, kept.data, s.data, s.data, kept.data, s.rows, s.cols, s.dtype);
-    else
-        gx_gelu_backward(v->g, kept.data, s.data, s.data, kept.data, NULL, s.rows, s.cols, gx_gelu_of(c->activation),
-                         s.dtype);
+    gx__mlp_activate_backward(v, kept, s);
     gx__mlp_drop(v, s);
     gx_linear_apply_backward_input(v->p, &pair->linear[GX__MLP_UP], din, kept, 0);
 }

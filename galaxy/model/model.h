@@ -96,6 +96,7 @@ typedef struct { // ids of a pair's tensors; index -1: none
     GxLinear enter, linear[2];
     GxLinear adapter[2];     // CON's: down, up
     GxTensorId prompt, gate; // attention's
+    GxTensorId relative;     // attention's: its stack's table of biases by distance
 } GxPair;
 // What is computed again in a layer's backward. ATT, MLP: what the core would keep, by the core's own backward; LAYER:
 // all but the layer's input, before the layer's backward (parallel/steps.h).
@@ -118,6 +119,7 @@ typedef struct { // tables for positions: [max_T or cached, head_dim/2] each; NU
 typedef struct { // units of one description, and each rank's share of heads, columns and vocabulary rows
     GxUnitSpec spec;
     GxShares q, kv, columns, vocab;
+    GxShares heads;  // query heads
     int64_t q_first; // index of this rank's first query head among those that share its first K,V head
 } GxUnitKind;
 
@@ -148,6 +150,10 @@ struct GxModel {
     int64_t max_positions; // 0: any
     GxRopeTable rope[2];   // of the backbone, of a side network
     GxTensorId embedding;
+    // Of T5 (relative.h), for attention that is bidirectional, that is causal: the table of biases, and the bucket of
+    // each distance [2*max_distance + 1]; NULL: there is none
+    GxTensorId relative[2];
+    int32_t *bucket[2];
 };
 
 static inline const GxUnitSpec *gx_unit_spec(const GxModel *m, int unit) { return &m->kind[m->unit[unit].kind].spec; }

@@ -14,10 +14,11 @@ GX_BEGIN
 enum { GX_MAX_PAIRS = 3, GX_MAX_MATRICES = 4 };
 
 typedef enum { GX_RMS_NORM = 0, GX_LAYER_NORM } GxNormKind;
-typedef enum { GX_SWIGLU = 0, GX_GELU, GX_GELU_NEW } GxActivation; // gate and up | erf | tanh (in one matrix: up)
+// Of gate and up: silu(gate)*up, gelu(gate)*up (erf, tanh); of one matrix, up: gelu (erf, tanh), relu
+typedef enum { GX_SWIGLU = 0, GX_GEGLU, GX_GEGLU_NEW, GX_GELU, GX_GELU_NEW, GX_RELU } GxActivation;
 typedef enum {
     GX_ENTER_NOTHING = 0, // the norm, if any, comes after CON
-    GX_ENTER_NORM,        // before cores; the final norm
+    GX_ENTER_NORM,        // scale * dropout(norm(x)): before cores; the final norm
     GX_ENTER_TRANSFORM,   // norm(activation(x W^T + b)): before the vocabulary of a masked language model
     GX_ENTER_POOL         // dropout(tanh(dropout(x) W^T + b)): before labels
 } GxEnterKind;
@@ -36,10 +37,15 @@ typedef struct {
     GxNormKind norm;
     float eps;
     GxActivation activation; // TRANSFORM
-    float dropout;           // of POOL
+    float dropout;           // of POOL, of NORM
+    float scale;             // of NORM; 0: 1
     float input_dropout;     // of the rows that POOL reads
     const char *norm_name, *matrix;
 } GxEnterSpec;
+typedef struct {                   // a bias of attention's scores by distance (relative.h)
+    int64_t buckets, max_distance; // buckets 0: there is none
+    const char *table[2];          // of attention that is bidirectional, that is causal
+} GxRelative;
 typedef struct {
     GxCoreKind kind;
     int has_bias;                      // of all matrices except the row-parallel one, whose bias is in CON
@@ -47,7 +53,9 @@ typedef struct {
     int64_t heads, kv_heads, head_dim; // ATT
     int is_causal, has_qk_norm;
     int reads_memory; // ATT: keys and values are computed from an encoder's output
+    float scale;      // ATT: of the scores; 0: 1/sqrt(head_dim)
     GxRope rope;
+    GxRelative relative;     // ATT: its tables' names in layers; EMBED: those of the tables themselves
     GxActivation activation; // MLP
     float inner_dropout;     // MLP: of the activated rows
     int64_t columns;
@@ -112,12 +120,16 @@ typedef struct {
     int is_new;
 } GxHeadRequest;
 
+static inline int gx_is_gated(GxActivation a) { return a == GX_SWIGLU || a == GX_GEGLU || a == GX_GEGLU_NEW; }
 // For ATT or MLP: the index in GxCoreSpec.matrix of the row-parallel matrix, whose bias is in CON.
 static inline int gx_core_last_matrix(const GxCoreSpec *c)
 {
-    return c->kind == GX_CORE_ATT ? 3 : c->activation == GX_SWIGLU ? 2 : 1;
+    return c->kind == GX_CORE_ATT ? 3 : gx_is_gated(c->activation) ? 2 : 1;
 }
-static inline GxGelu gx_gelu_of(GxActivation a) { return a == GX_GELU_NEW ? GX_GELU_TANH : GX_GELU_ERF; }
+static inline GxGelu gx_gelu_of(GxActivation a)
+{
+    return a == GX_GELU_NEW || a == GX_GEGLU_NEW ? GX_GELU_TANH : GX_GELU_ERF;
+}
 const char *gx_head_name(GxHeadKind kind); // "masked tokens"
 
 GX_END

@@ -155,7 +155,8 @@ static void gx__unit_layout_enter(GxSlotLayout *l, const GxEnterSpec *enter, int
     const int kept = enter->kind == GX_ENTER_TRANSFORM ? 2 : enter->kind == GX_ENTER_POOL;
     for (int i = 0; i < kept; i++) s->enter[i] = gx_slot_rows(l, l->con, C);
     if (enter->kind == GX_ENTER_NORM || enter->kind == GX_ENTER_TRANSFORM) s->rstd = gx_slot_floats(l, l->con);
-    if (enter->kind == GX_ENTER_TRANSFORM) s->mean = gx_slot_floats(l, l->con);
+    if (enter->kind == GX_ENTER_TRANSFORM || (enter->kind == GX_ENTER_NORM && enter->norm == GX_LAYER_NORM))
+        s->mean = gx_slot_floats(l, l->con);
 }
 
 // If `in` has more rows than the stream and enter is nothing, the stream is this rank's slice of `in`.

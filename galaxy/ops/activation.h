@@ -1,5 +1,5 @@
 // activation.h: SwiGLU (Shazeer 2020, arXiv:2002.05202), silu(gate) * up, with silu(z) = z / (1 + exp(-z)); GELU
-// (Hendrycks & Gimpel 2016, arXiv:1606.08415) with the bias before it; tanh.
+// (Hendrycks & Gimpel 2016, arXiv:1606.08415) with the bias before it; GEGLU, gelu(gate) * up (Shazeer 2020); ReLU; tanh.
 #ifndef GX_ACTIVATION_H
 #define GX_ACTIVATION_H
 #include "device.h"
@@ -27,6 +27,21 @@ void gx_gelu_forward(GxContext *g, void *y, const void *x, const void *bias, int
 // but not y. bytes: 3*R*F*size, 4*R*F*size with y; FLOPs: 14*R*F
 void gx_gelu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, const void *bias, int64_t R,
                       int64_t F, GxGelu kind, GxDtype dtype);
+
+// y[r,f] = gelu(gate_up[r,f]) * gate_up[r,F+f]. gate_up [R,2F], y [R,F]. bytes: 3*R*F*size; FLOPs: 9*R*F
+void gx_geglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, GxGelu kind, GxDtype dtype);
+
+// dgate = dy*up*gelu'(gate), dup = dy*gelu(gate). dgate_up [R,2F]; it may be gate_up. y: NULL, or recomputed; it may be
+// dy. bytes: 5*R*F*size, 6*R*F*size with y; FLOPs: 17*R*F
+void gx_geglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F,
+                       GxGelu kind, GxDtype dtype);
+
+// y = max(x, 0), n elements; NaN stays NaN. y may be x. bytes: 2*n*size; FLOPs: n
+void gx_relu_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype);
+
+// dx = x > 0 ? dy : 0, n elements. If y is not NULL, it is recomputed; it may be dy. dx may be x or dy, but not y.
+// bytes: 3*n*size, 4*n*size with y; FLOPs: n
+void gx_relu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, int64_t n, GxDtype dtype);
 
 // y = tanh(x), n elements. y may be x. bytes: 2*n*size; FLOPs: 8*n
 void gx_tanh_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype);
@@ -79,6 +94,35 @@ void gx_gelu_backward(GxContext *g, void *dx, void *y, const void *dy, const voi
     if (!gx__gelu_check(g, "gelu_backward", R, F, kind, dtype)) return;
     if (gx_op_begin(g, "gelu_backward", gx_dims(R, F, 0, 0), (y ? 4 : 3) * R * F * gx_dtype_size(dtype), 14.0 * R * F))
         g->device->gelu_backward(g, dx, y, dy, x, bias, R, F, (int)kind, dtype);
+}
+
+void gx_geglu_forward(GxContext *g, void *y, const void *gate_up, int64_t R, int64_t F, GxGelu kind, GxDtype dtype)
+{
+    if (!gx__gelu_check(g, "geglu_forward", R, F, kind, dtype)) return;
+    if (gx_op_begin(g, "geglu_forward", gx_dims(R, F, 0, 0), 3 * R * F * gx_dtype_size(dtype), 9.0 * R * F))
+        g->device->geglu_forward(g, y, gate_up, R, F, (int)kind, dtype);
+}
+
+void gx_geglu_backward(GxContext *g, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R, int64_t F,
+                       GxGelu kind, GxDtype dtype)
+{
+    if (!gx__gelu_check(g, "geglu_backward", R, F, kind, dtype)) return;
+    if (gx_op_begin(g, "geglu_backward", gx_dims(R, F, 0, 0), (y ? 6 : 5) * R * F * gx_dtype_size(dtype), 17.0 * R * F))
+        g->device->geglu_backward(g, dgate_up, y, dy, gate_up, R, F, (int)kind, dtype);
+}
+
+void gx_relu_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype)
+{
+    if (!gx_op_check(g, "relu_forward", dtype, n, 1)) return;
+    if (gx_op_begin(g, "relu_forward", gx_dims(n, 0, 0, 0), 2 * n * gx_dtype_size(dtype), (double)n))
+        g->device->relu_forward(g, y, x, n, dtype);
+}
+
+void gx_relu_backward(GxContext *g, void *dx, void *y, const void *dy, const void *x, int64_t n, GxDtype dtype)
+{
+    if (!gx_op_check(g, "relu_backward", dtype, n, 1)) return;
+    if (gx_op_begin(g, "relu_backward", gx_dims(n, 0, 0, 0), (y ? 4 : 3) * n * gx_dtype_size(dtype), (double)n))
+        g->device->relu_backward(g, dx, y, dy, x, n, dtype);
 }
 
 void gx_tanh_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype)

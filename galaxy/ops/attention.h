@@ -13,6 +13,9 @@
 //   attends nor is attended to. The documents are given by global position, so a slice of the queries uses the same
 //   array. Keys visible to no query of a tile (of other documents, later ones, or before the window) cost no work.
 // - Keys and values may be in the pages of a KV cache (ops/rows.h); there is no backward for these.
+// - A score may have a bias that depends only on how far its key is from its query (Raffel et al. 2020, arXiv:1910.10683,
+//   section 2.1): a number for each head and each distance, the same for all distances beyond the farthest. Its gradient
+//   is a sum over all queries and keys at a distance, in a fixed order.
 // - Dropout (ops/dropout.h) applies to the normalized probabilities: the log-sum-exp is over all visible keys. The
 //   backward generates the same mask again, as does every slice of the queries and every part of the heads.
 #ifndef GX_ATTENTION_H
@@ -33,6 +36,12 @@ struct GxAttention {
     int64_t sliding_window; // if causal, keys visible to a query at p: p - sliding_window + 1 to p; 0: all up to p
     float scale;            // 0: 1/sqrt(head_dim)
     GxDtype dtype;
+    // [2*reach + 1, H] of dtype, in device memory: what is added to the scaled score of the key at position k and the
+    // query at position q, in row k - q + reach; beyond the ends, the first or last row. Not with key_documents, nor with
+    // a negative scale. dbias: its gradient, fp32, which the backward writes; NULL: not needed. bias NULL: none
+    const void *bias;
+    float *dbias;
+    int64_t reach; // at least 1
     // [positions*B][2], in device memory, for all positions in the runs: {begin, end}, the positions at which the
     // document of row position*B + b of the whole sequence begins and ends. All rows of a document have the same two
     // numbers. begin == end: padding. NULL: each column is one document
@@ -145,6 +154,19 @@ static int64_t gx__attention_positions(const GxRuns *runs) // up to the last one
     return n;
 }
 
+static int gx__attention_bias_check(GxContext *g, const char *name, const GxAttention *a)
+{
+    if (!a->bias && !a->dbias) return 1;
+    if (a->bias && a->reach >= 1 && !a->key_documents && a->scale >= 0) return 1;
+    GX_FAIL(
+        &g->error, GX_ERR_ARGUMENT,
+        "%s: a bias by distance with reach %ld and scale %g%s%s; it needs a reach of 1 or more and a positive scale, "
+        "and its queries and keys are of the same texts",
+        name, (long)a->reach, (double)a->scale, a->bias ? "" : ", whose gradient alone is given",
+        a->key_documents ? ", of keys of other texts than the queries'" : "");
+    return 0;
+}
+
 // Called after the checks of runs and heads.
 static int gx__attention_dropout_check(GxContext *g, const char *name, const GxAttention *a)
 {
@@ -213,7 +235,8 @@ static int gx__attention_check(GxContext *g, const char *name, const GxAttention
     }
     return gx_runs_check(g, name, &a->q_runs) && gx_runs_check(g, name, &a->k_runs) &&
            gx__attention_pages_check(g, name, a) && gx__attention_window_check(g, name, a) &&
-           gx__attention_documents_check(g, name, a) && gx__attention_dropout_check(g, name, a);
+           gx__attention_documents_check(g, name, a) && gx__attention_bias_check(g, name, a) &&
+           gx__attention_dropout_check(g, name, a);
 }
 
 static int gx__attention_rotation_check(GxContext *g, const char *name, const GxAttention *a)
@@ -254,7 +277,8 @@ static int64_t gx__attention_bytes(const GxAttention *a)
     int64_t q = gx_runs_rows(&a->q_runs) * a->H, k = gx_runs_rows(&a->k_runs) * a->K;
     const int64_t documents = a->documents ? 8 * a->B * gx_runs_rows(&a->q_runs) : 0; // those of keys: backward alone
     const int64_t pages = a->pages ? 4 * a->B * gx_ceil_div(gx_runs_rows(&a->k_runs), GX_PAGE) : 0;
-    return a->B * (2 * q + 2 * k) * a->head_dim * gx_dtype_size(a->dtype) + 4 * a->B * q + documents + pages;
+    const int64_t bias = a->bias ? (2 * a->reach + 1) * a->H * gx_dtype_size(a->dtype) : 0;
+    return a->B * (2 * q + 2 * k) * a->head_dim * gx_dtype_size(a->dtype) + 4 * a->B * q + documents + pages + bias;
 }
 
 void gx_attention_forward(GxContext *g, void *o, float *lse, const void *q, const void *k, const void *v,

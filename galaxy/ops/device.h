@@ -145,6 +145,11 @@ struct GxDevice {
                          GxDtype); // kind: a GxGelu
     void (*gelu_backward)(GxContext *, void *dx, void *y, const void *dy, const void *x, const void *bias, int64_t R,
                           int64_t F, int kind, GxDtype);
+    void (*geglu_forward)(GxContext *, void *y, const void *gate_up, int64_t R, int64_t F, int kind, GxDtype);
+    void (*geglu_backward)(GxContext *, void *dgate_up, void *y, const void *dy, const void *gate_up, int64_t R,
+                           int64_t F, int kind, GxDtype);
+    void (*relu_forward)(GxContext *, void *y, const void *x, int64_t n, GxDtype);
+    void (*relu_backward)(GxContext *, void *dx, void *y, const void *dy, const void *x, int64_t n, GxDtype);
     void (*tanh_forward)(GxContext *, void *y, const void *x, int64_t n, GxDtype);
     void (*tanh_backward)(GxContext *, void *dx, const void *dy, const void *y, int64_t n, GxDtype);
     // gate
@@ -201,8 +206,8 @@ GxDevice gx_device_none(const GxDevice *like); // takes scratch and supports typ
 //     head_norm_..., rope_...                       R, heads, head_dim
 //     attention_merge                               R, heads, head_dim
 //     attention_forward, attention_backward         Tq, Tk, B*H, head_dim
-//     swiglu_..., gelu_...                          R, F
-//     tanh_..., gate_...                            n
+//     swiglu_..., gelu_..., geglu_...               R, F
+//     relu_..., tanh_..., gate_...                  n
 //     cross_entropy..., squared_error, binary_cross_entropy
 //                                                   R, V
 int gx_op_begin(GxContext *g, const char *name, GxDims dims, int64_t bytes, double flops);

@@ -144,7 +144,10 @@ typedef struct {
     // Head and embedding share a tensor, whose gradient is in unit 0's gradients. If they are on two ranks, each has a
     // copy, whose gradient is in its own unit's gradients; they count as tied only if both units are trained.
     int is_tied;
-    int memory;            // the unit that ends an encoder; 0: there is none. Then is_tied covers both embeddings
+    // [units], if is_tied: 1: the unit has a tensor of unit 0's. Layers may, but not in a pipeline. NULL: the head has one,
+    // and a decoder's embedding
+    const uint8_t *shares;
+    int memory;            // the unit that ends an encoder; 0: there is none
     int has_lora;          // deferred weight gradients read LoRA's factors
     int embedding_reads;   // the embedding's backward reads weights, such as a norm's or LoRA's
     const uint8_t *frozen; // [units]: 1: nothing of the unit is trained. NULL: all units are trained
@@ -448,7 +451,8 @@ static int gx__steps_ends_memory(const GxStepsSpec *p, const GxAction *a)
 // 1: the unit has a tensor of unit 0's, and both are on this rank.
 static int gx__steps_shares(const GxStepsSpec *p, int unit)
 {
-    return gx_steps_is_tied_here(p) && (unit == p->units - 1 || unit == gx_steps_behind_encoder(p));
+    if (!gx_steps_is_tied_here(p)) return 0;
+    return p->shares ? p->shares[unit] : unit == p->units - 1 || unit == gx_steps_behind_encoder(p);
 }
 
 // Heads and embeddings never defer their weight gradients, and a frozen unit has none.
@@ -527,10 +531,10 @@ enum {
     GX__STEPS_IF_X_GOES = 256,
     GX__STEPS_IF_ABOVE = 512, // something below the unit is trained
     GX__STEPS_IF_TRAINED = 1024,
-    GX__STEPS_IF_TIED = 2048, // the head's tensor is unit 0's, on this rank
+    GX__STEPS_IF_TIED = 2048, // the unit has a tensor of unit 0's, on this rank
     GX__STEPS_IF_LORA = 4096,
     GX__STEPS_IF_READS = 8192,         // the backward reads weights: in every unit but some embeddings
-    GX__STEPS_IF_TIED_WEIGHTS = 16384, // the head reads unit 0's weights
+    GX__STEPS_IF_TIED_WEIGHTS = 16384, // the unit reads unit 0's weights
     GX__STEPS_IF_SHARDED = 32768,
     GX__STEPS_IF_WHOLE_GRADS = 65536,  // not sharded
     GX__STEPS_IF_STALE = 131072,       // sharded, but whole weights are kept: a step makes them stale
@@ -573,6 +577,7 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_RECOMPUTE, GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
     // B: weights, slot, x(u), dx(u+1) -> dx(u), gradients; if weight gradients are deferred, only those that are not of
     // matrices. A head computes its loss and its gradient in one action.
+    {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_UNIT_0,     GX__STEPS_IF_TIED_WEIGHTS},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_UNIT_0,     GX__STEPS_IF_TIED_WEIGHTS},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     GX__STEPS_IF_READS},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_COUNTS,  GX__STEPS_WINDOW,     GX__STEPS_IF_HEAD},

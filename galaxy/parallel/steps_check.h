@@ -286,10 +286,11 @@ static int gx__steps_is_of_training(int object)
     return object == GX_OBJECT_GRADS || object == GX_OBJECT_SHARD || object == GX_OBJECT_SUMS;
 }
 
-// The contributions to a unit's gradients in a window: its own, and the head's if the two share a tensor on one rank.
+// The contributions to a unit's gradients in a window: its own, and those of the units that share a tensor of unit 0's.
 static int gx__steps_contributions(const GxStepsSpec *p, int unit)
 {
-    const int shared = unit == 0 && gx_steps_is_tied_here(p) ? 1 + (p->memory > 0) : 0; // by the head, by a decoder
+    int shared = 0;
+    for (int u = 1; u < p->units && unit == 0; u++) shared += gx__steps_shares(p, u);
     return p->micro_batches * gx_steps_is_trained(p, unit) * (1 + shared);
 }
 
@@ -358,7 +359,9 @@ static GxStatus gx__steps_apply_one(const GxStepsReplay *r, int i, int verb, int
                                 gx__steps_thing_name(object, unit, micro_batch, thing), t->by,
                                 gx_action_name(&r->s->action[t->by], by));
     if (!gives && !t->is_there) return gx__steps_refuse_missing(r, i, object, unit, micro_batch);
-    if (object == GX_OBJECT_GRADS && verb == GX_ADDS) r->added[unit] += gx__steps_completes(&r->s->action[i]);
+    // what a unit adds to unit 0's is never deferred
+    const GxAction *a = &r->s->action[i];
+    if (object == GX_OBJECT_GRADS && verb == GX_ADDS) r->added[unit] += gx__steps_completes(a) || a->unit != unit;
     if ((object == GX_OBJECT_GRADS || object == GX_OBJECT_SHARD) && (verb == GX_USES || verb == GX_CHANGES))
         GX_TRY(gx__steps_check_complete(r, i, unit, object));
     t->is_there = verb != GX_ENDS;

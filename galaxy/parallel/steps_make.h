@@ -25,7 +25,7 @@
 #include "steps_overlap.h"
 GX_BEGIN
 
-// spec->stage, spec->warm, spec->recomputed, spec->frozen and spec->bypassed are copied.
+// spec->stage, spec->warm, and what is said of units (recomputed, frozen, bypassed, shares) are copied.
 GxStatus gx_steps_make(GxSteps *s, const GxStepsSpec *spec, GxError *err);
 
 // Makes a list from n given actions, which are copied. Only the specification is checked.
@@ -59,6 +59,12 @@ static GxStatus gx__steps_check_stages(const GxStepsSpec *p, GxError *err)
     if (p->stage[0] != 0 || p->stage[stages] != p->units)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the %d stages have units %d to %d; they must be 0 to %d", stages,
                        p->stage[0], p->stage[stages] - 1, p->units - 1);
+    for (int u = 1; u < p->units - 1 && p->is_tied && p->shares && p->ranks > 1; u++)
+        if (p->shares[u] && u != gx_steps_behind_encoder(p))
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                           "unit %d, a layer, has a tensor of the embedding's unit, in a pipeline of %d ranks; only "
+                           "heads may",
+                           u, p->ranks);
     if (p->is_tied && !gx_steps_is_tied_here(p) && gx_steps_is_trained(p, 0) != gx_steps_is_trained(p, p->units - 1))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "embedding and head share a tensor, and one of the two is trained and the other is not");
@@ -509,14 +515,15 @@ static void gx__steps_window(GxActions *out, const GxActions *in, const GxStepsS
 GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *action, int n, GxError *err)
 {
     const size_t buffers = GX__STEPS_MAKES * (size_t)n * sizeof(GxBuffer), actions = (size_t)n * sizeof(GxAction),
-                 operands = (size_t)n * sizeof(GxOperands), frozen = spec->frozen ? (size_t)spec->units : 0,
-                 bypassed = spec->bypassed ? (size_t)spec->units : 0,
-                 recomputed = spec->recomputed ? (size_t)spec->units : 0;
+                 operands = (size_t)n * sizeof(GxOperands);
     memset(s, 0, sizeof *s);
     GX_TRY(gx__steps_check_spec(spec, err));
     const size_t stages = spec->stage ? (size_t)(gx_steps_stages(spec) + 1) * sizeof *spec->stage : 0,
                  warm = spec->warm ? (size_t)gx__steps_ranks(spec) * sizeof *spec->warm : 0;
-    char *memory = (char *)calloc(1, buffers + actions + operands + stages + warm + frozen + bypassed + recomputed + 1);
+    s->spec = *spec;
+    const uint8_t **of_units[] = {&s->spec.recomputed, &s->spec.frozen, &s->spec.bypassed, &s->spec.shares};
+    enum { OF_UNITS = sizeof of_units / sizeof *of_units };
+    char *memory = (char *)calloc(1, buffers + actions + operands + stages + warm + OF_UNITS * (size_t)spec->units + 1);
     if (!memory)
         return GX_FAIL(err, GX_ERR_MEMORY, "the system refused %.1f MB for a list of %d actions",
                        (double)(buffers + actions + operands) / 1e6, n);
@@ -525,15 +532,13 @@ GxStatus gx_steps_open(GxSteps *s, const GxStepsSpec *spec, const GxAction *acti
     s->action = (GxAction *)(memory + buffers);
     s->operands = (GxOperands *)(memory + buffers + actions);
     s->n = n;
-    s->spec = *spec;
     if (n) memcpy(s->action, action, actions);
     char *stage = memory + buffers + actions + operands;
     uint8_t *units = (uint8_t *)(stage + stages + warm);
     if (stages) s->spec.stage = (int16_t *)memcpy(stage, spec->stage, stages);
     if (warm) s->spec.warm = (int16_t *)memcpy(stage + stages, spec->warm, warm);
-    if (frozen) s->spec.frozen = (uint8_t *)memcpy(units, spec->frozen, frozen);
-    if (bypassed) s->spec.bypassed = (uint8_t *)memcpy(units + frozen, spec->bypassed, bypassed);
-    if (recomputed) s->spec.recomputed = (uint8_t *)memcpy(units + frozen + bypassed, spec->recomputed, recomputed);
+    for (int i = 0; i < OF_UNITS; i++, units += spec->units)
+        if (*of_units[i]) *of_units[i] = (uint8_t *)memcpy(units, *of_units[i], (size_t)spec->units);
     for (int i = 0; i < n; i++) s->tickets = (int)gx_max(s->tickets, action[i].ticket + 1);
     return GX_OK;
 }

@@ -180,6 +180,15 @@ static int gx__interpreter_is_tied(const GxModel *m, int apart)
     return tied;
 }
 
+// shares[u] = 1: unit u has a tensor of unit 0's.
+static void gx__interpreter_shares(const GxModel *m, uint8_t *shares)
+{
+    const GxTensor *t = m->table.row;
+    memset(shares, 0, (size_t)m->units);
+    for (int i = 0; i < m->table.n; i++)
+        if (t[i].has_alias && t[t[i].alias.index].unit == 0 && t[i].unit != 0) shares[t[i].unit] = 1;
+}
+
 // 1: no tensor of the unit is trained, whichever rank has it.
 static int gx__interpreter_is_frozen(const GxModel *m, int unit)
 {
@@ -278,7 +287,7 @@ static GxStatus gx__interpreter_shard(GxContext *g, GxStepsSpec *s, const GxMode
 GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer *o, const GxRunnerSpec *spec)
 {
     GxStepsSpec s = GX_ZERO;
-    uint8_t frozen[GX_MAX_UNITS], bypassed[GX_MAX_UNITS], recomputed[GX_MAX_UNITS];
+    uint8_t frozen[GX_MAX_UNITS], bypassed[GX_MAX_UNITS], recomputed[GX_MAX_UNITS], shares[GX_MAX_UNITS];
     memset(r, 0, sizeof *r);
     r->m = m, r->o = o, r->schedule = spec->schedule;
     r->most_micro_batches = (int)gx_max(spec->most_micro_batches, gx_max(spec->micro_batches, 1));
@@ -297,7 +306,8 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     s.has_lora = gx__interpreter_has_lora(m);
     s.weight_reads_x = gx__interpreter_reads_x(m);
     s.embedding_reads = gx__interpreter_embedding_reads(m);
-    s.frozen = frozen, s.bypassed = bypassed, s.recomputed = recomputed;
+    gx__interpreter_shares(m, shares);
+    s.frozen = frozen, s.bypassed = bypassed, s.recomputed = recomputed, s.shares = shares;
     s.count_axes = GX_AXIS_ALL, s.agree_axes = GX_AXIS_ALL, s.reduce_axes = g->world > 1 ? GX_AXIS_ALL : 0;
     s.bucket = spec->bucket, s.starts_sums = spec->starts_sums;
     if (spec->overlaps) s.overlaps = GX_OVERLAPS_SHARDS;

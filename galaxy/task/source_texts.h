@@ -162,7 +162,7 @@ static GxStatus gx__source_keep(GxSourceTexts *t, int which, int64_t i, const Gx
 {
     const GxTextFrame *f = form->frame;
     const int64_t begins = f->begin >= 0, all = begins + n + 1, kept = gx_min(all, form->T[which]);
-    room[0] = f->begin;
+    if (begins) room[0] = f->begin;
     room[begins + gx_min(n, kept - begins - 1)] = f->end;
     t->ids[which][i] = (int32_t *)malloc((size_t)kept * sizeof *room);
     if (!t->ids[which][i]) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the tokens of %ld texts", (long)t->n);
