@@ -21,6 +21,17 @@ static void keep_rows(GxContext *g, float **kept, GxRows rows)
     gx_to_host(g, *kept, rows.data, gx_rows_bytes(rows));
 }
 
+// CON adds the bias of the core's last matrix, which in transformers is a part of what comes out of the core.
+static void add_bias(GxPass *p, int k, float *out, int64_t rows, int64_t cols)
+{
+    const GxTensorId id = p->m->unit[p->unit].pair[k].con_bias;
+    if (id.index < 0) return;
+    float *bias = (float *)malloc((size_t)cols * sizeof *bias);
+    gx_to_host(p->g, bias, gx_store_weight(&p->m->store, id), cols * (int64_t)sizeof *bias);
+    for (int64_t i = 0; i < rows * cols; i++) out[i] += bias[i % cols];
+    free(bias);
+}
+
 // What comes out of a core lives as long as its pair alone: the core is asked once more, for the keeper.
 static void keeper_forward(GxPass *p, int k, GxRows y, GxRows x)
 {
@@ -33,6 +44,7 @@ static void keeper_forward(GxPass *p, int k, GxRows y, GxRows x)
     if (!keeper->keeps || !p->g->device->computes) return;
     keep_rows(p->g, &keeper->x[l][k], x), keep_rows(p->g, &keeper->in[l][k], in);
     keep_rows(p->g, &keeper->out[l][k], out), keep_rows(p->g, &keeper->y[l][k], y);
+    add_bias(p, k, keeper->out[l][k], out.rows, out.cols);
 }
 
 static void keeper_open(Keeper *k)
@@ -256,6 +268,8 @@ TEST(smollm3_with_a_window_where_it_has_no_rope_forward_and_backward_as_transfor
     forward_backward("smollm3_window");
 }
 TEST(yarn_scaled_rope_forward_and_backward_as_transformers) { forward_backward("yarn"); }
+TEST(biases_of_all_matrices_forward_and_backward_as_transformers) { forward_backward("biased"); }
+TEST(qwen3_with_biases_forward_and_backward_as_transformers) { forward_backward("qwen3_biased"); }
 TEST(phi3_whose_file_has_matrices_stacked_forward_and_backward_as_transformers) { forward_backward("phi3"); }
 
 // In bf16: as near to transformers in fp32 as transformers in bf16 is, or half as near.
@@ -313,6 +327,8 @@ TEST(smollm3_with_a_window_where_it_has_no_rope_in_bf16_is_as_near_to_fp32_as_tr
     bf16_distance("smollm3_window");
 }
 TEST(yarn_scaled_rope_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("yarn"); }
+TEST(biases_of_all_matrices_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("biased"); }
+TEST(qwen3_with_biases_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("qwen3_biased"); }
 TEST(phi3_whose_file_has_matrices_stacked_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("phi3"); }
 
 // Ten steps; the losses must be the reference's within `slack[step]`, the weights within `weight_slack` of each
@@ -378,6 +394,8 @@ TEST(qwen3_tied_one_kv_head_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen
 TEST(smollm3_without_rope_in_some_layers_ten_steps_of_sgd_as_transformers) { ten_of_sgd("smollm3"); }
 TEST(smollm3_with_a_window_where_it_has_no_rope_ten_steps_of_sgd_as_transformers) { ten_of_sgd("smollm3_window"); }
 TEST(yarn_scaled_rope_ten_steps_of_sgd_as_transformers) { ten_of_sgd("yarn"); }
+TEST(biases_of_all_matrices_ten_steps_of_sgd_as_transformers) { ten_of_sgd("biased"); }
+TEST(qwen3_with_biases_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen3_biased"); }
 TEST(phi3_whose_file_has_matrices_stacked_ten_steps_of_sgd_as_transformers) { ten_of_sgd("phi3"); }
 
 // AdamW divides by the root of the second moment: rounding noise in a gradient near zero becomes a step of the size of
@@ -428,6 +446,8 @@ TEST(smollm3_with_a_window_where_it_has_no_rope_ten_steps_of_adamw_within_the_re
     ten_of_adamw("smollm3_window");
 }
 TEST(yarn_scaled_rope_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("yarn"); }
+TEST(biases_of_all_matrices_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("biased"); }
+TEST(qwen3_with_biases_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("qwen3_biased"); }
 TEST(phi3_whose_file_has_matrices_stacked_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("phi3"); }
 
 // ---- ten steps in bf16 ---------------------------------------------------------------------------------------------
@@ -502,8 +522,9 @@ static void check_curves(GxSafetensors *ref, const char *model)
 TEST(ten_steps_in_bf16_are_within_twice_what_pytorch_in_bf16_is_off_by)
 {
     static const char *const models[] = {
-        "gqa",   "odd",   "one",        "scaled",  "mistral",        "mistral_window", "qwen2_window", "qwen3_window",
-        "qwen2", "qwen3", "qwen3_tied", "smollm3", "smollm3_window", "phi3",           "yarn"};
+        "gqa",          "odd",    "one",         "scaled",     "mistral", "mistral_window", "qwen2_window",
+        "qwen3_window", "qwen2",  "qwen3",       "qwen3_tied", "smollm3", "smollm3_window", "phi3",
+        "yarn",         "biased", "qwen3_biased"};
     GxSafetensors ref;
     GxError err = GX_ZERO;
     if (!CHECK(gx_safetensors_open(&ref, "data/ref/llama_curves.safetensors", &err) == GX_OK, "%s", err.message))
@@ -1179,6 +1200,8 @@ TEST(configurations_that_cannot_be_are_refused)
         {{SMALL_ONE, .rope_type = "llama3", .rope_untruncated = 1},
          "rope_untruncated is true; it belongs to rope_type yarn"},
         {{SMALL_ONE, .rope_type = "longrope"}, "rope_type is \"longrope\"; supported: default"},
+        {{SMALL_ONE, .model_type = "mistral", .attention_bias = 1}, "attention_bias is true, but only models"},
+        {{SMALL_ONE, .model_type = "qwen3", .mlp_bias = 1}, "mlp_bias is true, but only models of model_type llama or"},
 #undef SMALL_ONE
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -57,7 +57,7 @@ typedef struct {
     int tied;
     int normed;     // heads of q and k are: the model is a Qwen3
     int64_t window; // of the model: a Mistral's, or where heads are normed of the first layer alone; 0: none
-    int unrotated;  // its first layer has no RoPE: the model is a SmolLM3, and that layer alone has the window
+    int unrotated; // its first layer has no RoPE: the model is a SmolLM3 with all biases, and that layer alone has the window
     int quantize;   // 1 + GxQuantKind of what is frozen; 0: it is in numbers
     int lora;       // 1 + which of test_loras is trained, and nothing else; 0: everything is
     int bottleneck; // 1 + which of test_bottlenecks is, alike
@@ -146,6 +146,7 @@ static inline GxLlamaConfig model_config_of(const Layout *l)
     if (l->unrotated) {
         snprintf(c.model_type, sizeof c.model_type, "smollm3");
         snprintf(c.no_rope_layers, sizeof c.no_rope_layers, "01");
+        c.attention_bias = c.mlp_bias = 1;
     }
     if (l->window) c.sliding_window = l->window;
     if (l->wide) c.hidden_size = 192, c.intermediate_size = 400;

@@ -89,8 +89,6 @@ static void gx__model_refuse(GxContext *g, const GxModel *m, const GxUnitSpec *u
         } missing[] = {
             {is_add && s->con.has_norm && k + 1 < u->n_pairs && u->pair[k + 1].enter.kind == GX_ENTER_NORM,
              "a norm after CON with a norm before the next core"},
-            {s->core.kind == GX_CORE_MLP && gx_is_gated(s->core.activation) && s->core.has_bias,
-             "a gate in an MLP with biases"},
             {s->core.kind == GX_CORE_ATT && s->core.relative.buckets && m->cp.n > 1,
              "biases by distance with context parallelism"},
             {s->core.reads_memory && m->cp.n > 1, "attention to an encoder's output with context parallelism"},

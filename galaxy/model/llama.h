@@ -18,7 +18,9 @@
 // This is the forward of a layer on one rank: unit.h runs its two pairs, and a mode (train_tp.cu, ...) adds the
 // collectives between enter, core and CON.
 //
-// Not supported (yet): other biases, dropout.
+// A LLaMA, Qwen3 or SmolLM3 may have biases of q, k, v and o, and a LLaMA or SmolLM3 of gate, up and down.
+//
+// Not supported (yet): dropout.
 #ifndef GX_LLAMA_H
 #define GX_LLAMA_H
 #include "cores.h"
@@ -51,6 +53,8 @@ typedef struct { // names as in Hugging Face's config.json
     // mscale_all_dim, which count only together. untruncated: GxRope.keeps_fractions
     double rope_beta_fast, rope_beta_slow, rope_attention_factor, rope_mscale, rope_mscale_all_dim;
     int rope_untruncated;
+    int attention_bias; // llama, qwen3, smollm3: q, k, v and o have biases
+    int mlp_bias;       // llama, smollm3: gate, up and down have biases
 } GxLlamaConfig;
 
 // Replaces 0 by defaults (num_key_value_heads: num_attention_heads; head_dim: hidden_size / num_attention_heads). An
@@ -273,6 +277,15 @@ GxRope gx_llama_rope(const GxLlamaConfig *c)
     return r;
 }
 
+static GxStatus gx__llama_check_biases(const GxLlamaConfig *c, GxError *err)
+{
+    const int of_attention = !c->attention_bias || gx__llama_is(c, "llama|qwen3|smollm3");
+    if (of_attention && (!c->mlp_bias || gx__llama_is(c, "llama|smollm3"))) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is true, but only models of model_type %s have it, not %s",
+                   of_attention ? "mlp_bias" : "attention_bias",
+                   of_attention ? "llama or smollm3" : "llama, qwen3 or smollm3", c->model_type);
+}
+
 // ---- the configuration ---------------------------------------------------------------------------------------------
 
 GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
@@ -309,6 +322,7 @@ GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "rms_norm_eps (%g) and rope_theta (%g) must be above 0", c->rms_norm_eps,
                        c->rope_theta);
     if (!c->model_type[0]) snprintf(c->model_type, sizeof c->model_type, "llama");
+    GX_TRY(gx__llama_check_biases(c, err));
     GX_TRY(gx__llama_resolve_no_rope(c, err));
     GX_TRY(gx__llama_resolve_windows(c, err));
     return gx__llama_resolve_rope(c, err);
@@ -352,7 +366,9 @@ static GxUnitSpec gx__llama_layer(const GxLlamaConfig *c)
     att->core.heads = c->num_attention_heads, att->core.kv_heads = c->num_key_value_heads;
     att->core.head_dim = c->head_dim;
     att->core.is_causal = 1, att->core.rope = gx_llama_rope(c);
-    att->core.has_bias = !strcmp(c->model_type, "qwen2");
+    att->core.has_bias = c->attention_bias || gx__llama_is(c, "qwen2");
+    att->con.has_bias = c->attention_bias;
+    mlp->core.has_bias = mlp->con.has_bias = c->mlp_bias;
     att->core.has_qk_norm = !strcmp(c->model_type, "qwen3"), att->core.eps = (float)c->rms_norm_eps;
     att->core.qk_norm[0] = "model.layers.%d.self_attn.q_norm";
     att->core.qk_norm[1] = "model.layers.%d.self_attn.k_norm";

@@ -73,6 +73,10 @@ static const GxField gx__llama_family_options[] = {
      "smollm3: the last of every so many layers has no RoPE; 0: 4", "0.."},
     {"no_rope_layers", GX_FIELD_STRING, offsetof(GxLlamaConfig, no_rope_layers), "",
      "smollm3: instead of no_rope_layer_interval, a digit per layer: 1 (RoPE) or 0 (none)", NULL},
+    {"attention_bias", GX_FIELD_BOOL, offsetof(GxLlamaConfig, attention_bias), "false",
+     "llama, qwen3, smollm3: the matrices of attention have biases", NULL},
+    {"mlp_bias", GX_FIELD_BOOL, offsetof(GxLlamaConfig, mlp_bias), "false",
+     "llama, smollm3: the matrices of the MLP have biases", NULL},
     {"rope_type", GX_FIELD_STRING, offsetof(GxLlamaConfig, rope_type), "default",
      "RoPE's scaling for longer sequences than a model was first trained on; linear: of all wavelengths; llama3, yarn: "
      "of long ones, as in LLaMA 3.1 and YaRN; dynamic: none up to max_position_embeddings, which is all that is "
@@ -338,9 +342,10 @@ const GxJsonKeys gx_llama_keys = {GX_KEYS(gx__llama_family_keys)};
 
 static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *path, const GxLogger *log, GxError *err)
 {
-    static const char *const needs[][2] = {{"hidden_act", "\"silu\""},      {"attention_bias", "false"},
-                                           {"mlp_bias", "false"},           {"attention_dropout", "0.0"},
-                                           {"embd_pdrop", "0.0"},           {"resid_pdrop", "0.0"},
+    static const char *const needs[][2] = {{"hidden_act", "\"silu\""},
+                                           {"attention_dropout", "0.0"},
+                                           {"embd_pdrop", "0.0"},
+                                           {"resid_pdrop", "0.0"},
                                            {"partial_rotary_factor", "1.0"}};
     // Files of early 2023 say LLaMAForCausalLM.
     GX_TRY(gx_family_check_type(json, gx__llama_types, path, err));
@@ -373,6 +378,20 @@ static GxStatus gx__llama_family_check_original(const GxLlamaConfig *c, const Gx
         path, text);
     free(text);
     return gx_error_code(err);
+}
+
+// transformers ignores them in the other types of models, whose files cannot mean that.
+static GxStatus gx__llama_family_read_biases(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
+{
+    static const char *const keys[] = {"attention_bias", "mlp_bias"}, *const types[] = {"llama|qwen3|smollm3",
+                                                                                        "llama|smollm3"};
+    for (int i = 0; i < 2; i++) {
+        const GxJson *value = gx_json_get(json, keys[i]);
+        const GxField *f = gx_field_find(gx__llama_family_options, GX__LLAMA_FAMILY_OPTIONS, keys[i]);
+        if (value) GX_TRY(gx_json_take_field(value, f, c, path, GX_ERR_FORMAT, err));
+        if (!gx_text_is_among(c->model_type, types[i])) GX_TRY(gx_family_need(json, keys[i], "false", path, err));
+    }
+    return GX_OK;
 }
 
 // Refuses null where transformers does. Elsewhere null means the default, which resolve fills in.
@@ -569,6 +588,7 @@ static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json,
     GX_TRY(gx_json_get_fields(json, f, GX__LLAMA_FAMILY_REQUIRED, 1, c, path, err));
     GX_TRY(gx_json_get_fields(json, f + GX__LLAMA_FAMILY_REQUIRED, GX__LLAMA_FAMILY_PLAIN - GX__LLAMA_FAMILY_REQUIRED,
                               0, c, path, err));
+    GX_TRY(gx__llama_family_read_biases(c, json, path, err));
     GX_TRY(gx__llama_family_check_original(c, json, path, err));
     GX_TRY(gx__llama_family_read_no_rope(c, json, path, log, err));
     GX_TRY(gx__llama_family_read_window(c, json, path, log, err));
@@ -652,8 +672,8 @@ GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadRequest *requ
     if (is_smollm3) gx__llama_family_write_no_rope(c, json, err);
     gx__llama_family_write_window(c, json, err);
     gx_json_set(json, "hidden_act", gx_json_new_string("silu"), err);
-    if (is_llama || is_qwen3) gx_json_set(json, "attention_bias", gx_json_new_bool(0), err);
-    if (is_llama) gx_json_set(json, "mlp_bias", gx_json_new_bool(0), err);
+    if (is_llama || is_qwen3) gx_json_set(json, "attention_bias", gx_json_new_bool(c->attention_bias), err);
+    if (is_llama) gx_json_set(json, "mlp_bias", gx_json_new_bool(c->mlp_bias), err);
     if (c->pad_token_id < 0) gx_json_set(json, "pad_token_id", gx_json_new_null(), err);
     gx_json_set(json, "bos_token_id", gx_json_new_null(), err); // if absent, transformers would take 1 and 2
     gx_json_set(json, "eos_token_id", gx_json_new_null(), err);
