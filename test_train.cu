@@ -691,6 +691,8 @@ TEST(models_and_batches_that_do_not_fit_are_refused_with_their_numbers)
          {"layer_types is \"s\"", "s (sliding window)", "or f"}},
         {"--rope_factor 4", {"rope_factor is 4", "belongs to rope_type linear|dynamic|yarn|llama3", NULL}},
         {"--rope_theta 0", {"rope_theta", "at least 1e-06", NULL}},
+        {"--model_type phi3 --rope_type linear --rope_factor 4",
+         {"rope_type is linear", "of a phi3 only default", NULL}},
     };
     CHECK_REFUSALS(cases);
 }
@@ -783,7 +785,7 @@ TEST(models_of_other_kinds_are_refused_by_key)
         {"s/\"model_type\": \"llama\"/\"model_type\": \"mixtral\"/", {"\"mixtral\"", "one of \"llama\""}},
         {"s/\"rope_type\": \"default\"/\"rope_type\": \"longrope\"/", {"longrope", "\"yarn\" and \"llama3\""}},
         {"s/\"hidden_act\": \"silu\"/\"hidden_act\": \"gelu\"/", {"gelu", "silu"}},
-        {"s/\"attention_bias\": false/\"attention_bias\": true/", {"has no tensor", "q_proj.bias"}},
+        {"s/\"attention_bias\": false/\"attention_bias\": true/", {"has no tensor", "o_proj.bias"}},
         {"s/\"hidden_size\": 32/\"hidden_size\": \"32\"/", {"hidden_size", "config.json"}},
         {"s/\"hidden_size\": 32/\"hidden_size\": -32/", {"hidden_size", "-32"}},
         {"s/\"num_key_value_heads\": 2/\"num_key_value_heads\": -2/",

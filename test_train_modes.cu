@@ -143,6 +143,27 @@ TEST_UNSANITIZED(a_phi3_is_saved_in_every_mode_as_it_was_read)
     CHECK(same_file(saved, "phi3_zero/checkpoint-1/model.safetensors"), "other weights");
 }
 
+// peft has one A for what is one matrix in the file; and YaRN's q and k have no angle alone.
+TEST(adapters_that_do_not_fit_a_phi3_or_yarn_are_refused)
+{
+    static const Refusal cases[] = {
+        {"--model phi3a/checkpoint-1 --tuning lora",
+         {"an adapter of model.layers.0.self_attn.", "qkv_proj.weight", "o_proj,down_proj"}},
+        {"--model phi3a/checkpoint-1 --tuning lora --target_modules self_attn.o_proj,gate_up_proj",
+         {"LoRA's target \"gate_up_proj\" is several matrices", "model.layers.0.mlp.gate_proj.weight", NULL}},
+        {"--model phi3a/checkpoint-1 --tuning adapter --trainable_modules q_proj",
+         {"an adapter of", "q_proj", "qkv_proj.weight"}},
+        {"--model yarn/checkpoint-1 --tuning prompt",
+         {"prompts are not supported with a RoPE that multiplies q and k, here by 1.13863", NULL, NULL}},
+    };
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir phi3a --max_steps 1 --model_type phi3"));
+    CHECK_RAN(run("--output_dir yarn --max_steps 1 --rope_type yarn --rope_factor 4"));
+    CHECK_REFUSALS(cases);
+    CHECK_RAN(
+        run("--model phi3a/checkpoint-1 --output_dir phi3_o --max_steps 1 --tuning lora --target_modules o_proj"));
+}
+
 // Messages of tiles are waited for where they are needed, with and without a second thread, whoever carries them.
 TEST(galaxy_by_tiles_has_the_losses_of_serial_and_the_same_bits_over_any_engine)
 {
