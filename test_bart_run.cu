@@ -1,4 +1,4 @@
-// test_bart_run.cu: BART as a program (train_bart): what a batch of sources and targets holds, by hand; packing, ranks and
+// test_bart_run.cu: BART and mBART as a program (train_bart): what a batch of sources and targets holds, by hand; packing, ranks and
 // a resumed run change nothing; targets that are written; config.json, names of tensors, and what is refused, and how.
 #define GX_NO_MAIN
 #include "train_bart.cu"
@@ -42,7 +42,8 @@ static int run(const char *name, const char *more)
     snprintf(line, sizeof line,
              "--train_data %s/train.tsv --validation_fraction 0 --seq_len 16 --micro_batch_size 4 --eval_steps 0 "
              "--sample_lines 0 --max_steps 4 --learning_rate 0.01 --output_dir %s/%s %s %s",
-             folder, folder, name, strstr(more, "--model ") || strstr(more, "--resume ") ? "" : sizes, more);
+             folder, folder, name,
+             strstr(more, "--model ") || strstr(more, "--resume ") || strstr(more, "--adapter ") ? "" : sizes, more);
     return run_line(&gx_bart, &gx_seq2seq, line);
 }
 
@@ -66,7 +67,7 @@ TEST(a_batch_of_pairs_is_what_one_writes_by_hand)
 {
     static const int32_t ids[][3] = {{10, 11, 2}, {20, 2}, {12, 2}, {21, 22, 2}, {13, 14, 2}, {23, 2}};
     static const int64_t lengths[] = {3, 2, 2, 3, 3, 2};
-    const GxTextFrame frame = {-1, 2, 1, 9, 2};
+    const GxTextFrame frame = {-1, 2, 1, 9, 2, 0, 0, {0, 0}};
     const GxSourceLayout l = gx_source_layout_of(&frame, 5);
     GxBatch source = GX_ZERO, b = GX_ZERO;
     b.T = 5, source.T = 6, b.B = source.B = 2, b.source = &source;
@@ -281,7 +282,7 @@ TEST(tokens_of_texts_are_not_those_that_end_them)
 
 TEST(texts_that_are_too_long_are_cut_before_their_end_and_counted)
 {
-    const GxTextFrame frame = {0, 2, 1, 9, 2};
+    const GxTextFrame frame = {0, 2, 1, 9, 2, 0, 0, {0, 0}};
     const GxSourceForm form = {&frame, "", {5, 5}};
     static const int32_t source[] = {0, 'a', 'b', 'c', 2}, target[] = {0, 'A', 'B', 'C', 2};
     GxRecords file;
@@ -322,6 +323,186 @@ TEST(a_model_writes_targets_of_sources_as_it_has_read_them)
     CHECK(run("none", line) != 0 && strstr(said.log, "--sample_only reads held-out samples"), "%s", said.log);
 }
 
+// ---- languages -----------------------------------------------------------------------------------------------------
+
+// Letters a to f from id 5 on, and A to F behind them; then en_XX, ro_RO and ro_XX. is_first: languages are before texts,
+// as in mBART-50, and are no special tokens.
+enum { A_LOWER = 5, A_UPPER = 11, EN = 17, RO = 18 };
+static void write_languages(const char *name, int is_first)
+{
+    static const char token[] = "{\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": false, "
+                                "\"rstrip\": false, \"normalized\": false, \"special\": true}";
+    static const char *const names[] = {"<s>", "<pad>", "</s>", "<unk>", "en_XX", "ro_RO", "ro_XX"};
+    static const char metaspace[] = "{\"type\": \"Metaspace\", \"replacement\": \"\xe2\x96\x81\", \"prepend_scheme\": "
+                                    "\"never\", \"split\": false}",
+                      part[] = "{\"SpecialToken\": {\"id\": \"%s\", \"type_id\": 0}}",
+                      whole[] = "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}",
+                      second[] = "{\"Sequence\": {\"id\": \"B\", \"type_id\": 0}}";
+    char text[6000] = "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [", file[100],
+         single[400], end[100], language[100];
+    for (int i = 0; i < (is_first ? 4 : 7); i++) {
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s", i ? ", " : "");
+        snprintf(text + strlen(text), sizeof text - strlen(text), token, i < 4 ? i : EN + i - 4, names[i]);
+    }
+    snprintf(end, sizeof end, part, "</s>"), snprintf(language, sizeof language, part, "en_XX");
+    snprintf(single, sizeof single, "%s, %s, %s", is_first ? language : whole, is_first ? whole : end,
+             is_first ? end : language);
+    snprintf(
+        text + strlen(text), sizeof text - strlen(text),
+        "], \"normalizer\": null, \"pre_tokenizer\": %s, \"decoder\": %s, \"post_processor\": {\"type\": "
+        "\"TemplateProcessing\", \"single\": [%s], \"pair\": [%s, %s], \"special_tokens\": {\"</s>\": {\"id\": "
+        "\"</s>\", \"ids\": [2], \"tokens\": [\"</s>\"]}, \"en_XX\": {\"id\": \"en_XX\", \"ids\": [17], "
+        "\"tokens\": [\"en_XX\"]}}}, \"model\": {\"type\": \"Unigram\", \"unk_id\": 3, \"vocab\": [[\"<s>\", 0.0], "
+        "[\"<pad>\", 0.0], [\"</s>\", 0.0], [\"<unk>\", 0.0], [\"\xe2\x96\x81\", -2.0]",
+        metaspace, metaspace, single, single, second);
+    for (int i = 0; i < 12; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), ", [\"%c\", -3.0]", (i < 6 ? 'a' : 'A' - 6) + i);
+    for (int i = 4; i < 7; i++) snprintf(text + strlen(text), sizeof text - strlen(text), ", [\"%s\", 0.0]", names[i]);
+    snprintf(text + strlen(text), sizeof text - strlen(text), "], \"byte_fallback\": false}}");
+    mkdir(path_of(name), 0777);
+    snprintf(file, sizeof file, "%s/tokenizer.json", name);
+    write_file(file, text);
+}
+
+static void check_languages(int is_first, const char *ids[2][3])
+{
+    GxTextFrame frame = {-1, 2, 1, -1, 2, 1, 0, {0, 0}};
+    const GxLanguages names = {"en_XX", "ro_RO"};
+    const GxSourceForm form = {&frame, "", {6, 5}};
+    GxRecords file;
+    GxSourceTexts t = GX_ZERO;
+    GxTokenizer tokenizer;
+    GxError err = GX_ZERO;
+    write_languages("languages", is_first);
+    write_file("said.tsv", "source\ttarget\nabc\tFA\nabcdef\tABCDEF\na\tA\n");
+    if (!CHECK(gx_tokenizer_open(&tokenizer, path_of("languages"), &err) == GX_OK, "%s", err.message)) return;
+    CHECK(gx_languages_resolve(&frame, &names, &tokenizer, &err) == GX_OK, "%s", err.message);
+    CHECK(frame.start == (is_first ? 2 : RO) && frame.language_first == is_first, "targets begin with %d", frame.start);
+    CHECK(gx_source_file_open(&file, path_of("said.tsv"), "source", "target", 0, NULL, &err) == GX_OK &&
+              gx_source_texts_open(&t, &file, GX_TEXTS_ALL, 0, &err) == GX_OK &&
+              gx_source_texts_tokenize(&t, &tokenizer, &form, 1, &err) == GX_OK,
+          "%s", err.message);
+    for (int which = 0; which < 2; which++)
+        for (int i = 0; i < 3 && t.ids[which]; i++) {
+            char text[100] = "";
+            for (int k = 0; k < t.length[which][i]; k++) sprintf(text + strlen(text), "%d ", t.ids[which][i][k]);
+            CHECK(!strcmp(text, ids[which][i]), "text %d of %d: %s", i, which, text);
+        }
+    CHECK(t.cut[0] == 1 && t.longest[0] == 8 && t.cut[1] == 1 && t.longest[1] == 8, "cut %ld %ld, longest %ld %ld",
+          (long)t.cut[0], (long)t.cut[1], (long)t.longest[0], (long)t.longest[1]);
+    gx_source_texts_close(&t), gx_records_close(&file), gx_tokenizer_close(&tokenizer);
+}
+
+// As transformers' MBartTokenizer and MBart50Tokenizer make them (dev/ref/load_bart.py compares what is written).
+TEST(texts_of_an_mbart_have_their_languages_behind_them)
+{
+    static const char *ids[2][3] = {{"5 6 7 2 17 ", "5 6 7 8 2 17 ", "5 2 17 "},
+                                    {"16 11 2 18 ", "11 12 13 2 18 ", "11 2 18 "}};
+    check_languages(0, ids);
+}
+TEST(texts_of_an_mbart_50_have_their_languages_before_them)
+{
+    static const char *ids[2][3] = {{"17 5 6 7 2 ", "17 5 6 7 8 2 ", "17 5 2 "},
+                                    {"18 16 11 2 ", "18 11 12 13 2 ", "18 11 2 "}};
+    check_languages(1, ids);
+}
+
+static int run_mbart(const char *name, const char *more)
+{
+    char line[1200];
+    snprintf(line, sizeof line, "--model_type mbart --scale_embedding true --tokenizer %s/languages %s", folder, more);
+    return run(name, line);
+}
+
+static void expect_mbart_error(const char *more, const char *words)
+{
+    const int status = run_mbart("refused", more);
+    CHECK(status != 0 && strstr(said.log, words), "%s: %d \"%s\"", more, status, said.log);
+}
+
+// A model learns by heart; what it has read it reads again, and transformers is told how its targets begin.
+TEST(an_mbart_writes_in_the_language_that_it_was_trained_for)
+{
+    for (int is_first = 0; is_first < 2; is_first++) {
+        char line[800];
+        write_languages("languages", is_first);
+        CHECK(run_mbart("mbart", "--source_lang en_XX --target_lang ro_RO --d_model 32 --encoder_attention_heads 4 "
+                                 "--decoder_attention_heads 4 --dropout 0 --max_steps 500 --micro_batch_size 16 "
+                                 "--save_steps 0 --learning_rate 0.005") == 0,
+              "%s", said.log);
+        const char *config = path_of("mbart/checkpoint-500/config.json");
+        CHECK(file_has(config, is_first ? "\"decoder_start_token_id\": 2" : "\"decoder_start_token_id\": 18") &&
+                  file_has(config, "\"forced_bos_token_id\": 18") == is_first,
+              "%d: %s", is_first, config);
+        for (int own = 0; own < 2; own++) { // the second time generation_config.json says it
+            remove(path_of("one.jsonl"));
+            snprintf(line, sizeof line,
+                     "--model %s/mbart/checkpoint-500 --predict %s/train.tsv --predictions %s/one.jsonl", folder,
+                     folder, folder);
+            CHECK(run("none", line) == 0 && !strstr(said.log, "warning"), "%s", said.log);
+            const char *words = strstr(said.out, "exactly the target ");
+            const double right = words ? atof(words + strlen("exactly the target ")) : 0;
+            CHECK(right > 0.6, "%d: %g of the targets are right", is_first, right);
+            char *written = read_file(path_of("one.jsonl"));
+            CHECK(written[0] && !strstr(written, "\"ro_RO") && !strstr(written, "</s>"), "%s", written);
+            free(written);
+            write_file("mbart/checkpoint-500/generation_config.json", "{\"num_beams\": 2}");
+            unlink(path_of("mbart/checkpoint-500/manifest.json"));
+        }
+        snprintf(line, sizeof line,
+                 "--model %s/mbart/checkpoint-500 --source_lang en_XX --target_lang ro_XX --max_steps 1", folder);
+        CHECK(run("onward", line) == 0, "%s", said.log);
+        CHECK(file_has(path_of("onward/checkpoint-1/generation_config.json"),
+                       is_first ? "\"forced_bos_token_id\": 19" : "\"decoder_start_token_id\": 19"),
+              "%d: not the new language", is_first);
+        snprintf(line, sizeof line, "rm -rf %s/onward %s/mbart", folder, folder);
+        CHECK(system(line) == 0, "cannot remove");
+    }
+}
+
+TEST(languages_that_are_missing_or_unknown_are_refused_by_name)
+{
+    char more[500];
+    write_languages("languages", 0);
+    expect_mbart_error("",
+                       "--source_lang is missing: texts of an mBART have the token of their language; the tokenizer");
+    expect_mbart_error("--source_lang en_XX", "--target_lang is missing");
+    expect_mbart_error("--source_lang en_XX", ") has en_XX, ro_RO, ro_XX\n");
+    expect_mbart_error("--source_lang en_XX --target_lang ro", "--target_lang is \"ro\", which is no token");
+    expect_mbart_error("--source_lang en_XX --target_lang ro", "it has ro_RO, ro_XX\n");
+    expect_mbart_error("--source_lang EN --target_lang ro_RO", "it has en_XX\n");
+    expect_mbart_error("--source_lang de_DE --target_lang ro_RO", "it has en_XX, ro_RO, ro_XX");
+    expect_mbart_error("--source_lang en_XX --target_lang ro_RO --tokenizer bytes", "it has none such as en_XX");
+    expect_mbart_error("--source_lang en_XX --target_lang ro_RO --seq_len 2", "a target needs at least 3 tokens");
+    expect_mbart_error("--source_lang en_XX --target_lang ro_RO --decoder_start_token_id 5",
+                       "decoder_start_token_id is 5, but the decoder of an mBART first reads the language");
+    expect_error("--target_lang ro_RO", "--target_lang is given, but of the models with an encoder");
+    expect_error("--model_type t5", "model_type");
+    write_languages("languages", 1); // codes that are ordinary tokens
+    write_file("codes.tsv", "source\ttarget\nab\tAB\nro_RO\tA\n");
+    snprintf(more, sizeof more, "--source_lang en_XX --target_lang ro_RO --train_data %s/codes.tsv", folder);
+    expect_mbart_error(more, ":3: a text has the token \"ro_RO\", whose id 18 is that of --target_lang");
+}
+
+// Like peft, which has no default for an mBART.
+TEST(lora_of_an_mbart_needs_names_of_modules)
+{
+    char more[600];
+    write_languages("languages", 0);
+    CHECK(run_mbart("base", "--source_lang en_XX --target_lang ro_RO") == 0, "%s", said.log);
+    static const char languages[] = "--source_lang en_XX --target_lang ro_RO --tuning lora";
+    snprintf(more, sizeof more, "--model %s/base/checkpoint-4 %s", folder, languages);
+    expect_error(more, "--lora_target_modules is empty, and there is no default for an mBART");
+    strcat(more, " --lora_target_modules q_proj,encoder_attn.v_proj");
+    CHECK(run("lora_mbart", more) == 0, "%s", said.log);
+    CHECK(file_has(path_of("lora_mbart/checkpoint-4/adapter_config.json"), "\"task_type\": \"SEQ_2_SEQ_LM\""), "type");
+    remove(path_of("one.jsonl"));
+    snprintf(more, sizeof more,
+             "--adapter %s/lora_mbart/checkpoint-4 --predict %s/train.tsv --predictions %s/one.jsonl", folder, folder,
+             folder);
+    CHECK(run("none", more) == 0, "%s", said.log);
+}
+
 // ---- config.json and weights ---------------------------------------------------------------------------------------
 
 static void expect_config(const char *json, const char *words)
@@ -337,30 +518,47 @@ TEST(a_config_json_that_asks_for_something_else_is_refused_by_file_and_key)
 {
     expect_config("{\"model_type\": \"bart\"}", NULL);
     expect_config("{\"model_type\": \"bart\", \"normalize_embedding\": true, \"add_bias_logits\": false}", NULL);
-    expect_config("{\"model_type\": \"bart\", \"scale_embedding\": true}", "scale_embedding is true");
+    expect_config("{\"model_type\": \"bart\", \"scale_embedding\": true}", NULL);
+    expect_config("{\"model_type\": \"bart\", \"scale_embedding\": 2}", "scale_embedding");
     expect_config("{\"model_type\": \"bart\", \"tie_word_embeddings\": false}", "tie_word_embeddings is false");
     expect_config("{\"model_type\": \"bart\", \"encoder_layerdrop\": 0.1}", "encoder_layerdrop is 0.1");
-    expect_config("{\"model_type\": \"bart\", \"activation_function\": \"relu\"}", "activation_function is \"relu\"");
+    expect_config("{\"model_type\": \"bart\", \"activation_function\": \"relu\"}", NULL);
+    expect_config("{\"model_type\": \"bart\", \"activation_function\": \"silu\"}", "activation_function is \"silu\"");
     expect_config("{\"model_type\": \"bart\", \"normalize_before\": true}", "norms would be before");
     expect_config("{\"model_type\": \"bart\", \"static_position_embeddings\": true}", "positions would not be learned");
     expect_config("{\"model_type\": \"bart\", \"decoder_start_token_id\": null}", "decoder_start_token_id");
     expect_config("{\"model_type\": \"bart\", \"d_model\": 1000, \"encoder_attention_heads\": 10, "
                   "\"decoder_attention_heads\": 16}",
                   "is not a multiple of decoder_attention_heads");
-    expect_config("{\"model_type\": \"mbart\"}", "model_type is \"mbart\"");
+    expect_config("{\"model_type\": \"bart\", \"decoder_start_token_id\": -1}", "decoder_start_token_id is -1");
+    expect_config("{\"model_type\": \"mbart\"}", NULL);
+    expect_config("{\"model_type\": \"mbart\", \"decoder_start_token_id\": null}", NULL);
+    expect_config("{\"model_type\": \"mbart\", \"decoder_start_token_id\": 250020}", NULL);
+    expect_config("{\"model_type\": \"mbart\", \"decoder_start_token_id\": \"ro\"}", "decoder_start_token_id");
+    expect_config("{\"model_type\": \"mbart\", \"normalize_before\": false}", "norms would be behind");
+    expect_config("{\"model_type\": \"mbart\", \"add_final_layer_norm\": false}", "would not end with a norm");
+    expect_config("{\"model_type\": \"m2m_100\"}", "model_type is \"m2m_100\"");
 }
 
 TEST(a_config_json_says_every_field_and_reads_back_the_same)
 {
-    const GxBartConfig c = {61, 36, 2, 3, 6, 4, 40, 44, 16, 7, 5, 3, 4, "gelu_new", 0.1, 0.2, 0.15, 0.3};
-    GxBartConfig back;
-    GxError err = GX_ZERO;
-    CHECK(gx_bart_config_write(&c, path_of("config.json"), &err) == GX_OK, "%s", err.message);
-    CHECK(gx_bart_config_read(&back, path_of("config.json"), &gx_silent, &err) == GX_OK, "%s", err.message);
-    for (int i = 0; i < gx_bart.n_fields; i++) {
-        const GxField *f = &gx_bart.fields[i];
-        const size_t size = f->type == GX_FIELD_STRING ? 3 : 8;
-        CHECK(!memcmp(gx_field_in(f, &c), gx_field_in(f, &back), size), "%s", f->name);
+    const GxBartConfig both[] = {
+        {61, 36, 2, 3, 6, 4, 40, 44, 16, 7, 5, 3, 4, "gelu_new", 0.1, 0.2, 0.15, 0.3, 0, "bart"},
+        {61, 36, 2, 3, 6, 4, 40, 44, 16, 7, 5, 3, -1, "relu", 0.1, 0.2, 0.15, 0.3, 1, "mbart"}};
+    for (int which = 0; which < 2; which++) {
+        const GxBartConfig *c = &both[which];
+        GxBartConfig back;
+        GxError err = GX_ZERO;
+        CHECK(gx_bart_config_write(c, path_of("config.json"), &err) == GX_OK, "%s", err.message);
+        CHECK(gx_bart_config_read(&back, path_of("config.json"), &gx_silent, &err) == GX_OK, "%s", err.message);
+        for (int i = 0; i < gx_bart.n_fields; i++) {
+            const GxField *f = &gx_bart.fields[i];
+            const size_t size = f->type == GX_FIELD_STRING ? 3 : f->type == GX_FIELD_BOOL ? sizeof(int) : 8;
+            CHECK(!memcmp(gx_field_in(f, c), gx_field_in(f, &back), size), "%s of %s", f->name, c->model_type);
+        }
+        CHECK(file_has(path_of("config.json"), which ? "\"decoder_start_token_id\": null" : "_start_token_id\": 4") &&
+                  file_has(path_of("config.json"), which ? "\"MBartForC" : "\"BartForC"),
+              "%s", c->model_type);
     }
 }
 

@@ -1,4 +1,4 @@
-// test_bert.cu: BERT, BART and T5 against transformers (dumps of dev/ref/make_{bert,bart,t5}_refs.py): activations
+// test_bert.cu: BERT, BART, mBART and T5 against transformers (dumps of dev/ref/make_{bert,bart,t5}_refs.py): activations
 // at block boundaries, losses, every gradient, ten steps of SGD, with dropout and without; labels of whole texts; and
 // LLaMAs that label texts and that have several texts in a column. The dumps are [B,T,C], Galaxy's rows are [T,B,C].
 #include "test/bert.h"
@@ -202,6 +202,9 @@ TEST(bert_vectors_of_first_tokens_as_transformers) { forward_backward("bert_embe
 TEST(bert_vectors_of_first_tokens_with_negatives_as_transformers) { forward_backward("bert_embed:cls_negatives"); }
 TEST(bart_as_transformers) { forward_backward("bart_odd"); }
 TEST(bart_with_dropout_as_transformers) { forward_backward("bart_dropout"); }
+TEST(bart_with_scaled_embeddings_and_relu_as_transformers) { forward_backward("bart_scaled"); }
+TEST(mbart_as_transformers) { forward_backward("mbart_odd"); }
+TEST(mbart_with_dropout_as_transformers) { forward_backward("mbart_dropout"); }
 TEST(t5_as_transformers) { forward_backward("t5_odd"); }
 TEST(t5_with_a_gate_and_dropout_as_transformers) { forward_backward("t5_dropout"); }
 TEST(mt5_as_transformers) { forward_backward("mt5_silu"); }
@@ -259,6 +262,9 @@ TEST(bert_vectors_of_first_tokens_ten_steps_of_sgd_as_transformers) { ten_steps(
 TEST(bert_vectors_of_first_tokens_with_negatives_ten_steps_as_transformers) { ten_steps("bert_embed:cls_negatives"); }
 TEST(bart_ten_steps_of_sgd_as_transformers) { ten_steps("bart_odd"); }
 TEST(bart_ten_steps_with_dropout_as_transformers) { ten_steps("bart_dropout"); }
+TEST(bart_scaled_ten_steps_of_sgd_as_transformers) { ten_steps("bart_scaled"); }
+TEST(mbart_ten_steps_of_sgd_as_transformers) { ten_steps("mbart_odd"); }
+TEST(mbart_ten_steps_with_dropout_as_transformers) { ten_steps("mbart_dropout"); }
 TEST(t5_ten_steps_of_sgd_as_transformers) { ten_steps("t5_odd"); }
 TEST(t5_with_a_gate_ten_steps_with_dropout_as_transformers) { ten_steps("t5_dropout"); }
 TEST(mt5_ten_steps_of_sgd_as_transformers) { ten_steps("mt5_silu"); }

@@ -1,6 +1,6 @@
 // test_bert_modes.cu: models with picked rows in every mode against serial, dropout on: BERT's masked tokens with pairs
 // of texts, labels of whole texts (BERT, RoBERTa, LLaMA), LLaMA with texts that share a column and labels that do not
-// count, and BART, whose decoder attends to its encoder's output.
+// count, and BART and mBART, whose decoders attend to their encoder's output.
 // As test_modes.cu: loss, every gradient by name, norms, weights, moments, results of a validation.
 #include "test/subjects.h"
 
@@ -95,6 +95,12 @@ TEST(targets_of_sources_in_every_mode_are_serial)
     for (int i = 0; i < 3; i++) check_subject_of(i, &targets, "targets");
 }
 
+// An mBART: norms before cores, dropout behind them, embeddings that are scaled.
+TEST(targets_of_an_mbart_in_every_mode_are_serial)
+{
+    for (int i = 0; i < 3; i++) check_subject_of(i, &translations, "targets of an mBART");
+}
+
 TEST(targets_of_sources_of_a_t5_in_every_mode_are_serial)
 {
     for (int i = 0; i < 3; i++) check_subject_of(i, &t5_targets, "targets of a T5");
@@ -134,6 +140,7 @@ TEST(all_triples_of_methods_with_all_of_the_ends_are_serial)
         check_triples(subjects[cases[i].subject], subject_names[cases[i].subject], &shapes[cases[i].shape], i, 5);
     check_triples(&targets, "targets", &shapes[3], 2, 5);
     check_triples(&targets, "targets", &shapes[1], 0, 5);
+    check_triples(&translations, "targets of an mBART", &shapes[3], 4, 5);
     check_triples(&t5_targets, "targets of a T5", &shapes[3], 1, 5);
     check_triples(&t5_targets, "targets of a T5", &shapes[1], 4, 5);
 }

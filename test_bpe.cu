@@ -677,6 +677,57 @@ TEST(a_file_that_makes_of_a_byte_more_than_any_tokenizer_does_is_refused)
     refused(&err, gx_tokenizer_open(&t, root, &err), GX_ERR_UNSUPPORTED, "tokenizer.json", "a byte may become");
 }
 
+// Ids of transformers' ByT5Tokenizer, whose folder has no tokenizer.json; what is saved here has one.
+TEST(a_folder_of_a_byt5_has_its_ids_and_is_saved_with_a_tokenizer_json)
+{
+    static const struct {
+        const char *text;
+        int32_t ids[8];
+        int n;
+    } cases[] = {{"a b", {100, 35, 101}, 3},
+                 {"a<extra_id_0>b", {100, 259, 101}, 3},
+                 {"\xC3\xA9 </s> x", {198, 172, 1, 123}, 4},
+                 {"  a  ", {35, 35, 100, 35, 35}, 5},
+                 {"<unk>", {2}, 1},
+                 {"<extra_id_0> <extra_id_124>", {259, 35, 383}, 3},
+                 {"a <pad> b", {100, 0, 101}, 3}};
+    GxTokenizer t, again;
+    GxError err = GX_ZERO;
+    char path[GX_PATH], all[256], back[2048];
+    static const char none[] = "{\"tokenizer_class\": \"ByT5Tokenizer\", \"extra_ids\": 100}",
+                      usual[] = "{\"tokenizer_class\": \"ByT5Tokenizer\", \"extra_ids\": 125}";
+    int32_t ids[256];
+    int64_t n, bytes;
+    NEEDS_LIBRARIES;
+    snprintf(path, sizeof path, "%s", at("byt5"));
+    mkdir(path, 0777);
+    refused(&err, gx_tokenizer_open(&t, path, &err), GX_ERR_IO, path, "neither tokenizer.json nor vocab.txt");
+    put(at("byt5/tokenizer_config.json"), none, sizeof none - 1);
+    refused(&err, gx_tokenizer_open(&t, path, &err), GX_ERR_UNSUPPORTED, path, "extra_ids is 100");
+    put(at("byt5/tokenizer_config.json"), usual, sizeof usual - 1);
+    if (!CHECK(gx_tokenizer_open(&t, path, &err) == GX_OK, "%s", err.message)) return;
+    CHECK(t.vocab_size == 384, "%d tokens", t.vocab_size);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int64_t length = (int64_t)strlen(cases[i].text);
+        CHECK(gx_tokenizer_encode(&t, cases[i].text, length, GX_SPECIAL_AS_TOKENS, ids, &n, &err) == GX_OK, "%s",
+              err.message);
+        CHECK(n == cases[i].n && !memcmp(ids, cases[i].ids, (size_t)n * sizeof *ids), "\"%s\": %ld ids, the first %d",
+              cases[i].text, (long)n, n ? ids[0] : -1);
+    }
+    int64_t length = 0;
+    for (int c = 1; c < 128; c++) all[length++] = (char)c;
+    CHECK(gx_tokenizer_encode(&t, all, length, GX_SPECIAL_AS_TOKENS, ids, &n, &err) == GX_OK && n == length, "%ld ids",
+          (long)n);
+    for (int64_t i = 0; i < n; i++) CHECK(ids[i] == all[i] + 3, "byte %d is %d", all[i], ids[i]);
+    CHECK(gx_tokenizer_decode(&t, ids, n, GX_SPECIAL_AS_TOKENS, back, &bytes, &err) == GX_OK && bytes == length &&
+              !memcmp(back, all, (size_t)length),
+          "%ld bytes come back", (long)bytes);
+    CHECK(gx_tokenizer_write(&t, path, &err) == GX_OK && gx_tokenizer_open(&again, path, &err) == GX_OK, "%s",
+          err.message);
+    CHECK(!strcmp(gx_tokenizer_identity(&t), gx_tokenizer_identity(&again)), "it is another one when it is saved");
+    gx_tokenizer_close(&t), gx_tokenizer_close(&again);
+}
+
 TEST(pieces_are_known_by_name_and_by_id)
 {
     GxTokenizer t;

@@ -72,6 +72,7 @@ typedef struct {
     int types, once;                 // on the emulator: bits of types, 0: all; in the first variant and no odd address
     int ignored;                     // a token without a gradient, which is not 0; 0: none
     int64_t sliding_window;          // of attention
+    int64_t reach;                   // of attention's bias; 0: none
 } Shape;
 #define RUN1(length, position)                                                                                         \
     {                                                                                                                  \
@@ -1284,7 +1285,8 @@ static const Shape merge_shapes[] = {{.d = {1, 1, 1}}, {.d = {7, 3, 10}}, {.d = 
 static Case *prepare_attention_backward(Case *c) // o and lse are those of q, k and v
 {
     prepare_attention(c, 9);
-    const GxAttention a = attention_on(c->shape, GX_F32, c->value[9]);
+    GxAttention a = attention_on(c->shape, GX_F32, c->value[9]);
+    if (c->shape->reach) a.bias = c->value[10], a.reach = c->shape->reach;
     const int64_t rows = gx_runs_rows(&a.q_runs) * a.B;
     forget_attention_gaps(c, 6, 7, 8);
     if (c->shape->identity) make_identity(numbers(c, 3), gx_runs_rows(&a.q_runs), a.B, a.H, a.head_dim, a.o_stride);
@@ -1324,23 +1326,97 @@ static Case *prepare_attention_backward_rotated(Case *c)
     return prepare_attention_backward(c);
 }
 
+// A bias by distance: of every kernel's size of head, with tiles within its reach, across its ends and beyond them, on
+// both sides.
+static const Shape bias_shapes[] = {
+    {.d = {2, 2, 1, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .layout = GAPS, .scale = 1, .reach = 3},
+    {.d = {1, 1, 1, 1}, .q = RUN1(1, 0), .k = RUN1(1, 0), .reach = 1},
+    {.d = {2, 3, 1, 16}, .q = RUN1(67, 31), .k = RUN1(150, 0), .causal = 1, .layout = GAPS, .reach = 20},
+    {.d = {2, 4, 2, 64},
+     .q = RUN1(140, 0),
+     .k = RUN1(140, 0),
+     .layout = PACKED,
+     .scale = 1,
+     .factor = 0.3f,
+     .reach = 30},
+    {.d = {1, 3, 2, 64},
+     .q = RUN2(66, 0, 64, 130),
+     .k = RUN2(66, 0, 64, 130),
+     .group = 2,
+     .q_first = 1,
+     .causal = 1,
+     .layout = PACKED,
+     .reach = 128},
+    {.d = {1, 2, 1, 64},
+     .q = RUN1(70, 200),
+     .k = RUN1(140, 0),
+     .documents = {120, 60, -5, 90},
+     .dropout = 0.1f,
+     .reach = 1},
+    {.d = {1, 2, 2, 96}, .q = RUN1(33, 0), .k = RUN1(70, 100), .reach = 9}, // all keys are beyond the last row
+    {.d = {2, 2, 1, 88}, .q = RUN1(40, 0), .k = RUN1(40, 0), .layout = PACKED, .reach = 200},
+    {.d = {1, 2, 1, 128},
+     .q = RUN1(129, 0),
+     .k = RUN1(129, 0),
+     .causal = 1,
+     .layout = PACKED,
+     .dropout = 0.2f,
+     .sliding_window = 96,
+     .reach = 50},
+    {.d = {1, 2, 1, 160}, .q = RUN1(37, 3), .k = RUN1(40, 0), .layout = GAPS, .documents = {20, -7, 13}, .reach = 11},
+    {.d = {1, 1, 1, 256}, .q = RUN1(33, 0), .k = RUN1(33, 0), .scale = 0.5f, .factor = 0.1f, .reach = 12},
+    {.d = {2, 2, 2, 2}, .q = RUN1(4, 0), .k = RUN1(3, 4), .causal = 1, .reach = 2}, // no row sees any
+};
+static const Shape paged_bias_shapes[] = {
+    {.d = {2, 3, 1, 64}, .q = RUN1(1, 199), .k = RUN1(200, 0), .causal = 1, .layout = PACKED, .reach = 128},
+    {.d = {2, 6, 2, 10}, .q = RUN1(9, 60), .k = RUN1(69, 0), .causal = 1, .scale = 1, .reach = 30},
+};
+static const Variant dbias_variants[] = {{0, 0, {{0, 0}}}, {0, 1u << 11, {{0, 0}}}};
+
+static int64_t attention_bias(const Shape *s) { return (2 * s->reach + 1) * s->d[1]; }
+static double dbias_depth(const Shape *s)
+{
+    return (double)(3 * s->d[3] + gx_runs_rows(&s->k) + gx_runs_rows(&s->q) * gx_runs_rows(&s->k) * s->d[0]) + 16;
+}
+static void call_attention_with_bias(GxContext *g, void **b, const Shape *s, GxDtype t, int accumulate)
+{
+    GxAttention a = attention_on(s, t, b[5]);
+    a.bias = b[6], a.reach = s->reach;
+    (void)accumulate, gx_attention_forward(g, b[0], (float *)b[1], b[2], b[3], b[4], &a);
+}
+static void call_attention_over_pages_with_bias(GxContext *g, void **b, const Shape *s, GxDtype t, int accumulate)
+{
+    GxAttention a = attention_on(s, t, b[5]);
+    a.pages = (const int32_t *)b[6], a.bias = b[7], a.reach = s->reach;
+    (void)accumulate, gx_attention_forward(g, b[0], (float *)b[1], b[2], b[3], b[4], &a);
+}
+static void call_attention_backward_with_bias(GxContext *g, void **b, const Shape *s, GxDtype t, int accumulate)
+{
+    GxAttention a = attention_on(s, t, b[9]);
+    a.bias = b[10], a.dbias = (float *)b[11], a.reach = s->reach;
+    (void)accumulate, gx_attention_backward(g, b[0], b[1], b[2], b[3], b[4], (const float *)b[5], b[6], b[7], b[8], &a);
+}
+
 static double lse_floor(const Case *c, int buffer) // a logarithm: its absolute error is the sum's relative one
 {
     return buffer == 1 ? sqrt((double)attention_lse(c->shape)) : 0;
 }
 static double attention_backward_floor(const Case *c, int buffer) // dp - D may cancel
 {
-    const GxAttention a = attention_on(c->shape, GX_F32, c->value[9]);
-    double terms[2], *x[9];
-    if (buffer > 1) return 0;
-    for (int i = 0; i < 9; i++) {
+    enum { DOCUMENTS = 9, BIAS, DBIAS, BUFFERS };
+    GxAttention a = attention_on(c->shape, GX_F32, c->value[DOCUMENTS]);
+    double terms[3], *x[BUFFERS] = {NULL};
+    a.reach = c->shape->reach;
+    if (buffer > 1 && buffer != DBIAS) return 0;
+    for (int i = 0; i < (a.reach ? BUFFERS : DOCUMENTS); i++) {
         const int64_t n = c->op->buffer[i].elements(c->shape);
+        if (i == DOCUMENTS) continue;
         x[i] = (double *)take(n * 8);
-        for (int64_t e = 0; e < n; e++) x[i][e] = i < 3 ? 0 : numbers(c, i)[e];
+        for (int64_t e = 0; e < n; e++) x[i][e] = i < 3 || i == DBIAS ? 0 : numbers(c, i)[e];
     }
-    oracle_attention_backward(x[0], x[1], x[2], terms, x[3], x[6], x[7], x[8], &a, &c->step);
-    for (int i = 0; i < 9; i++) free(x[i]);
-    return terms[buffer];
+    oracle_attention_backward(x[0], x[1], x[2], x[DBIAS], terms, x[3], x[6], x[7], x[8], x[BIAS], &a, &c->step);
+    for (int i = 0; i < BUFFERS; i++) free(x[i]);
+    return terms[buffer == DBIAS ? 2 : buffer];
 }
 
 // ---- swiglu: d = R, F ----------------------------------------------------------------------------------------------
@@ -1559,7 +1635,7 @@ static Case *prepare_clip(Case *c)
     return c;
 }
 
-// ---- gelu: d = R, F, kind; tanh: d = n -----------------------------------------------------------------------------
+// ---- gelu, geglu: d = R, F, kind; relu, tanh: d = n -----------------------------------------------------------------------------
 
 static const Shape gelu_shapes[] = {{.d = {1, 1, GX_GELU_ERF}},
                                     {.d = {3, 7, GX_GELU_TANH}},
@@ -1583,6 +1659,41 @@ static void call_gelu_backward(GxContext *g, void **b, const Shape *s, GxDtype t
 }
 static Case *prepare_gelu(Case *c) { return scale_numbers(numbers(c, 1), d01(c->shape), c->shape->factor), c; }
 static Case *prepare_gelu_backward(Case *c) { return scale_numbers(numbers(c, 3), d01(c->shape), c->shape->factor), c; }
+// The slope of gelu passes through zero: errors of dgate are of dy*up's size.
+static const Shape geglu_shapes[] = {{.d = {1, 1, GX_GELU_ERF}},
+                                     {.d = {3, 7, GX_GELU_TANH}},
+                                     {.d = {5, 64, GX_GELU_ERF}},
+                                     {.d = {2, 1031, GX_GELU_TANH}},
+                                     {.d = {33, 264, GX_GELU_TANH}},
+                                     {.d = {4, 64, GX_GELU_ERF}, .factor = 60},
+                                     {.d = {4, 64, GX_GELU_TANH}, .factor = 60}};
+static void call_geglu_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_geglu_forward(g, b[0], b[1], s->d[0], s->d[1], (GxGelu)s->d[2], t);
+}
+static void call_geglu_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_geglu_backward(g, b[0], b[1], b[2], b[3], s->d[0], s->d[1], (GxGelu)s->d[2], t);
+}
+static double geglu_floor(const Case *c, int buffer)
+{
+    const int64_t F = c->shape->d[1];
+    double squares = 0;
+    for (int64_t i = 0; i < d01(c->shape); i++)
+        squares += pow((double)numbers(c, 2)[i] * numbers(c, 3)[i / F * 2 * F + i % F + F], 2);
+    return buffer == 0 ? sqrt(squares) : 0;
+}
+static const Variant relu_backward_variants[] = {
+    {0, 0, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {0, 0, {{0, 3}, {1, 2}}}, {0, 1u << 1, {{0, 2}}}};
+static void call_relu_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_relu_forward(g, b[0], b[1], s->d[0], t);
+}
+static void call_relu_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_relu_backward(g, b[0], b[1], b[2], b[3], s->d[0], t);
+}
+
 static void call_tanh_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
     (void)a, gx_tanh_forward(g, b[0], b[1], s->d[0], t);
@@ -1922,6 +2033,26 @@ static const Op ops[] = {
       RESULT("lse", OUT, GX_F32, attention_lse, attention_forward_depth), INPUT("q", ACT, attention_q),
       INPUT("k", ACT, paged_kv), INPUT("v", ACT, paged_kv), INPUT("documents", GX_I32, attention_documents),
       INPUT("pages", GX_I32, paged_pages)}},
+    {CALLED("attention_with_bias", attention_forward, call_attention_with_bias),
+     prepare_attention_forward,
+     lse_floor,
+     0,
+     LIST(bias_shapes),
+     LIST(plain),
+     {ZEROS("o", OUT, ACT, attention_o, attention_forward_depth),
+      RESULT("lse", OUT, GX_F32, attention_lse, attention_forward_depth), INPUT("q", ACT, attention_q),
+      INPUT("k", ACT, attention_kv), INPUT("v", ACT, attention_kv), INPUT("documents", GX_I32, attention_documents),
+      INPUT("bias", ACT, attention_bias)}},
+    {CALLED("attention_over_pages_with_bias", attention_forward, call_attention_over_pages_with_bias),
+     prepare_attention_over_pages,
+     lse_floor,
+     0,
+     LIST(paged_bias_shapes),
+     LIST(plain),
+     {ZEROS("o", OUT, ACT, attention_o, attention_forward_depth),
+      RESULT("lse", OUT, GX_F32, attention_lse, attention_forward_depth), INPUT("q", ACT, attention_q),
+      INPUT("k", ACT, paged_kv), INPUT("v", ACT, paged_kv), INPUT("documents", GX_I32, attention_documents),
+      INPUT("pages", GX_I32, paged_pages), INPUT("bias", ACT, attention_bias)}},
     {SLOT(attention_merge),
      prepare_attention_merge,
      NULL,
@@ -1941,6 +2072,18 @@ static const Op ops[] = {
       ROUNDED("dv", OUT, ACT, attention_kv, attention_backward_depth, GATE_ATTENTION), INPUT("do", ACT, attention_o),
       INPUT("o", ACT, attention_o), INPUT("lse", GX_F32, attention_lse), INPUT("q", ACT, attention_q),
       INPUT("k", ACT, attention_kv), INPUT("v", ACT, attention_kv), INPUT("documents", GX_I32, attention_documents)}},
+    {CALLED("attention_backward_with_bias", attention_backward, call_attention_backward_with_bias),
+     prepare_attention_backward,
+     attention_backward_floor,
+     0,
+     LIST(bias_shapes),
+     LIST(dbias_variants),
+     {ROUNDED("dq", OUT, ACT, attention_q, attention_backward_depth, GATE_ATTENTION),
+      ROUNDED("dk", OUT, ACT, attention_kv, attention_backward_depth, GATE_ATTENTION),
+      ROUNDED("dv", OUT, ACT, attention_kv, attention_backward_depth, GATE_ATTENTION), INPUT("do", ACT, attention_o),
+      INPUT("o", ACT, attention_o), INPUT("lse", GX_F32, attention_lse), INPUT("q", ACT, attention_q),
+      INPUT("k", ACT, attention_kv), INPUT("v", ACT, attention_kv), INPUT("documents", GX_I32, attention_documents),
+      INPUT("bias", ACT, attention_bias), RESULT("dbias", OUT, GX_F32, attention_bias, dbias_depth)}},
     {CALLED("attention_backward_rotated", attention_backward, call_attention_backward_rotated),
      prepare_attention_backward_rotated,
      attention_backward_floor,
@@ -2135,6 +2278,29 @@ static const Op ops[] = {
      LIST(gelu_backward_variants),
      {RESULT("dx", OUT, ACT, d01, few), RESULT("y", OUT, ACT, d01, few), INPUT("dy", ACT, d01), INPUT("x", ACT, d01),
       INPUT("bias", ACT, d1)}},
+    {SLOT(geglu_forward),
+     prepare_swiglu_forward,
+     NULL,
+     1,
+     LIST(geglu_shapes),
+     LIST(plain),
+     {RESULT("y", OUT, ACT, d01, few), INPUT("gate|up", ACT, twice_d01)}},
+    {SLOT(geglu_backward),
+     prepare_swiglu_backward,
+     geglu_floor,
+     1,
+     LIST(geglu_shapes),
+     LIST(swiglu_backward_variants),
+     {RESULT("dgate|dup", OUT, ACT, twice_d01, few), RESULT("y", OUT, ACT, d01, few), INPUT("dy", ACT, d01),
+      INPUT("gate|up", ACT, twice_d01)}},
+    {SLOT(relu_forward), NULL, NULL, 1, FLAT, LIST(in_place), {EXACT("y", OUT, ACT, d0), INPUT("x", ACT, d0)}},
+    {SLOT(relu_backward),
+     NULL,
+     NULL,
+     1,
+     FLAT,
+     LIST(relu_backward_variants),
+     {EXACT("dx", OUT, ACT, d0), EXACT("y", OUT, ACT, d0), INPUT("dy", ACT, d0), INPUT("x", ACT, d0)}},
     {SLOT(tanh_forward), NULL, NULL, 1, FLAT, LIST(in_place), {RESULT("y", OUT, ACT, d0, few), INPUT("x", ACT, d0)}},
     {SLOT(tanh_backward),
      NULL,
@@ -2661,6 +2827,10 @@ TEST(normalize_rows_forward_is_the_same_on_every_device) { check_op("normalize_r
 TEST(normalize_rows_backward_is_the_same_on_every_device) { check_op("normalize_rows_backward"); }
 TEST(gelu_forward_is_the_same_on_every_device) { check_op("gelu_forward"); }
 TEST(gelu_backward_is_the_same_on_every_device) { check_op("gelu_backward"); }
+TEST(geglu_forward_is_the_same_on_every_device) { check_op("geglu_forward"); }
+TEST(geglu_backward_is_the_same_on_every_device) { check_op("geglu_backward"); }
+TEST(relu_forward_is_the_same_on_every_device) { check_op("relu_forward"); }
+TEST(relu_backward_is_the_same_on_every_device) { check_op("relu_backward"); }
 TEST(tanh_forward_is_the_same_on_every_device) { check_op("tanh_forward"); }
 TEST(tanh_backward_is_the_same_on_every_device) { check_op("tanh_backward"); }
 TEST(gate_forward_is_the_same_on_every_device) { check_op("gate_forward"); }
@@ -2776,6 +2946,12 @@ TEST(rope_restart_is_the_same_on_every_device)
 }
 TEST(attention_forward_is_the_same_on_every_device) { check_op("attention_forward"); }
 TEST(attention_over_pages_is_the_same_on_every_device) { check_op("attention_over_pages"); }
+TEST(attention_with_bias_is_the_same_on_every_device)
+{
+    check_op("attention_with_bias");
+    check_op("attention_over_pages_with_bias");
+}
+TEST(attention_backward_with_bias_is_the_same_on_every_device) { check_op("attention_backward_with_bias"); }
 TEST(attention_merge_is_the_same_on_every_device) { check_op("attention_merge"); }
 TEST(attention_backward_is_the_same_on_every_device) { check_op("attention_backward"); }
 TEST(attention_backward_that_rotates_back_is_the_same_on_every_device) { check_op("attention_backward_rotated"); }
@@ -3360,7 +3536,7 @@ static void check_attention_reference(const GxSafetensors *file, const char *nam
     const int64_t rows[] = {q_rows, kv_rows, kv_rows, q_rows}, result_rows[] = {q_rows, q_rows, kv_rows, kv_rows};
     const int64_t sizes[] = {attention_q(s), attention_kv(s), attention_kv(s), attention_o(s)};
     const int64_t result_sizes[] = {attention_o(s), attention_q(s), attention_kv(s), attention_kv(s)};
-    double *in[4], *truth[ATTENTION_RESULTS], *lse = (double *)take(attention_lse(s) * 8), terms[2];
+    double *in[4], *truth[ATTENTION_RESULTS], *lse = (double *)take(attention_lse(s) * 8), terms[3];
     Case c[2];
     Results r[2];
     int ok = 1;
@@ -3374,9 +3550,9 @@ static void check_attention_reference(const GxSafetensors *file, const char *nam
             ok &= reference_input(file, name, inputs[i], &c[pass], buffer[pass][i], rows[i]);
         for (int64_t e = 0; e < sizes[i]; e++) in[i][e] = numbers(&c[BACKWARD], buffer[BACKWARD][i])[e];
     }
-    oracle_attention_forward(truth[ATTENTION_O], lse, in[0], in[1], in[2], &a, &c[FORWARD].step);
-    oracle_attention_backward(truth[ATTENTION_DQ], truth[ATTENTION_DK], truth[ATTENTION_DV], terms, in[3], in[0], in[1],
-                              in[2], &a, &c[FORWARD].step);
+    oracle_attention_forward(truth[ATTENTION_O], lse, in[0], in[1], in[2], NULL, &a, &c[FORWARD].step);
+    oracle_attention_backward(truth[ATTENTION_DQ], truth[ATTENTION_DK], truth[ATTENTION_DV], NULL, terms, in[3], in[0],
+                              in[1], in[2], NULL, &a, &c[FORWARD].step);
     r[FORWARD] = run(&c[FORWARD], device, GX_BF16, 2, 0, 0, name);
     set_value(&c[BACKWARD], 4, r[FORWARD].value[0]);
     set_value(&c[BACKWARD], 5, r[FORWARD].value[1]);

@@ -156,6 +156,12 @@ static GxStatus read_bart(GxError *err)
     return gx_bart_config_read(&c, at("config.json"), &heard, err);
 }
 
+static GxStatus read_t5(GxError *err)
+{
+    GxT5Config c;
+    return gx_t5_config_read(&c, at("config.json"), &heard, err);
+}
+
 static int has_length; // the command says --max_new_tokens
 static GxStatus read_generation(GxError *err)
 {
@@ -209,13 +215,25 @@ static const Reader readers[] = {
      "{\"model_type\": \"bart\", \"vocab_size\": 40, \"d_model\": 16, \"encoder_layers\": 1, \"decoder_layers\": 1}",
      "",
      read_bart,
-     {&gx_bart_keys, &gx_family_keys, NULL}},
+     {&gx_bart_keys, &gx_bart_norm_keys[0], &gx_family_keys}},
+    {"an mBART's config.json",
+     "config.json",
+     "{\"model_type\": \"mbart\", \"vocab_size\": 40, \"d_model\": 16, \"encoder_layers\": 1, \"decoder_layers\": 1}",
+     "",
+     read_bart,
+     {&gx_bart_keys, &gx_bart_norm_keys[1], &gx_family_keys}},
     {"a RoBERTa's config.json",
      "config.json",
      "{" SIZES "\"model_type\": \"roberta\"}",
      "",
      read_bert,
      {&gx_bert_keys, &gx_family_keys, NULL}},
+    {"a T5's config.json",
+     "config.json",
+     "{\"model_type\": \"t5\", \"vocab_size\": 40, \"d_model\": 16, \"num_layers\": 1, \"decoder_start_token_id\": 0}",
+     "",
+     read_t5,
+     {&gx_t5_keys, &gx_family_keys, NULL}},
     {"RoPE's object of YaRN",
      "config.json",
      QWEN ", \"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": "
@@ -361,7 +379,22 @@ TEST(of_configurations_as_libraries_write_them_nothing_is_said)
         "\"normalize_before\": false, \"normalize_embedding\": true, \"num_hidden_layers\": 6, "
         "\"gradient_checkpointing\": false, \"early_stopping\": true, \"num_beams\": 4, "
         "\"no_repeat_ngram_size\": 3, \"forced_bos_token_id\": 0, \"forced_eos_token_id\": 2, "
-        "\"task_specific_params\": {\"summarization\": {\"length_penalty\": 1.0, \"max_length\": 128}}}"};
+        "\"task_specific_params\": {\"summarization\": {\"length_penalty\": 1.0, \"max_length\": 128}}}",
+        "{\"model_type\": \"t5\", \"architectures\": [\"T5WithLMHeadModel\"], \"d_ff\": 2048, \"d_kv\": 64, "
+        "\"d_model\": 512, \"decoder_start_token_id\": 0, \"dropout_rate\": 0.1, \"eos_token_id\": 1, "
+        "\"initializer_factor\": 1.0, \"is_encoder_decoder\": true, \"layer_norm_epsilon\": 1e-06, \"n_positions\": "
+        "512, \"num_heads\": 8, \"num_layers\": 6, \"output_past\": true, \"pad_token_id\": 0, "
+        "\"relative_attention_num_buckets\": 32, \"task_specific_params\": {}, \"vocab_size\": 32128}",
+        "{\"model_type\": \"mt5\", \"architectures\": [\"MT5ForConditionalGeneration\"], \"d_ff\": 1024, \"d_kv\": 64, "
+        "\"feed_forward_proj\": \"gated-gelu\", \"tie_word_embeddings\": false, \"tokenizer_class\": "
+        "\"T5Tokenizer\", \"num_decoder_layers\": 8, \"num_layers\": 8}",
+        "{\"model_type\": \"mbart\", \"architectures\": [\"MBartForConditionalGeneration\"], \"vocab_size\": 40, "
+        "\"d_model\": 16, \"_num_labels\": 3, \"add_bias_logits\": false, \"add_final_layer_norm\": true, "
+        "\"classif_dropout\": 0.0, \"normalize_before\": true, \"normalize_embedding\": true, \"num_hidden_layers\": "
+        "12, \"scale_embedding\": true, \"static_position_embeddings\": false, \"output_past\": true, "
+        "\"max_length\": 1024, \"num_beams\": 5, \"activation_function\": \"relu\", \"forced_eos_token_id\": 2, "
+        "\"tokenizer_class\": \"MBart50Tokenizer\", \"task_specific_params\": {\"translation_en_to_ro\": "
+        "{\"decoder_start_token_id\": 33}}}"};
     enum { FOUND = sizeof found / sizeof *found };
     GxFolder list = GX_ZERO;
     GxError err = GX_ZERO;
@@ -372,6 +405,7 @@ TEST(of_configurations_as_libraries_write_them_nothing_is_said)
         GxLlamaConfig llama;
         GxBertConfig bert;
         GxBartConfig bart;
+        GxT5Config t5;
         said.log[0] = 0;
         if (i >= list.n) gx_file_write(at("config.json"), found[i - list.n], (int64_t)strlen(found[i - list.n]), &err);
         snprintf(path, sizeof path, "%s", i < list.n ? "" : at("config.json"));
@@ -380,9 +414,12 @@ TEST(of_configurations_as_libraries_write_them_nothing_is_said)
         char *text;
         int64_t bytes;
         if (!CHECK(gx_file_read(path, 1 << 20, &text, &bytes, &err) == GX_OK, "%s", err.message)) continue;
-        const int is_bert = strstr(text, "\"bert\"") || strstr(text, "roberta\""), is_bart = !!strstr(text, "\"bart\"");
+        const int is_bert = strstr(text, "\"bert\"") || strstr(text, "roberta\""), is_bart = !!strstr(text, "bart\""),
+                  is_t5 = !!strstr(text, "t5\"");
+        const int with_weights = is_t5 && i < list.n; // which say that the head is not tied
         const GxStatus status = is_bert   ? gx_bert_config_read(&bert, path, &heard, &err)
                                 : is_bart ? gx_bart_config_read(&bart, path, &heard, &err)
+                                : is_t5   ? gx_t5_config_read(&t5, path, with_weights ? &gx_silent : &heard, &err)
                                           : gx_llama_config_read(&llama, path, &heard, &err);
         free(text);
         CHECK(status == GX_OK && !said.log[0], "%s: %s%s", path, err.message, said.log);

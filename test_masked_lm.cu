@@ -280,10 +280,10 @@ TEST(samples_are_sentences_in_a_row_of_one_document)
     if (!opened(&o, "hand.txt", T, &options)) return;
     CHECK(o.setup.vocab == VOCAB && o.c.head.kind == GX_HEAD_MASKED && !o.c.head.with_pairs,
           "what it wants of a model");
-    CHECK(o.c.text.sentences == 5 && o.c.text.documents == 3 && o.c.train.list.n == 4 &&
+    CHECK(o.c.file.sentences.sentences == 5 && o.c.file.sentences.documents == 3 && o.c.train.list.n == 4 &&
               gx_masked_lm.batch.held_out(&o.c) == 0,
-          "%ld sentences, %ld documents, %ld samples", (long)o.c.text.sentences, (long)o.c.text.documents,
-          (long)o.c.train.list.n);
+          "%ld sentences, %ld documents, %ld samples", (long)o.c.file.sentences.sentences,
+          (long)o.c.file.sentences.documents, (long)o.c.train.list.n);
     static const int32_t expected[4][T] = {{CLS, NUMBER + 1, NUMBER + 2, NUMBER + 3, NUMBER + 4, SEP},
                                            {CLS, NUMBER + 5, NUMBER + 6, NUMBER + 7, SEP, PAD},
                                            {CLS, NUMBER + 8, NUMBER + 9, SEP, PAD, PAD},
@@ -519,7 +519,7 @@ TEST(one_pair_in_ten_is_short)
     int64_t pairs = 0, small = 0, tokens[21] = {0};
     for (uint64_t epoch = 0; epoch < 200; epoch++) {
         GxPairing how = {20, 0.1, 9, epoch};
-        CHECK(gx_sentences_pairs(&o.c.text, 0, 2, &how, &o.c.train.list, &o.g.error) == GX_OK, "pairs");
+        CHECK(gx_sentences_pairs(&o.c.file.sentences, 0, 2, &how, &o.c.train.list, &o.g.error) == GX_OK, "pairs");
         for (int64_t i = 0; i < o.c.train.list.n; i++) {
             const GxSentenceText *p = &o.c.train.list.text[i];
             if (p->label || p->a % 500 > 470) continue; // the document may have ended
@@ -532,7 +532,7 @@ TEST(one_pair_in_ten_is_short)
     memset(tokens, 0, sizeof tokens), pairs = 0;
     for (uint64_t epoch = 0; epoch < 20; epoch++) { // all of them are short
         GxPairing how = {20, 1, 9, epoch};
-        CHECK(gx_sentences_pairs(&o.c.text, 0, 2, &how, &o.c.train.list, &o.g.error) == GX_OK, "pairs");
+        CHECK(gx_sentences_pairs(&o.c.file.sentences, 0, 2, &how, &o.c.train.list, &o.g.error) == GX_OK, "pairs");
         for (int64_t i = 0; i < o.c.train.list.n; i++) {
             const GxSentenceText *p = &o.c.train.list.text[i];
             if (p->label == 0 && p->a % 500 <= 470) pairs++, tokens[p->a_n + p->b_n]++;
@@ -610,7 +610,7 @@ TEST(every_pass_over_the_text_has_every_token_in_another_order_with_other_masks)
         int64_t number = 0;
         for (int epoch = 0; epoch < 3; epoch++) {
             int tokens[NUMBERS] = {0}, n = 0;
-            for (int64_t seen = 0; seen < o.c.text.tokens; number++) {
+            for (int64_t seen = 0; seen < o.c.file.sentences.tokens; number++) {
                 int32_t text[16];
                 fill(&b, &o, number, 4);
                 const int64_t have = unmasked(&b, 0, text);
@@ -630,7 +630,7 @@ TEST(every_pass_over_the_text_has_every_token_in_another_order_with_other_masks)
             int64_t both = 0, moved = 0;
             for (int i = 0; i < 3 * NUMBERS; i++) both += masked[e][i] && masked[e - 1][i];
             for (int i = 0; i < sentences; i++) moved += order[e][i] != order[e - 1][i];
-            is_rate("masked twice", both, o.c.text.tokens, 0.15 * 0.15, 1);
+            is_rate("masked twice", both, o.c.file.sentences.tokens, 0.15 * 0.15, 1);
             CHECK(moved > sentences / 2, "%ld of %d are elsewhere", (long)moved, sentences);
         }
         free(b.block);
@@ -648,14 +648,14 @@ TEST(whole_documents_at_the_end_are_held_out_and_never_trained_on)
         const int nsp = kind == 1;
         const GxMaskedLm options = options_of(0.15, 0.2, nsp, kind == 2);
         if (!opened(&o, "held.txt", 16, &options)) return;
-        const GxSentences *s = &o.c.text;
+        const GxSentences *s = &o.c.file.sentences;
         const int first = (int)s->document[s->train_documents];
         const int64_t samples = gx_masked_lm.batch.held_out(&o.c), held = s->tokens - s->begin[first];
         CHECK(document_of[first] != document_of[first - 1], "a document is cut");
         CHECK((double)held >= 0.2 * (double)s->tokens &&
                   (double)(s->tokens - s->begin[s->document[s->train_documents + 1]]) < 0.2 * (double)s->tokens,
               "%ld of %ld tokens are held out", (long)held, (long)s->tokens);
-        CHECK(o.c.train_tokens == s->tokens - held, "tokens of the training part");
+        CHECK(o.c.file.train_tokens == s->tokens - held, "tokens of the training part");
         lay(&b, &o, 3);
         for (int64_t i = 0; i < 600; i += 3) {
             fill(&b, &o, i, 2);
@@ -846,7 +846,8 @@ TEST(sentences_that_are_too_long_lose_their_ends_and_that_is_said_once)
     CHECK(logged.n == 1 && strstr(logged.text, "2 of 3 sentences have more than the 3 tokens") &&
               strstr(logged.text, "the first in line 2"),
           "%d messages: %s", logged.n, logged.text);
-    CHECK(o.c.text.tokens == 8 && o.c.text.token[4] == NUMBER + 3, "%ld tokens", (long)o.c.text.tokens);
+    CHECK(o.c.file.sentences.tokens == 8 && o.c.file.sentences.token[4] == NUMBER + 3, "%ld tokens",
+          (long)o.c.file.sentences.tokens);
     gx_masked_lm.data.close(&o.c);
 }
 
@@ -876,9 +877,10 @@ TEST(names_of_special_tokens_in_a_text_are_tokens_or_letters)
         strcpy(options.split_special_tokens, splits[k]);
         if (!opened(&o, "names.txt", 40, &options)) return;
         int64_t special = 0;
-        for (int64_t i = 0; i < o.c.text.tokens; i++) special += o.c.text.token[i] == MASK || o.c.text.token[i] == SEP;
-        CHECK(special == (k < 2 ? 2 : 0) && (k == 2 || o.c.text.tokens == 4), "%s: %ld of %ld tokens are special",
-              splits[k], (long)special, (long)o.c.text.tokens);
+        for (int64_t i = 0; i < o.c.file.sentences.tokens; i++)
+            special += o.c.file.sentences.token[i] == MASK || o.c.file.sentences.token[i] == SEP;
+        CHECK(special == (k < 2 ? 2 : 0) && (k == 2 || o.c.file.sentences.tokens == 4),
+              "%s: %ld of %ld tokens are special", splits[k], (long)special, (long)o.c.file.sentences.tokens);
         gx_masked_lm.data.close(&o.c);
     }
 }
@@ -890,9 +892,11 @@ TEST(the_text_is_the_same_for_any_number_of_threads)
     put_documents("threads.txt", 60);
     const GxMaskedLm options = options_of(0.15, 0, 0, 0);
     if (!opened(&o, "threads.txt", 16, &options)) return;
-    CHECK(gx_sentences_open(&one, &o.c.data, &o.c.tokenizer, 14, 1, NULL, &o.g.error) == GX_OK, "%s",
+    CHECK(gx_sentences_open(&one, &o.c.file.data, &o.c.tokenizer, 14, 1, NULL, &o.g.error) == GX_OK, "%s",
           o.g.error.message);
-    CHECK(one.tokens == o.c.text.tokens && !memcmp(one.token, o.c.text.token, (size_t)one.tokens * 4), "tokens");
+    CHECK(one.tokens == o.c.file.sentences.tokens &&
+              !memcmp(one.token, o.c.file.sentences.token, (size_t)one.tokens * 4),
+          "tokens");
     gx_sentences_close(&one);
     gx_masked_lm.data.close(&o.c);
 }

@@ -154,6 +154,7 @@ typedef struct {
     int sources[4];   // those of the keys, which then are other texts; none: keys are of the same
     float dropout;    // of attention
     int64_t sliding_window; // of attention
+    int64_t reach;          // of attention's bias; 0: none
     int steep;              // third derivatives are large, or a gradient is withheld: not for difference quotients
     int64_t ignored;        // embedding: a token without a gradient, which is not 0; 0: none
 } Shape;
@@ -166,6 +167,7 @@ typedef struct {
     double depth, ddepth;    // roundings in the longest chain behind one value, one gradient; 0: it is exact
     double floor, dfloor;    // norm of the terms where the result is a difference that may cancel
     int unwanted;            // the library was asked not to compute this gradient
+    int is_table;            // its rows are not those of the batch's samples
 } Slot;
 
 typedef struct Op Op;
@@ -446,8 +448,8 @@ static void head_norm_library(GxContext *g, Case *c, int accumulate, int variant
 
 // -- attention: a score is a sum over h, a probability is behind a sum over Tk (and the log-sum-exp), an output behind
 // another; in the
-//    backward dp and D are sums over h, dq sums over Tk, dk and dv over Tq and the heads of the group. 16 single
-//    roundings.
+//    backward dp and D are sums over h, dq sums over Tk, dk and dv over Tq and the heads of the group, dbias over the
+//    pairs at a distance. 16 single roundings.
 
 enum {
     DENSE,
@@ -605,6 +607,46 @@ static const Shape attention_shapes[] = {
      .dropout = 0.3f,
      .sliding_window = 4},
     {.d = {1, 1, 1, 4}, .q = RUN1(600, 0), .k = RUN1(600, 0), .causal = 1, .dropout = 0.5f, .sliding_window = 130},
+    // a bias by distance: within its reach and beyond it, on both sides
+    {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .layout = PACKED, .scale = 1, .reach = 3},
+    {.d = {2, 3, 3, 4}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .layout = GAPS, .reach = 1},
+    {.d = {1, 1, 1, 1}, .q = RUN1(1, 0), .k = RUN1(1, 0), .reach = 2},                // all but one row are of no pair
+    {.d = {2, 2, 1, 4}, .q = RUN1(9, 0), .k = RUN1(9, 0), .scale = 0.3f, .reach = 8}, // just the sequence
+    {.d = {2, 2, 1, 4}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .reach = 40},  // farther than the sequence
+    {.d = {2, 3, 1, 2}, .q = RUN1(5, 30), .k = RUN1(8, 0), .layout = GAPS, .reach = 3}, // all keys are beyond one end
+    {.d = {2, 3, 1, 2}, .q = RUN1(5, 0), .k = RUN1(8, 30), .layout = GAPS, .reach = 3}, // the other
+    {.d = {2, 2, 2, 2}, .q = RUN1(4, 0), .k = RUN1(3, 4), .causal = 1, .reach = 2},     // no row sees any
+    {.d = {1, 2, 1, 4},
+     .q = RUN2(3, 0, 4, 9),
+     .k = RUN2(4, 1, 3, 10),
+     .causal = 1,
+     .layout = GAPS,
+     .scale = 0.7f,
+     .reach = 5},
+    {.d = {2, 3, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .group = 2, .q_first = 1, .layout = PACKED, .reach = 4},
+    {.d = {2, 2, 1, 4}, .q = RUN1(9, 0), .k = RUN1(9, 0), .documents = {4, 3}, .dropout = 0.3f, .reach = 3},
+    {.d = {2, 2, 1, 4},
+     .q = RUN1(9, 0),
+     .k = RUN1(9, 0),
+     .causal = 1,
+     .documents = {1, -2, 6},
+     .dropout = 0.3f,
+     .sliding_window = 4,
+     .reach = 2},
+    {.d = {3, 6, 2, 2},
+     .q = RUN2(66, 0, 64, 130),
+     .k = RUN2(66, 0, 64, 130),
+     .causal = 1,
+     .layout = PACKED,
+     .reach = 100},
+    {.d = {2, 2, 1, 10},
+     .q = RUN2(40, 500, 37, 590),
+     .k = RUN2(530, 0, 70, 540),
+     .layout = GAPS,
+     .scale = 1,
+     .reach = 128}, // key blocks of 512, 18, 70
+    {.d = {1, 2, 1, 6}, .q = RUN1(600, 0), .k = RUN1(600, 0), .layout = PACKED, .dropout = 0.1f, .reach = 37},
+    {.d = {2, 2, 2, 6}, .q = RUN1(200, 0), .k = RUN1(200, 0), .documents = {70, -3, 64, 40}, .reach = 50},
 };
 
 static void attention_open(Case *c)
@@ -635,21 +677,26 @@ static void attention_open(Case *c)
     input(c, "q", "dq", Tq * B, H * h, scores + dots + keys);
     input(c, "k", "dk", Tk * B, K * h, scores + dots + others);
     input(c, "v", "dv", Tk * B, K * h, scores + others);
+    if (s->reach) {
+        Slot *bias = input(c, "bias", "dbias", 2 * s->reach + 1, H, scores + dots + (double)(Tq * Tk * B));
+        bias->is_table = 1;
+        c->a.bias = bias->fv, c->a.dbias = bias->fd, c->a.reach = s->reach;
+    }
     output(c, "o", "do", Tq * B, H * h, scores + keys);
     Slot *lse = output(c, "lse", NULL, Tq * B, H, scores);
     lse->floor = sqrt((double)lse->n); // a logarithm: its absolute error is the sum's relative one
 }
 static void attention_forward(Case *c)
 {
-    oracle_attention_forward(c->out[0].v, c->out[1].v, c->in[0].v, c->in[1].v, c->in[2].v, &c->a, &c->step);
+    oracle_attention_forward(c->out[0].v, c->out[1].v, c->in[0].v, c->in[1].v, c->in[2].v, c->in[3].v, &c->a, &c->step);
 }
 static void attention_backward(Case *c)
 {
-    double terms[2];
-    oracle_attention_backward(c->in[0].d, c->in[1].d, c->in[2].d, terms, c->out[0].d, c->in[0].v, c->in[1].v,
-                              c->in[2].v, &c->a, &c->step);
-    c->in[0].dfloor = terms[0]; // of dp - D
-    c->in[1].dfloor = terms[1];
+    double terms[3];
+    oracle_attention_backward(c->in[0].d, c->in[1].d, c->in[2].d, c->in[3].d, terms, c->out[0].d, c->in[0].v,
+                              c->in[1].v, c->in[2].v, c->in[3].v, &c->a, &c->step);
+    for (int i = 0; i < 2; i++) c->in[i].dfloor = terms[i]; // of dp - D
+    c->in[3].dfloor = terms[2];
 }
 
 typedef struct {
@@ -1273,6 +1320,77 @@ static void tanh_library(GxContext *g, Case *c, int accumulate, int variant) // 
     gx_tanh_backward(g, x->fd, variant ? x->fd : y->fd, y->fv, x->n, GX_F32);
 }
 
+// -- geglu: gelu, and a product more
+
+static const Shape geglu_shapes[] = {{.d = {5, 11, GX_GELU_ERF}},
+                                     {.d = {5, 11, GX_GELU_TANH}},
+                                     {.d = {1, 1, GX_GELU_TANH}},
+                                     {.d = {65, 33, GX_GELU_ERF}},
+                                     {.d = {3, 768, GX_GELU_TANH}},
+                                     {.d = {4, 64, GX_GELU_ERF}, .scale = 100, .steep = 1},
+                                     {.d = {4, 64, GX_GELU_TANH}, .scale = 100, .steep = 1}};
+
+static void geglu_open(Case *c)
+{
+    input(c, "gate|up", "dgate|dup", c->R, 2 * c->C, 21);
+    for (int64_t i = 0; c->shape->scale != 0 && i < c->in[0].n; i++) c->in[0].fv[i] *= c->shape->scale;
+    output(c, "y", "dy", c->R, c->C, 17);
+}
+static void geglu_forward(Case *c) { oracle_geglu_forward(c->out[0].v, c->in[0].v, c->R, c->C, (int)c->N); }
+static void geglu_backward(Case *c)
+{
+    oracle_geglu_backward(c->in[0].d, c->out[0].d, c->in[0].v, c->R, c->C, (int)c->N);
+}
+static void geglu_library(GxContext *g, Case *c, int accumulate,
+                          int variant) // 1: dgate_up is gate_up, y is made again, over dy
+{
+    (void)accumulate;
+    Slot *x = &c->in[0], *y = &c->out[0];
+    const GxGelu kind = (GxGelu)c->N;
+    if (!variant) {
+        gx_geglu_forward(g, y->fv, x->fv, c->R, c->C, kind, GX_F32);
+        gx_geglu_backward(g, x->fd, NULL, y->fd, x->fv, c->R, c->C, kind, GX_F32);
+        return;
+    }
+    copy_staged(g, x->fd, x->fv, x->n);
+    copy_staged(g, y->fv, y->fd, y->n);
+    gx_geglu_backward(g, x->fd, y->fv, y->fv, x->fd, c->R, c->C, kind, GX_F32);
+}
+
+// -- relu: nothing is rounded
+
+static const Shape relu_shapes[] = {{.d = {5, 11}}, {.d = {1, 1}}, {.d = {3, 768}}, {.d = {33, 300}}};
+
+static void relu_open(Case *c)
+{
+    input(c, "x", "dx", c->R, c->C, 0);
+    output(c, "y", "dy", c->R, c->C, 0);
+}
+static void relu_forward(Case *c)
+{
+    for (int64_t i = 0; i < c->in[0].n; i++) c->out[0].v[i] = fmax(c->in[0].v[i], 0);
+}
+static void relu_backward(Case *c)
+{
+    for (int64_t i = 0; i < c->in[0].n; i++) c->in[0].d[i] = c->in[0].v[i] > 0 ? c->out[0].d[i] : 0;
+}
+static void relu_library(GxContext *g, Case *c, int accumulate,
+                         int variant) // 1: y is x, then dx is x and y is made again over dy; 2: dx is dy
+{
+    (void)accumulate;
+    Slot *x = &c->in[0], *y = &c->out[0];
+    if (variant == 1) copy_staged(g, y->fv, x->fv, y->n);
+    gx_relu_forward(g, y->fv, variant == 1 ? y->fv : x->fv, x->n, GX_F32);
+    if (variant != 1) {
+        if (variant == 2) copy_staged(g, x->fd, y->fd, x->n);
+        gx_relu_backward(g, x->fd, NULL, variant == 2 ? x->fd : y->fd, x->fv, x->n, GX_F32);
+        return;
+    }
+    copy_staged(g, x->fd, x->fv, x->n);
+    copy_staged(g, y->fv, y->fd, y->n);
+    gx_relu_backward(g, x->fd, y->fv, y->fv, x->fd, x->n, GX_F32);
+}
+
 // -- gate: mu and 1 - mu have an exp, a sum and two divisions each
 
 static const Shape gate_shapes[] = {{.d = {5, 11}}, {.d = {1, 1}}, {.d = {3, 768}}, {.d = {33, 300}}};
@@ -1549,6 +1667,8 @@ static const Op ops[] = {
     {"residual", residual_open, residual_forward, residual_backward, residual_library, RES_VARIANTS, 1, residual_shapes,
      COUNT(residual_shapes)},
     {"gelu", gelu_open, gelu_forward, gelu_backward, gelu_library, 3, 1, gelu_shapes, COUNT(gelu_shapes)},
+    {"geglu", geglu_open, geglu_forward, geglu_backward, geglu_library, 2, 1, geglu_shapes, COUNT(geglu_shapes)},
+    {"relu", relu_open, relu_forward, relu_backward, relu_library, 3, 1, relu_shapes, COUNT(relu_shapes)},
     {"tanh", tanh_open, tanh_forward, tanh_backward, tanh_library, 2, 1, tanh_shapes, COUNT(tanh_shapes)},
     {"gate", gate_open, gate_forward, gate_backward, gate_library, 3, 1, gate_shapes, COUNT(gate_shapes)},
     {"columns", columns_open, columns_forward, columns_backward, columns_library, 4, 1, columns_shapes,
@@ -1791,6 +1911,24 @@ TEST(layer_norm_is_what_the_oracle_says) { for_each_case(check_library, "layer_n
 TEST(dropout_is_what_the_oracle_says) { for_each_case(check_library, "dropout"); }
 TEST(residual_is_what_the_oracle_says) { for_each_case(check_library, "residual"); }
 TEST(gelu_is_what_the_oracle_says) { for_each_case(check_library, "gelu"); }
+TEST(geglu_is_what_the_oracle_says) { for_each_case(check_library, "geglu"); }
+TEST(relu_is_what_the_oracle_says) { for_each_case(check_library, "relu"); }
+TEST(relu_of_zero_has_no_gradient_and_nan_goes_through)
+{
+    const float x[] = {0, -0.0f, NAN, INFINITY, -INFINITY, FLT_MIN, -FLT_MIN},
+                want[] = {0, 0, NAN, INFINITY, 0, FLT_MIN, 0}, slope[] = {0, 0, 0, 1, 0, 1, 0};
+    float y[COUNT(x)], dx[COUNT(x)], dy[COUNT(x)];
+    Bench b;
+    bench_open(&b, 1, 0);
+    for (int i = 0; i < COUNT(x); i++) dy[i] = 1;
+    gx_relu_forward(&b.g, y, x, COUNT(x), GX_F32);
+    gx_relu_backward(&b.g, dx, NULL, dy, x, COUNT(x), GX_F32);
+    for (int i = 0; i < COUNT(x); i++) {
+        CHECK(isnan(want[i]) ? isnan(y[i]) : y[i] == want[i], "relu(%g) is %g", (double)x[i], (double)y[i]);
+        CHECK(dx[i] == slope[i], "the slope at %g is %g", (double)x[i], (double)dx[i]);
+    }
+    bench_close(&b);
+}
 TEST(tanh_is_what_the_oracle_says) { for_each_case(check_library, "tanh"); }
 TEST(gate_is_what_the_oracle_says) { for_each_case(check_library, "gate"); }
 TEST(scaled_columns_are_what_the_oracle_says) { for_each_case(check_library, "columns"); }
@@ -1823,10 +1961,10 @@ static int reference_read(const char *op, const char *name, void *out, int64_t n
 }
 
 // From the file's [B,T,...] to our [T,B,...]; "a|b": two tensors side by side in each row.
-static int reference_rows(const Case *c, const char *op, const char *names, int64_t rows, int64_t n, float *out)
+static int reference_rows(const Case *c, const char *op, const Slot *s, const char *names, float *out)
 {
     const int parts = strchr(names, '|') ? 2 : 1;
-    const int64_t B = c->B, T = rows / B, E = n / rows / parts;
+    const int64_t rows = s->rows, n = s->n, B = s->is_table ? 1 : c->B, T = rows / B, E = n / rows / parts;
     float *file = floats(n / parts);
     int ok = 1;
     for (int p = 0; p < parts && ok; p++) {
@@ -1847,10 +1985,10 @@ static void check_reference(const Op *op, const Shape *shape, const char *name)
     Case c;
     int ok = 1;
     case_open(&c, op, shape);
-    for (int i = 0; i < c.ins; i++) ok &= reference_rows(&c, name, c.in[i].name, c.in[i].rows, c.in[i].n, c.in[i].fv);
+    for (int i = 0; i < c.ins; i++) ok &= reference_rows(&c, name, &c.in[i], c.in[i].name, c.in[i].fv);
     for (int i = 0; i < c.outs; i++)
         if (c.out[i].dname && strcmp(c.out[i].dname, "dlosses"))
-            ok &= reference_rows(&c, name, c.out[i].dname, c.out[i].rows, c.out[i].n, c.out[i].fd);
+            ok &= reference_rows(&c, name, &c.out[i], c.out[i].dname, c.out[i].fd);
     if (c.ids_name) ok &= reference_read(name, c.ids_name, c.ids, c.ids_n);
     if (c.targets) ok &= reference_read(name, "targets", c.targets, c.in[0].n);
     if (c.a.documents)
@@ -1867,8 +2005,7 @@ static void check_reference(const Op *op, const Shape *shape, const char *name)
         float *file = floats(s->n);
         char what[128];
         snprintf(what, sizeof what, "oracle and PyTorch, %s.%s", name, tensor);
-        if (reference_rows(&c, name, tensor, s->rows, s->n, file))
-            check_values(what, file, i < c.ins ? s->d : s->v, s->n, 1, 0);
+        if (reference_rows(&c, name, s, tensor, file)) check_values(what, file, i < c.ins ? s->d : s->v, s->n, 1, 0);
         free(file);
     }
     if (ok) check_library(&c, name);
@@ -1904,6 +2041,9 @@ TEST(oracle_and_library_agree_with_pytorch)
           .sliding_window = 3}},
         {"attention_window_dropout",
          {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .dropout = 0.3f, .sliding_window = 4}},
+        {"attention_bias", {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .scale = 1, .reach = 3}},
+        {"attention_bias_causal",
+         {.d = {2, 4, 2, 6}, .q = RUN1(9, 0), .k = RUN1(9, 0), .causal = 1, .dropout = 0.3f, .reach = 3}},
     };
     static const Shape norm = {.d = {7, 33}}, linear = {.d = {5, 13, 9, 1}};
     if (!references_open()) SKIP("data/ref/ops.safetensors is not there; dev/ref/make_refs.py makes it");
@@ -1913,6 +2053,7 @@ TEST(oracle_and_library_agree_with_pytorch)
                                                               : &ops[o].shape[0];
         check_reference(&ops[o], shape, !strcmp(ops[o].name, "cross_entropy_parts") ? "cross_entropy" : ops[o].name);
         if (!strcmp(ops[o].name, "gelu")) check_reference(&ops[o], &gelu_shapes[1], "gelu_tanh");
+        if (!strcmp(ops[o].name, "geglu")) check_reference(&ops[o], &geglu_shapes[1], "geglu_tanh");
         if (strcmp(ops[o].name, "attention")) continue;
         for (int i = 0; i < COUNT(attention); i++) check_reference(&ops[o], &attention[i].shape, attention[i].name);
     }
@@ -1971,7 +2112,8 @@ TEST(attention_to_blocks_of_keys_merges_to_attention_to_all)
         {.d = {2, 4, 2, 10}, .q = RUN2(6, 0, 7, 27), .k = RUN1(40, 0), .causal = 1},
         {.d = {1, 2, 2, 8}, .q = RUN2(6, 0, 7, 27), .k = RUN1(40, 0), .causal = 1, .documents = {12, -3, 25}},
         {.d = {2, 3, 1, 16}, .q = RUN1(9, 11), .k = RUN1(40, 0), .dropout = 0.2f},
-        {.d = {1, 2, 1, 8}, .q = RUN1(40, 0), .k = RUN1(40, 0), .causal = 1, .sliding_window = 5}};
+        {.d = {1, 2, 1, 8}, .q = RUN1(40, 0), .k = RUN1(40, 0), .causal = 1, .sliding_window = 5},
+        {.d = {2, 4, 2, 10}, .q = RUN2(6, 0, 7, 27), .k = RUN1(40, 0), .scale = 0.4f, .reach = 9}};
     static const GxRuns blocks[] = {RUN2(3, 7, 5, 30), RUN1(7, 0), RUN2(20, 10, 5, 35)};
     Bench b;
     bench_open(&b, 2, 1 << 20);
@@ -2063,10 +2205,18 @@ static void narrow_check(const char *what, const Narrow *t, const double *exact,
     }
 }
 
+enum { NARROW_REACH = 40, NARROW_BIAS = (2 * NARROW_REACH + 1) * NARROW_H };
 typedef struct {
-    Narrow q, k, v, o, d_o, dq, dk, dv;
+    Narrow q, k, v, o, d_o, dq, dk, dv, bias;
     double *dq_exact, *dk_exact; // of the terms of dq and dk before p*(dp - D) cancels
+    int64_t reach;               // of the bias, whose ref and terms are those of dbias; 0: none
 } NarrowCase;
+
+// The element of the bias of query t and key j; -1: there is none.
+static int64_t narrow_bias(const NarrowCase *c, int64_t t, int64_t head, int64_t j)
+{
+    return c->reach ? (gx_min(gx_max(j - t, -c->reach), c->reach) + c->reach) * NARROW_H + head : -1;
+}
 
 // One row of queries of one head against the keys [begin, end). Keys and values are one head's.
 static void narrow_row(NarrowCase *c, int64_t t, int64_t head, int64_t begin, int64_t end)
@@ -2077,6 +2227,7 @@ static void narrow_row(NarrowCase *c, int64_t t, int64_t head, int64_t begin, in
     double p[NARROW_T] = {0}, sum = 0, D = 0, D_terms = 0;
     for (int64_t j = begin; j < end; j++) {
         for (int i = 0; i < h; i++) p[j] += scale * c->q.x[at + i] * c->k.x[j * h + i];
+        if (c->reach) p[j] += c->bias.x[narrow_bias(c, t, head, j)];
         sum += p[j] = exp(p[j]);
     }
     for (int i = 0; i < h; i++) {
@@ -2091,6 +2242,10 @@ static void narrow_row(NarrowCase *c, int64_t t, int64_t head, int64_t begin, in
             dp += both, dp_terms += fabs(both);
         }
         const double ds = scale * p[j] * (dp - D), exact = scale * p[j] * (dp_terms + D_terms);
+        if (c->reach) {
+            c->bias.ref[narrow_bias(c, t, head, j)] += ds / scale;
+            c->bias.terms[narrow_bias(c, t, head, j)] += exact / scale;
+        }
         for (int i = 0; i < h; i++) {
             const double q = c->q.x[at + i], k = c->k.x[j * h + i], v = c->v.x[j * h + i], d_o = c->d_o.x[at + i];
             c->o.ref[at + i] += p[j] * v, c->o.terms[at + i] += p[j] * fabs(v);
@@ -2102,14 +2257,13 @@ static void narrow_row(NarrowCase *c, int64_t t, int64_t head, int64_t begin, in
     }
 }
 
-static void narrow_attention(const int documents[4], int64_t window)
+static void narrow_attention(const int documents[4], int64_t window, int64_t reach)
 {
     const int64_t kv = NARROW_T * NARROW_HEAD;
-    NarrowCase c = {narrow_open(NARROW_Q, 1), narrow_open(kv, 2),
-                    narrow_open(kv, 3),       narrow_open(NARROW_Q, 4),
-                    narrow_open(NARROW_Q, 5), narrow_open(NARROW_Q, 6),
-                    narrow_open(kv, 7),       narrow_open(kv, 8),
-                    doubles(NARROW_Q),        doubles(kv)};
+    NarrowCase c = {narrow_open(NARROW_Q, 1),    narrow_open(kv, 2),       narrow_open(kv, 3), narrow_open(NARROW_Q, 4),
+                    narrow_open(NARROW_Q, 5),    narrow_open(NARROW_Q, 6), narrow_open(kv, 7), narrow_open(kv, 8),
+                    narrow_open(NARROW_BIAS, 9), doubles(NARROW_Q),        doubles(kv),        reach};
+    float dbias[NARROW_BIAS];
     int32_t *of = oracle_documents(documents, NARROW_T, 1);
     float lse[NARROW_T * NARROW_H];
     GxAttention a = GX_ZERO;
@@ -2119,6 +2273,7 @@ static void narrow_attention(const int documents[4], int64_t window)
     a.q_runs = a.k_runs = gx_runs_one(NARROW_T, 0);
     a.q_stride = a.o_stride = NARROW_H * NARROW_HEAD, a.kv_stride = NARROW_HEAD;
     if (documents[0]) a.documents = of;
+    if (reach) a.bias = c.bias.stored, a.dbias = dbias, a.reach = reach;
     bench_open(&b, 2, 4 << 20);
     gx_attention_forward(&b.g, c.o.stored, lse, c.q.stored, c.k.stored, c.v.stored, &a);
     gx_attention_backward(&b.g, c.dq.stored, c.dk.stored, c.dv.stored, c.d_o.stored, c.o.stored, lse, c.q.stored,
@@ -2132,8 +2287,11 @@ static void narrow_attention(const int documents[4], int64_t window)
     narrow_check("dq", &c.dq, c.dq_exact, NARROW_Q);
     narrow_check("dk", &c.dk, c.dk_exact, kv);
     narrow_check("dv", &c.dv, c.dv.terms, kv);
+    for (int i = 0; reach && i < NARROW_BIAS; i++) // from the scores' gradients before they are rounded
+        CHECK(fabs(dbias[i] - c.bias.ref[i]) <= test_bound(NARROW_T + 2 * NARROW_HEAD + 16) * c.bias.terms[i],
+              "dbias, element %d: %g, not %g", i, (double)dbias[i], c.bias.ref[i]);
     bench_close(&b);
-    Narrow *all[] = {&c.q, &c.k, &c.v, &c.o, &c.d_o, &c.dq, &c.dk, &c.dv};
+    Narrow *all[] = {&c.q, &c.k, &c.v, &c.o, &c.d_o, &c.dq, &c.dk, &c.dv, &c.bias};
     for (int i = 0; i < COUNT(all); i++) narrow_close(all[i]);
     free(c.dq_exact), free(c.dk_exact), free(of);
 }
@@ -2141,10 +2299,12 @@ static void narrow_attention(const int documents[4], int64_t window)
 TEST(attention_in_bf16_rounds_probabilities_gradients_of_scores_and_results_once)
 {
     static const int whole[4] = {0}, documents[4] = {70, -9, 150, 40};
-    narrow_attention(whole, 0);
-    narrow_attention(documents, 0);
-    narrow_attention(whole, 77);
-    narrow_attention(documents, 33);
+    narrow_attention(whole, 0, 0);
+    narrow_attention(documents, 0, 0);
+    narrow_attention(whole, 77, 0);
+    narrow_attention(documents, 33, 0);
+    narrow_attention(whole, 0, NARROW_REACH);
+    narrow_attention(documents, 0, NARROW_REACH);
 }
 
 // ---- attention: slices of the queries, parts of the heads ----------------------------------------------------------
@@ -2164,11 +2324,15 @@ static void attention_part(Bench *b, Case *c, const GxAttention *a, int64_t begi
     free(part_lse), free(part_dk), free(part_dv);
 }
 
-// Each has the same documents, and the whole's numbers of positions and heads.
+// Each has the same documents, the bias of its heads, and the whole's numbers of positions and heads.
 TEST(attention_in_parts_sees_the_documents_and_draws_the_mask_of_the_whole)
 {
-    static const Shape shape = {
-        .d = {2, 4, 2, 6}, .q = RUN1(150, 0), .k = RUN1(150, 0), .documents = {60, -7, 50, 20}, .dropout = 0.3f};
+    static const Shape shape = {.d = {2, 4, 2, 6},
+                                .q = RUN1(150, 0),
+                                .k = RUN1(150, 0),
+                                .documents = {60, -7, 50, 20},
+                                .dropout = 0.3f,
+                                .reach = 30};
     static const int64_t begin[] = {0, 41, 100, 150};
     Case c;
     Bench b;
@@ -2178,13 +2342,19 @@ TEST(attention_in_parts_sees_the_documents_and_draws_the_mask_of_the_whole)
     b.step = c.step;
     library_fill(&c, 0);
     Slot *q = &c.in[0], *k = &c.in[1], *v = &c.in[2], *o = &c.out[0], *lse = &c.out[1];
-    float *dk = floats(k->n), *dv = floats(v->n);
+    Slot *bias = &c.in[3];
+    float *dk = floats(k->n), *dv = floats(v->n), *dbias = floats(bias->n), *own = floats(bias->n),
+          *d = floats(bias->n);
+    memset(dbias, 0, (size_t)bias->n * 4);
     for (int slice = 0; slice < 3; slice++)
         for (int part = 0; part < 2; part++) {
             GxAttention a = c.a;
+            copy_rows(own, 2, bias->fv + 2 * part, 4, bias->rows, 2); // the bias of these heads
+            a.bias = own, a.dbias = d;
             a.q_runs = gx_runs_slice(&c.a.q_runs, begin[slice], begin[slice + 1] - begin[slice]);
             a.group = 2, a.H = 2, a.K = 1, a.head_first = c.a.head_first + 2 * part;
             attention_part(&b, &c, &a, begin[slice], 2 * part, dk, dv);
+            for (int64_t i = 0; i < bias->rows * 2; i++) dbias[i / 2 * 4 + 2 * part + i % 2] += d[i];
         }
     CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
     check_values("o", o->fv, o->v, o->n, o->depth, 0);
@@ -2192,8 +2362,9 @@ TEST(attention_in_parts_sees_the_documents_and_draws_the_mask_of_the_whole)
     check_values("dq", q->fd, q->d, q->n, q->ddepth, q->dfloor);
     check_values("dk, summed over the parts", dk, k->d, k->n, k->ddepth + 3, k->dfloor);
     check_values("dv, summed over the parts", dv, v->d, v->n, v->ddepth + 3, v->dfloor);
+    check_values("dbias, summed over the slices", dbias, bias->d, bias->n, bias->ddepth + 3, bias->dfloor);
     bench_close(&b);
-    free(dk), free(dv);
+    free(dk), free(dv), free(dbias), free(own), free(d);
     case_close(&c);
 }
 
@@ -2246,6 +2417,9 @@ TEST(attention_over_pages_is_attention_of_their_rows)
          .causal = 1,
          .documents = {-150, 50},
          .sliding_window = 20},
+        {.d = {3, 4, 2, 6}, .q = RUN1(70, 130), .k = RUN1(200, 0), .causal = 1, .scale = 0.3f, .reach = 40},
+        {.d = {1, 3, 1, 10}, .q = RUN1(5, 595), .k = RUN1(600, 0), .causal = 1, .reach = 128},
+        {.d = {2, 2, 1, 6}, .q = RUN1(1, 199), .k = RUN1(200, 0), .causal = 1, .documents = {-150, 50}, .reach = 7},
     };
     for (int s = 0; s < COUNT(shapes); s++)
         for (int order = 0; order < 2; order++) {
@@ -3591,7 +3765,7 @@ static GxAttention call_attention(int64_t T, int64_t h, GxDtype type)
     return a;
 }
 
-enum { CALLS = 58 };
+enum { CALLS = 62 };
 static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDtype type)
 {
     float(*x)[POOL] = p->x;
@@ -3757,6 +3931,15 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     if (which == 56)
         return gx_attention_merge(g, x[0], x[1], x[2], x[3], R, HEADS, C, type),
                promise("attention_merge", 1, 1, 3 * HEADS * n, 12 * HEADS * (n + R), gx_dims(R, HEADS, C, 0));
+    if (which == 57)
+        return gx_geglu_forward(g, x[0], x[1], R, C, GX_GELU_TANH, type),
+               promise("geglu_forward", 1, 1, 9 * n, 12 * n, rows);
+    if (which == 58)
+        return gx_geglu_backward(g, x[0], x[1], x[2], x[3], R, C, GX_GELU_ERF, type),
+               promise("geglu_backward", 1, 1, 17 * n, 24 * n, rows);
+    if (which == 59) return gx_relu_forward(g, x[0], x[1], n, type), promise("relu_forward", 1, 1, n, 8 * n, count);
+    if (which == 60)
+        return gx_relu_backward(g, x[0], x[1], x[2], x[3], n, type), promise("relu_backward", 1, 1, n, 16 * n, count);
     return gx_convert(g, x[0], GX_BF16, x[1], type, n), promise("convert", 1, 1, 0, 6 * n, count);
 }
 
@@ -4029,6 +4212,40 @@ TEST(attention_refuses_a_window_below_one_key_and_one_of_attention_that_is_not_c
     free(p);
 }
 
+TEST(attention_refuses_a_bias_that_it_cannot_add)
+{
+    static const struct {
+        int64_t reach;
+        float scale;
+        int is, crosses;
+        const char *message;
+    } wrong[] = {
+        {0, 1, 1, 0, "a bias by distance with reach 0 and scale 1; it needs a reach of 1 or more"},
+        {-3, 1, 1, 0, "a bias by distance with reach -3"},
+        {3, -1, 1, 0, "with reach 3 and scale -1; it needs"},
+        {3, NAN, 1, 0, "with reach 3 and scale nan; it needs"},
+        {3, 1, 0, 0, "whose gradient alone is given"},
+        {3, 1, 1, 1, "of keys of other texts than the queries'"},
+    };
+    Pool *p = pool_open(), *before = pool_open();
+    Bench b;
+    bench_open(&b, 1, 1 << 20);
+    for (int i = 0; i < 2 * COUNT(wrong); i++) {
+        GxAttention a = call_attention(ROWS, COLS, GX_F32);
+        a.reach = wrong[i / 2].reach, a.scale = wrong[i / 2].scale, a.dbias = p->x[9];
+        if (wrong[i / 2].is) a.bias = p->x[8];
+        if (wrong[i / 2].crosses) a.documents = a.key_documents = p->ids, a.causal = 0;
+        if (i % 2) gx_attention_forward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], &a);
+        else
+            gx_attention_backward(&b.g, p->x[0], p->x[1], p->x[2], p->x[3], p->x[4], p->x[5], p->x[6], p->x[7], p->x[5],
+                                  &a);
+        check_message(&b, wrong[i / 2].message);
+    }
+    CHECK(!memcmp(p, before, sizeof *p) && !b.arena.peak, "refused, but something was done");
+    bench_close(&b);
+    free(p), free(before);
+}
+
 TEST(attention_refuses_dropout_that_it_cannot_draw)
 {
     static const struct {
@@ -4086,6 +4303,41 @@ TEST(attention_of_documents_counts_the_flops_of_whole_columns_and_the_bytes_of_t
           (long)(of[1]->bytes - of[0]->bytes), 8 * ROWS * BATCH);
     for (int i = 0; i < 2; i++) bench_close(&b[i]);
 }
+
+TEST(attention_counts_the_bytes_of_its_bias)
+{
+    enum { REACH = 4 };
+    static const float bias[(2 * REACH + 1) * HEADS];
+    static float dbias[(2 * REACH + 1) * HEADS];
+    int64_t bytes[2];
+    for (int i = 0; i < 2; i++) {
+        Bench b;
+        GxAttention a = call_attention(ROWS, COLS, GX_F32);
+        if (i) a.bias = bias, a.dbias = dbias, a.reach = REACH;
+        bench_open(&b, 1, -1);
+        gx_attention_forward(&b.g, NULL, NULL, NULL, NULL, NULL, &a);
+        gx_attention_backward(&b.g, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, &a);
+        bytes[i] = b.recorder.bytes;
+        bench_close(&b);
+    }
+    CHECK(bytes[1] - bytes[0] == 3 * (int64_t)sizeof bias, "%ld bytes more, not once and twice %ld",
+          (long)(bytes[1] - bytes[0]), (long)sizeof bias);
+}
+
+// Nobody wants dbias of a model whose bias is frozen; all else stays the same to the bit.
+static void check_without_dbias(Case *c, const char *what)
+{
+    if (!c->a.bias) return;
+    int64_t n;
+    float *with = library_run(c, what, 2, 0, 0, &n);
+    c->a.dbias = NULL;
+    float *without = library_run(c, what, 2, 0, 0, &n);
+    const size_t others = (size_t)(n - c->in[3].n); // dbias comes last in the results
+    CHECK(!memcmp(with, without, others * sizeof(float)), "%s: other bits without dbias", what);
+    CHECK(count_nan(without + others, c->in[3].n) == c->in[3].n, "%s: dbias was written", what);
+    free(with), free(without);
+}
+TEST(attention_computes_the_same_without_the_gradient_of_its_bias) { for_each_case(check_without_dbias, "attention"); }
 
 TEST(cross_entropy_in_parts_refuses_columns_outside_the_vocabulary_and_gradients_without_exps)
 {

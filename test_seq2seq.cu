@@ -8,6 +8,7 @@
 // ---- a model that writes -------------------------------------------------------------------------------------------
 
 enum { LONGEST = 14, TEXTS = 5, SOURCES = 32, MOST_BEAMS = 5, MOST_RESULTS = MOST_BEAMS * TEXTS };
+enum { LANGUAGE = 6 }; // that an mBART's targets begin with
 
 typedef struct {
     const char *name; // of a folder of data/ref
@@ -92,6 +93,8 @@ static int model_open(Model *w, const Wish *request, int64_t S, GxComm *comm)
     snprintf(path, sizeof path, "data/ref/%s/config.json", request->name);
     w->family->read_config(&w->c, path, &gx_silent, &g->error);
     w->family->frame(&w->c, &w->frame);
+    w->frame.language[GX_OF_TARGET] = LANGUAGE;
+    if (w->frame.has_languages) w->frame.start = LANGUAGE;
     w->layout = gx_source_layout_of(&w->frame, LONGEST - 1);
     gx_mode_methods(world > 1 ? "tp" : "serial", &methods);
     w->mode = gx_composed("composed", methods);
@@ -282,23 +285,27 @@ TEST(a_bart_with_a_deeper_decoder_writes_what_transformers_writes) { check_alone
 TEST(a_bart_with_a_deeper_encoder_writes_what_transformers_writes) { check_alone("bart_beams_wide", 11); }
 TEST(a_t5_writes_what_transformers_writes) { check_alone("t5_beams", 11); }
 
-TEST(two_ranks_write_what_transformers_writes)
+TEST(an_mbart_writes_what_transformers_writes) { check_alone("mbart_beams", MOST_BEAMS * TEXTS); }
+
+static void check_two_ranks(const char *name)
 {
     static Reference ref;
     Rank rank[2];
     GxThreadsGroup *group;
     GxError err = GX_ZERO;
     memset(rank, 0, sizeof rank);
-    if (!read_reference(&ref, "bart_beams_wide")) return;
+    if (!read_reference(&ref, name)) return;
     if (!CHECK(gx_threads_group_open(&group, 2, &err) == GX_OK, "%s", err.message)) return;
     for (int r = 0; r < 2; r++) {
-        rank[r].request.name = "bart_beams_wide", rank[r].request.B = 10, rank[r].ref = &ref;
+        rank[r].request.name = name, rank[r].request.B = 10, rank[r].ref = &ref;
         gx_threads_comm(&rank[r].comm, group, r);
         pthread_create(&rank[r].thread, NULL, rank_main, &rank[r]);
     }
     for (int r = 0; r < 2; r++) pthread_join(rank[r].thread, NULL);
     gx_threads_group_close(group);
 }
+TEST(two_ranks_write_what_transformers_writes) { check_two_ranks("bart_beams_wide"); }
+TEST(two_ranks_of_an_mbart_write_what_transformers_writes) { check_two_ranks("mbart_beams"); }
 
 // A text beside others gets the targets that it gets alone.
 TEST(a_target_does_not_depend_on_the_other_texts)

@@ -1,5 +1,6 @@
-// train_bart.cu: trains a BART. An encoder reads the source, a decoder predicts the target; each layer of the decoder
-// attends to what the encoder has made, its memory. Layers are (core, CON) pairs, as in train_bert.cu:
+// train_bart.cu: trains a BART or an mBART. An encoder reads the source, a decoder predicts the target; each layer of
+// the decoder attends to what the encoder has made, its memory. Layers are (core, CON) pairs, as in train_bert.cu (an
+// mBART's norms are before ATT and MLP, as in train_t5.cu):
 //
 //     source --+-- ATT -- + -- norm --+-- MLP -- + -- norm -- ... -- memory
 //              +----------+           +----------+                     |

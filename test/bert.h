@@ -320,7 +320,7 @@ __attribute__((unused)) static int test_reference_open(TestReference *r, const c
     GxError err = GX_ZERO;
     memset(r, 0, sizeof *r);
     r->is_bert = !strncmp(name, "bert", 4) || !strncmp(name, "roberta", 7) || !strncmp(name, "xlmr", 4);
-    const int is_bart = !strncmp(name, "bart", 4), is_t5 = strstr(name, "t5_") != NULL;
+    const int is_bart = strstr(name, "bart_") != NULL, is_t5 = strstr(name, "t5_") != NULL;
     r->has_memory = is_bart || is_t5;
     sscanf(name, "%39[^:]:%39s", r->folder, r->variant);
     snprintf(path, sizeof path, "data/ref/%s/ref.safetensors", r->folder);

@@ -319,16 +319,26 @@ static inline double oracle_dot(const double *a, const double *b, int64_t n)
     return sum;
 }
 
-// A whole row of probabilities p [Tk] of query row q; returns its log-sum-exp: -inf, and p = 0, where no key is seen.
-static inline double oracle_probabilities(double *p, const double *q, const double *k, const GxAttention *a, int64_t i,
-                                          int64_t b, int64_t kv)
+// The row of the bias by distance that query i and key j have: its ends are for all that are farther away.
+static inline int64_t oracle_bias_row(const GxAttention *a, int64_t i, int64_t j)
 {
+    const int64_t distance = oracle_position(&a->k_runs, j) - oracle_position(&a->q_runs, i);
+    return distance < -a->reach ? 0 : distance > a->reach ? 2 * a->reach : distance + a->reach;
+}
+
+// A whole row of probabilities p [Tk] of query row q; returns its log-sum-exp: -inf, and p = 0, where no key is seen.
+// bias [2*reach + 1, H] or NULL.
+static inline double oracle_probabilities(double *p, const double *q, const double *k, const double *bias,
+                                          const GxAttention *a, int64_t i, int64_t b, int64_t head)
+{
+    const int64_t kv = oracle_kv(a, head);
     const int64_t Tk = oracle_rows(&a->k_runs);
     double maximum = -INFINITY, sum = 0;
     for (int64_t j = 0; j < Tk; j++) {
         p[j] = oracle_sees(a, i, j, b)
                    ? oracle_scale(a) * oracle_dot(q, k + (j * a->B + b) * a->kv_stride + kv * a->head_dim, a->head_dim)
                    : -INFINITY;
+        if (bias) p[j] += bias[oracle_bias_row(a, i, j) * a->H + head];
         maximum = fmax(maximum, p[j]);
     }
     for (int64_t j = 0; j < Tk; j++) sum += p[j] = p[j] > -INFINITY ? exp(p[j] - maximum) : 0;
@@ -337,7 +347,7 @@ static inline double oracle_probabilities(double *p, const double *q, const doub
 }
 
 static inline void oracle_attention_forward(double *o, double *lse, const double *q, const double *k, const double *v,
-                                            const GxAttention *a, const GxStep *step)
+                                            const double *bias, const GxAttention *a, const GxStep *step)
 {
     const int64_t Tq = oracle_rows(&a->q_runs), Tk = oracle_rows(&a->k_runs), B = a->B, H = a->H, h = a->head_dim;
     double *p = (double *)malloc((size_t)Tk * sizeof *p);
@@ -345,7 +355,7 @@ static inline void oracle_attention_forward(double *o, double *lse, const double
         for (int64_t b = 0; b < B; b++)
             for (int64_t head = 0; head < H; head++) {
                 int64_t row = i * B + b, kv = oracle_kv(a, head);
-                lse[row * H + head] = oracle_probabilities(p, q + row * a->q_stride + head * h, k, a, i, b, kv);
+                lse[row * H + head] = oracle_probabilities(p, q + row * a->q_stride + head * h, k, bias, a, i, b, head);
                 for (int64_t j = 0; j < Tk; j++) p[j] *= oracle_keep(a, step, i, j, b, head);
                 for (int64_t c = 0; c < h; c++) {
                     double sum = 0;
@@ -361,25 +371,27 @@ static inline void oracle_zero_rows(double *x, int64_t rows, int64_t stride, int
     for (int64_t r = 0; r < rows; r++) memset(x + r * stride, 0, (size_t)width * sizeof *x);
 }
 
-// terms[0], terms[1]: the 2-norms of the terms p*(|dp| + |D|)*scale*k and *q before they are added up: they are the
-// size of rounding errors in dq and dk, which may themselves be zero (one visible key: dp = D).
-static inline void oracle_attention_backward(double *dq, double *dk, double *dv, double terms[2], const double *d_o,
-                                             const double *q, const double *k, const double *v, const GxAttention *a,
-                                             const GxStep *step)
+// terms: the 2-norms of the terms p*(|dp| + |D|)*scale*k and *q, and of p*(|dp| + |D|), before they are added up: they
+// are the size of rounding errors in dq, dk and dbias, which may themselves be zero (one visible key: dp = D). bias and
+// dbias: both, or NULL.
+static inline void oracle_attention_backward(double *dq, double *dk, double *dv, double *dbias, double terms[3],
+                                             const double *d_o, const double *q, const double *k, const double *v,
+                                             const double *bias, const GxAttention *a, const GxStep *step)
 {
     const int64_t Tq = oracle_rows(&a->q_runs), Tk = oracle_rows(&a->k_runs), B = a->B, H = a->H, h = a->head_dim;
     double *p = (double *)malloc((size_t)Tk * sizeof *p), *dp = (double *)malloc((size_t)Tk * sizeof *dp);
     oracle_zero_rows(dq, Tq * B, a->q_stride, H * h);
     oracle_zero_rows(dk, Tk * B, a->kv_stride, a->K * h);
     oracle_zero_rows(dv, Tk * B, a->kv_stride, a->K * h);
-    terms[0] = terms[1] = 0;
+    for (int64_t i = 0; dbias && i < (2 * a->reach + 1) * H; i++) dbias[i] = 0;
+    terms[0] = terms[1] = terms[2] = 0;
     for (int64_t i = 0; i < Tq; i++)
         for (int64_t b = 0; b < B; b++)
             for (int64_t head = 0; head < H; head++) {
                 const int64_t kv = oracle_kv(a, head), qi = (i * B + b) * a->q_stride + head * h,
                               oi = (i * B + b) * a->o_stride + head * h;
                 double D = 0; // sum over keys of p*dp: what the softmax's normalisation takes off every dp
-                oracle_probabilities(p, q + qi, k, a, i, b, kv);
+                oracle_probabilities(p, q + qi, k, bias, a, i, b, head);
                 for (int64_t j = 0; j < Tk; j++) {
                     dp[j] = oracle_dot(d_o + oi, v + (j * B + b) * a->kv_stride + kv * h, h);
                     D += p[j] * (dp[j] *= oracle_keep(a, step, i, j, b, head));
@@ -389,6 +401,7 @@ static inline void oracle_attention_backward(double *dq, double *dk, double *dv,
                     const double kept = p[j] * oracle_keep(a, step, i, j, b, head);
                     const double ds = p[j] * (dp[j] - D) * oracle_scale(a),
                                  size = p[j] * (fabs(dp[j]) + fabs(D)) * oracle_scale(a);
+                    if (dbias) dbias[oracle_bias_row(a, i, j) * H + head] += p[j] * (dp[j] - D);
                     for (int64_t c = 0; c < h; c++) {
                         dq[qi + c] += ds * k[kj + c];
                         dk[kj + c] += ds * q[qi + c];
@@ -396,9 +409,10 @@ static inline void oracle_attention_backward(double *dq, double *dk, double *dv,
                     }
                     terms[0] += size * size * oracle_dot(k + kj, k + kj, h);
                     terms[1] += size * size * oracle_dot(q + qi, q + qi, h);
+                    terms[2] += pow(p[j] * (fabs(dp[j]) + fabs(D)), 2);
                 }
             }
-    terms[0] = sqrt(terms[0]), terms[1] = sqrt(terms[1]);
+    for (int i = 0; i < 3; i++) terms[i] = sqrt(terms[i]);
     free(p), free(dp);
 }
 
@@ -439,6 +453,24 @@ static inline double oracle_gelu_slope(double z, int kind)
     if (kind == GX_GELU_ERF) return 0.5 * erfc(-z / sqrt(2)) + z * exp(-z * z / 2) / sqrt(2 * pi);
     const double t = tanh(sqrt(2 / pi) * (z + 0.044715 * pow(z, 3)));
     return (1 + t) / 2 + z / 2 * (1 - t * t) * sqrt(2 / pi) * (1 + 3 * 0.044715 * z * z);
+}
+
+static inline void oracle_geglu_forward(double *y, const double *gate_up, int64_t R, int64_t F, int kind)
+{
+    for (int64_t i = 0; i < R * F; i++) {
+        const double *gate = gate_up + i / F * 2 * F + i % F;
+        y[i] = oracle_gelu(gate[0], kind) * gate[F];
+    }
+}
+
+static inline void oracle_geglu_backward(double *dgate_up, const double *dy, const double *gate_up, int64_t R,
+                                         int64_t F, int kind)
+{
+    for (int64_t i = 0; i < R * F; i++) {
+        const int64_t gate = i / F * 2 * F + i % F, up = gate + F;
+        dgate_up[gate] = dy[i] * gate_up[up] * oracle_gelu_slope(gate_up[gate], kind);
+        dgate_up[up] = dy[i] * oracle_gelu(gate_up[gate], kind);
+    }
 }
 
 static inline void oracle_gelu_forward(double *y, const double *x, const double *bias, int64_t R, int64_t F, int kind)

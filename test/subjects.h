@@ -1,6 +1,7 @@
 // test/subjects.h: models with picked rows for the tests of modes: BERT's masked tokens with pairs of texts, labels and
 // numbers of whole texts (BERT, LLaMA), vectors of texts, and a LLaMA with texts that share a column and labels that do
-// not count. All with documents and padding, BERT with dropout. And apart from these, a BART: targets of sources.
+// not count. All with documents and padding, BERT with dropout. And apart from these, a BART and an mBART: targets of
+// sources.
 #ifndef GX_TEST_SUBJECTS_H
 #define GX_TEST_SUBJECTS_H
 #include "bert.h"
@@ -176,8 +177,10 @@ static void fill_scores(const Layout *l, GxBatch *b, const int64_t *sample, int3
 // ---- BART ----------------------------------------------------------------------------------------------------------
 
 enum { SOURCE_T = 7 }; // sources are shorter than targets
-static const GxBartConfig bart_config = {61, 36, LAYERS, LAYERS, 6,      6,   40,  40,   16,
-                                         1,  0,  2,      2,      "gelu", 0.1, 0.2, 0.15, 0.2};
+static const GxBartConfig bart_config = {61, 36, LAYERS, LAYERS, 6,   6,   40,   40,  16, 1,
+                                         0,  2,  2,      "gelu", 0.1, 0.2, 0.15, 0.2, 0,  "bart"};
+static const GxBartConfig mbart_config = {61, 36, LAYERS, LAYERS, 6,   6,   40,   40,  16, 1,
+                                          0,  2,  -1,     "relu", 0.1, 0.2, 0.15, 0.2, 1,  "mbart"};
 
 static void bart_tie(void *config, int tied) { (void)config, (void)tied; }
 
@@ -235,6 +238,9 @@ static TestSubject pretraining =
 static TestSubject targets = {
     &gx_bart, sizeof bart_config, &bart_config, bart_tie, {GX_HEAD_CAUSAL, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 61, 1,
     0,        fill_targets};
+static TestSubject translations = {
+    &gx_bart, sizeof mbart_config, &mbart_config, bart_tie, {GX_HEAD_CAUSAL, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 61, 1,
+    0,        fill_targets};
 static TestSubject t5_targets = {
     &gx_t5, sizeof t5_config, &t5_config, t5_tie, {GX_HEAD_CAUSAL, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 61, 1,
     0,      fill_targets};
@@ -258,7 +264,7 @@ enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 __attribute__((constructor)) static void set_depths(void)
 {
     roberta_labels.depth = reference_depth_of(36, T, 36, 40, 61, LAYERS);
-    t5_targets.depth = targets.depth = 2 * reference_depth_of(36, T + 5 * 36, 36, 40, 61, LAYERS);
+    t5_targets.depth = targets.depth = translations.depth = 2 * reference_depth_of(36, T + 5 * 36, 36, 40, 61, LAYERS);
     for (int i = 0; i < SUBJECTS; i++)
         subjects[i]->depth = subjects[i]->family == &gx_llama ? test_model_depth(&model_config, T, 0)
                                                               : reference_depth_of(36, T, 36, 40, 61, LAYERS);

@@ -16,7 +16,8 @@
 //
 // Entries of their own have dq and dk rotated back (of odd heads nothing is), eight documents in each column, with
 // padding at the end, and dropout; by wgmma, too, the backward of documents also by mma.sync. FLOPs are those of whole
-// columns there, too: of documents the time is what counts. The last entry merges attention to two sets of keys.
+// columns there, too: of documents the time is what counts. Two entries have a bias by distance, with its gradient, which
+// wgmma does not take. The last entry merges attention to two sets of keys.
 #define GALAXY_CUDA_IMPLEMENTATION
 #if defined(GX_EMU) && !defined(GX_CUDA_SM_90A)
 #define GX_CUDA_SM_90A
@@ -29,6 +30,7 @@ enum { B, H, K, HEAD, TQ, TK, CAUSAL, SPLIT, WINDOW }; // a shape: as GxAttentio
 enum { Q, KEYS, VALUES, O, LSE, D_O, DQ, DK, DV };
 enum { FORWARD_EXTRA = LSE + 1, BACKWARD_EXTRA = DV + 1 }; // documents, or the step that dropout draws by
 enum { COSINE = BACKWARD_EXTRA, SINE };                    // or what dq and dk are rotated back by
+enum { BIAS = BACKWARD_EXTRA, DBIAS, REACH = 128 };        // or a bias
 
 // SPLIT 0: the queries are the last TQ of TK positions. Else they are two runs, as of a balanced context-parallel rank:
 // SPLIT rows from position 0 on, and the others at the end.
@@ -278,6 +280,29 @@ static void backward_dropout(GxContext *g, const int64_t *d, GxDtype dtype, void
     gx_attention_backward(g, p[DQ], p[DK], p[DV], p[D_O], p[O], (const float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
 }
 
+static GxAttention with_bias(const int64_t *d, GxDtype dtype, const void *bias)
+{
+    GxAttention a = description(d, dtype);
+    a.bias = bias, a.reach = REACH;
+    return a;
+}
+static void forward_bias(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = with_bias(d, dtype, p[FORWARD_EXTRA]);
+    gx_attention_forward(g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
+}
+static void prepare_bias(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    const GxAttention a = with_bias(d, dtype, p[BIAS]);
+    gx_attention_forward(g, p[O], (float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
+}
+static void backward_bias(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    GxAttention a = with_bias(d, dtype, p[BIAS]);
+    a.dbias = (float *)p[DBIAS];
+    gx_attention_backward(g, p[DQ], p[DK], p[DV], p[D_O], p[O], (const float *)p[LSE], p[Q], p[KEYS], p[VALUES], &a);
+}
+
 // What the kernels in tensor cores do not take is left to the tiles.
 #ifdef GX_CUDA_SM_90A
 static void mma_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
@@ -438,6 +463,19 @@ static void open_forward_documents(Work *w, const int64_t *d) { open_forward(w, 
 static void open_backward_documents(Work *w, const int64_t *d) { open_backward(w, d), give_documents(w, d); }
 static void open_forward_dropout(Work *w, const int64_t *d) { open_forward(w, d), give_step(w); }
 static void open_backward_dropout(Work *w, const int64_t *d) { open_backward(w, d), give_step(w); }
+static void open_forward_bias(Work *w, const int64_t *d)
+{
+    open_forward(w, d);
+    work_input(w, "bias", w->dtype, (2 * REACH + 1) * d[H]);
+}
+// dbias is a sum over all pairs at a distance, whose terms are probabilities times dp - D.
+static void open_backward_bias(Work *w, const int64_t *d)
+{
+    const double pairs = (double)(d[B] * d[TQ] * d[TK]), terms = sqrt(pairs * (double)d[H]) / (double)d[TK];
+    open_backward(w, d);
+    work_input(w, "bias", w->dtype, (2 * REACH + 1) * d[H]);
+    work_output(w, "dbias", GX_F32, (2 * REACH + 1) * d[H], pairs + 3 * (double)d[HEAD] + (double)d[TK] + 16, 0, terms);
+}
 
 // Attention to some keys and to others, made one. The result of rows that lie between both; lse is a logarithm, whose
 // absolute error is the sum's relative one.
@@ -504,6 +542,13 @@ static const WorkEntry entries[] = {
      prepare_dropout,
      WORK_BOTH,
      {WGMMA(wgmma_backward_dropout){"shipped", NULL}}},
+    {"forward with bias", open_forward_bias, forward_bias, NULL, WORK_BOTH, {{"shipped: not by wgmma", NULL}}},
+    {"backward with bias",
+     open_backward_bias,
+     backward_bias,
+     prepare_bias,
+     WORK_BOTH,
+     {{"shipped: not by wgmma", NULL}}},
     {"merge", open_merge, merge, NULL, WORK_BOTH, {{"a warp to a head of a row (shipped)", NULL}}},
 };
 
@@ -517,6 +562,7 @@ static const int64_t checked[][WORK_DIMS] = {
 static const int64_t timed[][WORK_DIMS] = {
     {8, 16, 16, 64, 1024, 1024, 1, 0}, {1, 32, 8, 128, 4096, 4096, 1, 0}, {1, 32, 8, 128, 4096, 4096, 0, 0},
     {1, 14, 2, 64, 8192, 8192, 1, 0},  {1, 8, 4, 256, 4096, 4096, 1, 0},  {1, 32, 8, 128, 8192, 8192, 1, 0, 2048},
+    {32, 12, 12, 64, 512, 512, 0, 0},
 };
 
 static void device(GxDevice *table)
@@ -543,7 +589,7 @@ static GxCudaAttention call_of(int64_t head_dim, GxDtype dtype)
 // Results are the same whoever takes a call; what differs is the time, which no other test sees.
 TEST(each_call_of_attention_is_taken_by_the_fastest_kernel_for_it)
 {
-    enum { PLAIN, DOCUMENTS, WINDOW, DROPOUT, PAGES, RUNS, UNALIGNED, NEGATIVE };
+    enum { PLAIN, DOCUMENTS, WINDOW, DROPOUT, PAGES, RUNS, UNALIGNED, NEGATIVE, BIASED };
     enum { TILES = GX__CUDA_BY_TILES, MMA_SYNC = GX__CUDA_BY_MMA, WGMMA = GX__CUDA_BY_WGMMA };
     static const struct {
         int64_t head_dim;
@@ -559,6 +605,7 @@ TEST(each_call_of_attention_is_taken_by_the_fastest_kernel_for_it)
         {128, GX_BF16, DROPOUT, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
         {128, GX_BF16, PAGES, MMA_SYNC, MMA_SYNC, MMA_SYNC, MMA_SYNC},
         {128, GX_BF16, RUNS, MMA_SYNC, MMA_SYNC, WGMMA, WGMMA},
+        {128, GX_BF16, BIASED, MMA_SYNC, MMA_SYNC, MMA_SYNC, MMA_SYNC},
         {128, GX_BF16, UNALIGNED, TILES, TILES, TILES, TILES},
         {128, GX_BF16, NEGATIVE, TILES, TILES, TILES, TILES},
         {12, GX_BF16, PLAIN, TILES, TILES, TILES, TILES},
@@ -567,6 +614,7 @@ TEST(each_call_of_attention_is_taken_by_the_fastest_kernel_for_it)
         {64, GX_F32, PLAIN, TILES, TILES, MMA_SYNC, MMA_SYNC},
         {128, GX_F32, DOCUMENTS, TILES, TILES, MMA_SYNC, MMA_SYNC},
         {128, GX_F32, PAGES, TILES, TILES, MMA_SYNC, MMA_SYNC},
+        {64, GX_F32, BIASED, TILES, TILES, MMA_SYNC, MMA_SYNC},
         {128, GX_F32, UNALIGNED, TILES, TILES, TILES, TILES},
         {128, GX_F32, NEGATIVE, TILES, TILES, TILES, TILES},
         {132, GX_F32, PLAIN, TILES, TILES, TILES, TILES},
@@ -587,6 +635,7 @@ TEST(each_call_of_attention_is_taken_by_the_fastest_kernel_for_it)
         if (call.feature == RUNS) p.a.q_runs = p.a.k_runs = {2, {{0, 32, 0}, {32, 32, 96}}};
         if (call.feature == UNALIGNED) p.packed = 0;
         if (call.feature == NEGATIVE) p.scale = -p.scale;
+        if (call.feature == BIASED) p.a.bias = some, p.a.reach = 1;
         const int forward = gx__cuda_attention_kernel(&g, &p, 0), backward = gx__cuda_attention_kernel(&g, &p, 1);
         CHECK(forward == (i % 2 ? call.h100_forward : call.forward), "call %zu%s: kernel %d forward", i / 2,
               i % 2 ? " on an H100" : "", forward);

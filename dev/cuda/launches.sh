@@ -51,7 +51,7 @@ largest() { # of the lines of a kernel; those of the step come before
 }
 of_attention() { grep -E '^gx__(cuda|mma|wgmma)_attention_(forward|backward)' "$1" | awk '{ print $1, $2, $3 }'; }
 as_before() {
-    run_tests attention_drops "attention_forward_is attention_backward_is" && named "$tmp/tests" tests | largest >"$tmp/table" &&
+    run_tests "attention_drops backward_with_bias" "attention_forward_is attention_backward_is backward_with_bias" && named "$tmp/tests" tests | largest >"$tmp/table" &&
         diff -u <(of_attention "$table") <(of_attention "$tmp/table")
 }
 

@@ -505,7 +505,7 @@ static void columns_device(GxDevice *table)
     table->scale_columns_backward = gx_cuda_scale_columns_backward;
 }
 
-// ---- gelu: rows, columns, kind; tanh: n ----------------------------------------------------------------------------
+// ---- gelu: rows, columns, kind -------------------------------------------------------------------------------------
 
 enum { GELU_KIND = 2 };
 enum { GELU_Y, GELU_X, GELU_BIAS };
@@ -552,6 +552,81 @@ static void gelu_device(GxDevice *table)
     table->gelu_forward = gx_cuda_gelu_forward;
     table->gelu_backward = gx_cuda_gelu_backward;
 }
+
+// ---- geglu: rows, columns, kind; relu: n ----------------------------------------------------------------------------
+
+static void geglu_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_geglu_forward(g, p[SWIGLU_Y], p[GATE_UP], d[R], d[C], (GxGelu)d[GELU_KIND], dtype);
+}
+static void geglu_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_geglu_backward(g, p[GATE_UP], p[SWIGLU_Y], p[SWIGLU_Y], p[GATE_UP], d[R], d[C], (GxGelu)d[GELU_KIND], dtype);
+}
+// gelu' passes through zero: errors of dgate are of dy*up's size.
+static void open_geglu_backward(Work *w, const int64_t *d)
+{
+    work_in_place(w, "dy, then y", w->dtype, d[R] * d[C], FEW, 1, 0);
+    work_in_place(w, "gate|up, then dgate|dup", w->dtype, 2 * d[R] * d[C], FEW, 1, sqrt((double)(d[R] * d[C])));
+}
+
+static const WorkEntry geglu[] = {
+    {"forward", open_swiglu_forward, geglu_forward, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
+    {"backward",
+     open_geglu_backward,
+     geglu_backward,
+     NULL,
+     WORK_BOTH,
+     {{"16 bytes to a thread, in place (shipped)", NULL}}},
+};
+static const int64_t geglu_checked[][WORK_DIMS] = {
+    {1, 1, GX_GELU_ERF}, {3, 7, GX_GELU_TANH}, {5, 64, GX_GELU_ERF}, {33, 264, GX_GELU_TANH}, {2, 1031, GX_GELU_ERF}};
+static const int64_t geglu_timed[][WORK_DIMS] = {{16384, 2048, GX_GELU_TANH}, {8192, 5120, GX_GELU_TANH}};
+
+static void geglu_device(GxDevice *table)
+{
+    table->geglu_forward = gx_cuda_geglu_forward;
+    table->geglu_backward = gx_cuda_geglu_backward;
+}
+
+static void relu_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_relu_forward(g, p[TO], p[FROM], d[0], dtype);
+}
+static void relu_backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
+{
+    gx_relu_backward(g, p[FROM], p[TO], p[TO], p[FROM], d[0], dtype);
+}
+static void open_relu_forward(Work *w, const int64_t *d)
+{
+    work_output(w, "y", w->dtype, d[0], 0, 0, 0);
+    work_input(w, "x", w->dtype, d[0]);
+}
+static void open_relu_backward(Work *w, const int64_t *d)
+{
+    work_in_place(w, "dy, then y", w->dtype, d[0], 0, 0, 0);
+    work_in_place(w, "x, then dx", w->dtype, d[0], 0, 0, 0);
+}
+
+static const WorkEntry relu[] = {
+    {"forward", open_relu_forward, relu_forward, NULL, WORK_BOTH, {{"16 bytes to a thread (shipped)", NULL}}},
+    {"backward",
+     open_relu_backward,
+     relu_backward,
+     NULL,
+     WORK_BOTH,
+     {{"16 bytes to a thread, in place (shipped)", NULL}}},
+};
+static const int64_t relu_checked[][WORK_DIMS] = {{1}, {7}, {257}, {30011}};
+static const int64_t relu_timed[][WORK_DIMS] = {{16384 * 3072}};
+
+static void relu_device(GxDevice *table)
+{
+    table->relu_forward = gx_cuda_relu_forward;
+    table->relu_backward = gx_cuda_relu_backward;
+}
+
+// ---- tanh: n -------------------------------------------------------------------------------------------------------
 
 static void tanh_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
@@ -1013,6 +1088,8 @@ static const Workshop shops[] = {
     {"gate", {"n"}, SHOP(gate)},
     {"columns", {"R", "C"}, SHOP(columns)},
     {"gelu", {"R", "F", "kind"}, SHOP(gelu)},
+    {"geglu", {"R", "F", "kind"}, SHOP(geglu)},
+    {"relu", {"n"}, SHOP(relu)},
     {"tanh", {"n"}, SHOP(tanhs)},
     {"rows", {"R", "C", "picked", "B"}, SHOP(rows)},
     {"cross_entropy", {"R", "V", "ignored"}, SHOP(cross_entropy)},

@@ -1,4 +1,4 @@
-"""Makes the reference dumps of BART, from PyTorch and transformers.
+"""Makes the reference dumps of BART and mBART, from PyTorch and transformers.
 
     python dev/ref/make_bart_refs.py [--out data/ref]
 
@@ -8,6 +8,10 @@ models compute, in float32, with attn_implementation="eager".
     bart_odd        BartForConditionalGeneration: sizes that are no multiples of 4, stacks that differ in layers, heads and
                     columns (the decoder is the deeper one), sources and targets with padding
     bart_dropout    the same with gelu_new and every dropout on
+    bart_scaled     relu, and scale_embedding: rows of tokens times sqrt(d_model)
+    mbart_odd       MBartForConditionalGeneration, with scale_embedding: norms before cores and at the end of stacks; texts
+                    end with </s> and a language, and the decoder first reads its target's, which differ
+    mbart_dropout   the same without scale_embedding, with every dropout on
 
 Keys of ref.safetensors. B samples, S and T positions of source and target, C d_model, V vocab_size. Numbers are int32
 or fp32; a scalar is [1].
@@ -17,7 +21,8 @@ or fp32; a scalar is [1].
                                 at padding
     count               [1]     labels that count
 
-    encoder.x.l, decoder.x.l    what enters layer l of a stack, and what leaves the last one (not of bart_dropout)
+    encoder.x.l, decoder.x.l    what enters layer l of a stack, and what leaves the last one, before a norm at the end of the
+                                stack (not of those with dropout)
     cross.l         [B,T,C]     decoder: what leaves cross attention, with its bias, before dropout and the sum
     logits          [B,T,V]
     loss            [1]         the mean over counted labels
@@ -27,7 +32,7 @@ or fp32; a scalar is [1].
     sgd.losses      [10]        ten steps of SGD on the batch, of lr sgd.lr, without momentum, decay, clipping: the loss
     sgd.NAME                    before each of them, and the weights after all
 
-bart_dropout: seed, step, first_sample, [1] each, as in make_bert_refs.py. Unit u is 0 for the encoder's embedding, then
+With dropout: seed, step, first_sample, [1] each, as in make_bert_refs.py. Unit u is 0 for the encoder's embedding, then
 come its layers, its end, the decoder's embedding and layers. The sites' numbers: 8u for what an embedding or the first
 pair of a layer adds, 8u + 2 and 8u + 4 for the other pairs; one more for attention's probabilities and for the
 activated rows of the MLP. The probabilities of cross attention are numbered in squares of the longer text.
@@ -36,13 +41,14 @@ import argparse
 import pathlib
 
 import torch
-from transformers import BartConfig, BartForConditionalGeneration
+from transformers import BartConfig, BartForConditionalGeneration, MBartConfig, MBartForConditionalGeneration
 from transformers.utils.logging import disable_progress_bar
 
 from make_bert_refs import Dropout, SITE_DROPOUT
 from make_refs import IGNORE, STEPS, save, seed, weights
 
 PAD, START, END, FIRST = 1, 2, 2, 4  # token ids, as in the files of facebook/bart-base; FIRST: of the other tokens
+LANGUAGES = (33, 35, 34)  # token ids of an mBART's, of the texts
 LR = 0.03
 PAIRS = 3  # of a unit, at most: a unit's sites have 2 * (PAIRS + 1) numbers
 
@@ -98,7 +104,7 @@ class Sites:
 def make_model(config):
     """Weights larger than usual, so that no gradient drowns in rounding; no bias is 0, no gain 1, no pad row 0."""
     config._attn_implementation = "eager"
-    model = BartForConditionalGeneration(config)
+    model = (MBartForConditionalGeneration if config.model_type == "mbart" else BartForConditionalGeneration)(config)
     with torch.no_grad():
         for name, p in model.named_parameters():
             is_gain = p.ndim == 1 and name.endswith("weight")
@@ -106,11 +112,13 @@ def make_model(config):
     return model.train()
 
 
-def texts(lengths, T, vocab, fill):
+def texts(lengths, T, vocab, fill, languages=()):
     out = torch.full((len(lengths), T), fill)
     for b, n in enumerate(lengths):
         out[b, :n] = torch.randint(FIRST, vocab, (n,))
         out[b, n - 1] = END
+        if languages:
+            out[b, n - 2:n] = torch.tensor([END, languages[b]])
     return out
 
 
@@ -132,21 +140,32 @@ def hook(model, dump):
     return handles
 
 
-def case(name, out, lengths, S, T, rates=(0.0, 0.0, 0.0), **kw):
+def case(name, out, lengths, S, T, rates=(0.0, 0.0, 0.0), kind=BartConfig, **kw):
     seed(name)
-    config = BartConfig(vocab_size=37, d_model=18, encoder_layers=2, decoder_layers=3, encoder_attention_heads=3,
-                        decoder_attention_heads=2, encoder_ffn_dim=29, decoder_ffn_dim=23, max_position_embeddings=16,
-                        dropout=rates[0], attention_dropout=rates[1], activation_dropout=rates[2], pad_token_id=PAD,
-                        bos_token_id=0, eos_token_id=END, decoder_start_token_id=START, forced_eos_token_id=END, **kw)
+    is_mbart = kind is MBartConfig
+    config = kind(**dict(dict(vocab_size=37, d_model=18, encoder_layers=2, decoder_layers=3, encoder_attention_heads=3,
+                              decoder_attention_heads=2, encoder_ffn_dim=29, decoder_ffn_dim=23,
+                              max_position_embeddings=16, dropout=rates[0], attention_dropout=rates[1],
+                              activation_dropout=rates[2], pad_token_id=PAD, bos_token_id=0, eos_token_id=END,
+                              decoder_start_token_id=None if is_mbart else START, forced_eos_token_id=END), **kw))
     model = make_model(config)
-    source = texts([n for n, _ in lengths], S, config.vocab_size, PAD)
-    labels = texts([n for _, n in lengths], T, config.vocab_size, IGNORE)
+    languages = LANGUAGES[:len(lengths)] if is_mbart else ()
+    source = texts([n for n, _ in lengths], S, config.vocab_size, PAD, languages[::-1])
+    labels = texts([n for _, n in lengths], T, config.vocab_size, IGNORE, languages)
     mask = torch.zeros(len(lengths), S, dtype=torch.long)
     for b, (n, _) in enumerate(lengths):
         mask[b, :n] = 1
     tokens = labels.roll(1, 1)
-    tokens[:, 0] = START
+    tokens[:, 0] = torch.tensor(languages) if is_mbart else START
     tokens[tokens == IGNORE] = PAD
+    shifted = []
+    handle = model.model.decoder.register_forward_pre_hook(
+        lambda module, args, kwargs: shifted.append(kwargs["input_ids"]), with_kwargs=True)
+    with torch.no_grad():
+        model.eval()(input_ids=source, attention_mask=mask, labels=labels)
+    handle.remove()
+    model.train()
+    assert torch.equal(shifted[0], tokens)
     dump = dict(source=source, source_mask=mask, tokens=tokens, labels=labels, count=(labels != IGNORE).sum())
     dropout = Dropout(1234567, 5, 3, T) if any(rates) else None
     if dropout:
@@ -193,6 +212,10 @@ def main():
     disable_progress_bar()
     case("bart_odd", out, [(9, 5), (6, 7), (4, 3)], 9, 7)
     case("bart_dropout", out, [(9, 8), (7, 6)], 9, 8, rates=(0.1, 0.2, 0.15), activation_function="gelu_new")
+    case("bart_scaled", out, [(6, 4), (5, 6)], 6, 6, activation_function="relu", scale_embedding=True, encoder_layers=1,
+         decoder_layers=1)
+    case("mbart_odd", out, [(9, 5), (6, 7), (4, 3)], 9, 7, kind=MBartConfig, scale_embedding=True, decoder_layers=2)
+    case("mbart_dropout", out, [(9, 8), (7, 6)], 9, 8, rates=(0.1, 0.2, 0.15), kind=MBartConfig, encoder_layers=1)
 
 
 if __name__ == "__main__":

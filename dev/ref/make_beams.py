@@ -1,10 +1,10 @@
-"""Makes the reference of beam search for targets, from transformers: what generate() makes of sources with tiny BARTs
-and a T5.
+"""Makes the reference of beam search for targets, from transformers: what generate() makes of sources with tiny BARTs,
+an mBART and a T5.
 
     python dev/ref/make_beams.py [--out data/ref]
 
 Writes FOLDER/{config.json, model.safetensors}, random weights that are large, so that results differ, and
-FOLDER/ref.safetensors; FOLDER is bart_beams_one or the like, and t5_beams. Numbers are int32 or fp32.
+FOLDER/ref.safetensors; FOLDER is bart_beams_one or the like, mbart_beams, and t5_beams. Numbers are int32 or fp32.
 
     source, lengths     the sources one behind the other, and the tokens of each of the TEXTS
     options   [n,11]    of each of n searches; the columns are those of OPTIONS
@@ -20,14 +20,15 @@ import argparse
 import pathlib
 
 import torch
-from transformers import (BartConfig, BartForConditionalGeneration, GenerationConfig, LogitsProcessor, LogitsProcessorList, T5Config,
-                          T5ForConditionalGeneration)
+from transformers import (BartConfig, BartForConditionalGeneration, GenerationConfig, LogitsProcessor, LogitsProcessorList, MBartConfig,
+                          MBartForConditionalGeneration, T5Config, T5ForConditionalGeneration)
 from transformers.utils.logging import disable_progress_bar
 
 from make_refs import save, seed
+from make_t5_refs import untie
 
 FIRST = 4  # token ids; of padding, of the end, and of what targets start with:
-TOKENS = {"bart": (1, 2, 2), "t5": (0, 1, 0)}
+TOKENS = {"bart": (1, 2, 2), "mbart": (1, 2, 6), "t5": (0, 1, 0)}  # an mBART's start with their language
 NOISE, TRIES = 1e-4, 8
 TEXTS = (3, 8, 5, 1, 11)   # tokens of the sources
 # Of matrices, by a part of their names, so that a target goes through many tokens: attention that looks at single tokens,
@@ -48,6 +49,8 @@ MODELS = {
                  encoder_ffn_dim=13, decoder_ffn_dim=15),
     "bart_beams_wide": dict(vocab_size=43, d_model=12, encoder_layers=3, decoder_layers=2, encoder_attention_heads=3, decoder_attention_heads=2,
                  encoder_ffn_dim=9, decoder_ffn_dim=7),
+    "mbart_beams": dict(vocab_size=37, d_model=12, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2, decoder_attention_heads=3,
+                        encoder_ffn_dim=9, decoder_ffn_dim=11, scale_embedding=True),
     "t5_beams": dict(vocab_size=37, d_model=12, d_kv=5, d_ff=17, num_layers=3, num_decoder_layers=2, num_heads=3,
                      relative_attention_num_buckets=8, relative_attention_max_distance=7, feed_forward_proj="gated-gelu",
                      tie_word_embeddings=False),
@@ -87,6 +90,7 @@ def make_t5(shape):
     config = T5Config(dropout_rate=0.0, pad_token_id=pad, eos_token_id=end, decoder_start_token_id=start, **shape)
     config._attn_implementation = "eager"
     model = T5ForConditionalGeneration(config).eval()
+    untie(model)
     with torch.no_grad():
         for name, p in model.named_parameters():
             spread = next(x for key, x in T5_SPREADS.items() if key in name) if p.ndim > 1 else 0.2
@@ -94,18 +98,19 @@ def make_t5(shape):
     return model
 
 
-def make_bart(shape):
+def make_bart(shape, is_mbart):
     PAD, END, _ = TOKENS["bart"]
-    config = BartConfig(max_position_embeddings=16, dropout=0.0, pad_token_id=PAD, bos_token_id=0, eos_token_id=END,
-                        decoder_start_token_id=END, forced_eos_token_id=None, **shape)
+    config = (MBartConfig if is_mbart else BartConfig)(
+        max_position_embeddings=16, dropout=0.0, pad_token_id=PAD, bos_token_id=0, eos_token_id=END,
+        decoder_start_token_id=None if is_mbart else END, forced_eos_token_id=None, **shape)
     config._attn_implementation = "eager"
-    model = BartForConditionalGeneration(config).eval()
+    model = (MBartForConditionalGeneration if is_mbart else BartForConditionalGeneration)(config).eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
             is_gain = p.ndim == 1 and name.endswith("weight")
             spread = next(x for key, x in SPREADS.items() if key in name) if p.ndim > 1 else 0.2
             p.copy_(is_gain + spread * torch.randn_like(p))
-        last = model.model.decoder.layers[-1].final_layer_norm
+        last = model.model.decoder.layer_norm if is_mbart else model.model.decoder.layers[-1].final_layer_norm
         last.weight.mul_(0.6)  # flat distributions, so that several beams matter,
         last.bias.normal_(0, 0.25)
         model.model.shared.weight[END] += ENDS * last.bias / last.bias.norm()  # in which an end is not rare
@@ -144,7 +149,7 @@ def varies(model, ids, mask):
 def make_case(name):
     for number in range(1000):
         seed(f"beams {name.removeprefix('bart_beams_')} {number}")
-        model = make_t5(MODELS[name]) if name.startswith("t5") else make_bart(MODELS[name])
+        model = make_t5(MODELS[name]) if name.startswith("t5") else make_bart(MODELS[name], name.startswith("m"))
         sources = [torch.randint(FIRST, model.config.vocab_size, (n,)) for n in TEXTS]
         ids, mask = torch.full((len(TEXTS), max(TEXTS)), TOKENS[model.config.model_type][0]), torch.zeros(len(TEXTS), max(TEXTS), dtype=torch.long)
         for i, text in enumerate(sources):

@@ -205,14 +205,19 @@ def attention_seen(Tq, Tk, causal, documents=None, window=0):
     return seen
 
 
-def attention_packed(causal=False, lengths=None, dropout=0.0, window=0):
+def attention_packed(causal=False, lengths=None, dropout=0.0, window=0, reach=0, scale=0.0):
     """Block-diagonal attention: a query sees its document, of that its window, and nothing where it is padding (o = 0, lse = -inf);
-    and the probabilities times a mask that is given. q [B,T,H,h], k and v [B,T,K,h] as in attention()."""
+    and the probabilities times a mask that is given. q [B,T,H,h], k and v [B,T,K,h] as in attention(). With a reach, a bias
+    [2*reach+1,H] of the distances from -reach to reach, whose ends are for all farther ones."""
     B, T, H, K, h = 2, 9, 4, 2, 6
     q, k, v = leaf(B, T, H, h), leaf(B, T, K, h), leaf(B, T, K, h)
+    bias = leaf(2 * reach + 1, H) if reach else None
     documents = attention_documents(lengths, B, T) if lengths else None
     seen = attention_seen(T, T, causal, documents, window)
-    scores = torch.einsum("bthd,bshd->bhts", q, k.repeat_interleave(H // K, 2)) / math.sqrt(h)
+    scores = torch.einsum("bthd,bshd->bhts", q, k.repeat_interleave(H // K, 2)) * (scale or 1 / math.sqrt(h))
+    if reach:
+        distance = torch.arange(T) - torch.arange(T)[:, None]
+        scores = scores + bias[distance.clamp(-reach, reach) + reach].permute(2, 0, 1)
     scores = scores.masked_fill(~seen, -math.inf)
     lse = scores.logsumexp(-1)
     p = scores.masked_fill(~seen.any(-1, keepdim=True), 0).softmax(-1) * seen
@@ -220,8 +225,10 @@ def attention_packed(causal=False, lengths=None, dropout=0.0, window=0):
         p = p * attention_keep(dropout, B, H, T, T)
     o = torch.einsum("bhts,bshd->bthd", p, v.repeat_interleave(H // K, 2))
     do = normal(B, T, H, h)
-    dq, dk, dv = backward([(o, do)], [q, k, v])
+    dq, dk, dv, *dbias = backward([(o, do)], [q, k, v] + ([bias] if reach else []))
     out = dict(q=q, k=k, v=v, o=o, lse=lse.transpose(1, 2), do=do, dq=dq, dk=dk, dv=dv)
+    if reach:
+        out |= dict(bias=bias, dbias=dbias[0])
     return out | (dict(documents=documents.transpose(0, 1)) if lengths else {})  # [T,B,2], as the library has them
 
 
@@ -310,6 +317,22 @@ def gelu(approximate):
     dy = normal(5, 11)
     dx, = backward([(y, dy)], [x])
     return dict(x=x, bias=bias, y=y, dy=dy, dx=dx)
+
+
+def geglu(approximate):
+    gate, up = leaf(5, 11, std=2.0), leaf(5, 11)
+    y = F.gelu(gate, approximate=approximate) * up
+    dy = normal(5, 11)
+    dgate, dup = backward([(y, dy)], [gate, up])
+    return dict(gate=gate, up=up, y=y, dy=dy, dgate=dgate, dup=dup)
+
+
+def relu():
+    x = leaf(5, 11)
+    y = x.relu()
+    dy = normal(5, 11)
+    dx, = backward([(y, dy)], [x])
+    return dict(x=x, y=y, dy=dy, dx=dx)
 
 
 def tanh():
@@ -435,10 +458,13 @@ OPS = {
     "attention_window_9": lambda: attention_packed(causal=True, window=9),
     "attention_window_documents": lambda: attention_packed(causal=True, lengths=(2, -1, 6), window=3),
     "attention_window_dropout": lambda: attention_packed(causal=True, dropout=0.3, window=4),
+    "attention_bias": lambda: attention_packed(reach=3, scale=1),
+    "attention_bias_causal": lambda: attention_packed(causal=True, dropout=0.3, reach=3),
     "swiglu": swiglu, "cross_entropy": cross_entropy, "embedding": embedding, "turned_embedding": turned_embedding,
     "adamw": adamw, "sgd": sgd, "schedule": schedule,
     "layer_norm": layer_norm, "dropout": dropout, "residual": residual,
-    "gelu": lambda: gelu("none"), "gelu_tanh": lambda: gelu("tanh"), "tanh": tanh, "gate": gate, "columns": columns,
+    "gelu": lambda: gelu("none"), "gelu_tanh": lambda: gelu("tanh"), "tanh": tanh,
+    "geglu": lambda: geglu("none"), "geglu_tanh": lambda: geglu("tanh"), "relu": relu, "gate": gate, "columns": columns,
     "picked_rows": picked_rows, "mean_rows": mean_rows, "normalized_rows": normalized_rows,
     "squared_error": lambda: loss_with_targets(F.mse_loss),
     "binary_cross_entropy": lambda: loss_with_targets(F.binary_cross_entropy_with_logits),

@@ -28,7 +28,7 @@ from make_bert_refs import Dropout
 from make_refs import IGNORE, STEPS, save, seed, weights
 
 PAD, END = 0, 1
-LR = 0.003
+LR = 0.001
 
 
 class Sites(bart.Sites):
@@ -46,10 +46,18 @@ class Sites(bart.Sites):
         self.order.append((8 * (L + 3 + D), p, T))
 
 
+def untie(model):
+    """transformers 5 ties the head of every new T5, and reads one of its own from a file that has it."""
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+
+
 def make_model(kind, config):
     """Weights larger than usual, so that no gradient drowns in rounding; no gain is 1."""
+    has_own_head = not config.tie_word_embeddings or config.model_type == "mt5" or config.scale_decoder_outputs is False
     config._attn_implementation = "eager"
     model = kind(config)
+    if has_own_head:
+        untie(model)
     with torch.no_grad():
         for p in model.parameters():
             p.copy_((p.ndim == 1) + (0.1 if p.ndim == 1 else 0.25) * torch.randn_like(p))

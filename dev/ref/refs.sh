@@ -24,13 +24,14 @@ again() { # all references, and the tables of Unicode
         made_by chat build/refs/chat.jsonl
         made_by template build/refs/template
         made_by scores build/refs/scores.jsonl
+        made_by noise build/refs/noise.jsonl
         made_by csv build/refs/csv.jsonl
         made_by gguf --out build/refs/gguf
         made_by unicode build/unicode_tables.h
     }
     texts &
     trap wait EXIT # where one fails, the others end first
-    for models in refs bert_refs bart_refs beams lora_refs tokens_refs bottleneck_refs side_refs prompt_refs prompt_v2_refs parallel_refs generate; do made_by $models --out build/refs; done
+    for models in refs bert_refs bart_refs t5_refs beams lora_refs tokens_refs bottleneck_refs side_refs prompt_refs prompt_v2_refs parallel_refs generate; do made_by $models --out build/refs; done
     made_by chat_refs --out build/refs/chat_train
     made_by dpo_refs --out build/refs
     made_by likelihood --models build/refs --out build/refs/likelihood.jsonl
@@ -47,23 +48,30 @@ loaded) ;;
 esac
 [ "${1:-}" != again ] || exit 0
 dump=$(make --no-print-directory -s print-folder)/llama_logits
-make --no-print-directory -s -j"$(nproc)" tokenize train_llama train_bert train_bart merge_adapter convert_gguf "$dump"
+make --no-print-directory -s -j"$(nproc)" tokenize train_llama train_bert train_bart train_t5 merge_adapter convert_gguf "$dump"
 ./tokenize --train "$text" --type bpe --vocab_size 3000 --output_dir build/refs/bpe_trained >/dev/null
 ./tokenize --tokenizer build/refs/bpe_trained --file "$text" >build/refs/bpe_ids.jsonl
 load dev/ref/load_bpe.py build/refs/bpe_trained --text "$text" --ids build/refs/bpe_ids.jsonl
 load dev/ref/load_bert.py data/ref/bert_pretrain --logits data/ref/bert_pretrain/ref.safetensors
 load dev/ref/load_bert.py data/ref/roberta_mlm --logits data/ref/roberta_mlm/ref.safetensors
 load dev/ref/load_bert.py data/ref/xlmr_cls3 --logits data/ref/xlmr_cls3/ref.safetensors
-# A BART that transformers saved, and what is trained from it: both write the same targets.
+# BARTs, mBARTs and T5s that transformers saved, and what is trained from them: both write the same targets.
 (echo source; head -n 40 "$text" | tr -d '\t"' | grep . | cut -c1-30) >build/refs/sources.tsv
 (printf 'source\ttarget\n'; for i in $(seq 200); do printf 'the cat %d runs\tcat %d\n' "$i" "$((i % 7))"; done) >build/refs/sources_targets.tsv
-"$python" dev/ref/load_bart.py build/refs/bart_theirs --make
-./train_bart --model build/refs/bart_theirs --train_data build/refs/sources_targets.tsv --seq_len 32 --max_steps 60 --learning_rate 1e-3 --sample_lines 0 \
-    --overwrite_output_dir true --output_dir build/refs/bart >/dev/null
-for folder in build/refs/bart_theirs build/refs/bart/checkpoint-60; do
-    rm -f build/refs/targets.jsonl
-    ./train_bart --model "$folder" --predict build/refs/sources.tsv --predictions build/refs/targets.jsonl --seq_len 32 >/dev/null
-    load dev/ref/load_bart.py "$folder" --predictions build/refs/targets.jsonl
+for kind in bart mbart mbart50 t5 t5_gated mt5; do
+    program=./train_bart loads=dev/ref/load_bart.py languages=
+    case $kind in
+    mbart*) languages="--source_lang en_XX --target_lang ro_RO" ;;
+    *t5*) program=./train_t5 loads=dev/ref/load_t5.py ;;
+    esac
+    "$python" $loads build/refs/${kind}_theirs --make $kind
+    $program --model build/refs/${kind}_theirs --train_data build/refs/sources_targets.tsv --seq_len 32 --max_steps 60 --learning_rate 1e-3 --sample_lines 0 \
+        $languages --overwrite_output_dir true --output_dir build/refs/$kind >/dev/null
+    for folder in build/refs/${kind}_theirs build/refs/$kind/checkpoint-60; do
+        rm -f build/refs/targets.jsonl
+        $program --model "$folder" $languages --predict build/refs/sources.tsv --predictions build/refs/targets.jsonl --seq_len 32 >/dev/null
+        load $loads "$folder" --predictions build/refs/targets.jsonl
+    done
 done
 for model in "llama --tie_word_embeddings true" "llama --rope_type llama3 --rope_original_max_position_embeddings 16 --rope_theta 100" "mistral --sliding_window 64" \
     "smollm3 --no_rope_layers 1010 --sliding_window 9 --tie_word_embeddings true" "smollm3" "phi3 --sliding_window 9 --max_shard_size 50KB" \

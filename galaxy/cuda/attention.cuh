@@ -1,9 +1,9 @@
 // cuda/attention.cuh: ops/attention.h on the GPU. Tensor cores are used where possible: attention_mma.cuh for heads of
 // up to 128 in rows of whole packs of 16 bytes, in bf16, and in fp32 on GPUs with fast TF32; attention_wgmma.cuh and
-// attention_wgmma_backward.cuh in bf16 on an H100, where possible. This file has the kernels for everything else:
-// tiled, with fp32 arithmetic on CUDA cores for every type. They are the ones to read beside the formulas, and the
-// reference against which faster ones are measured. All kernels give the same log-sum-exp, so that one may compute the
-// forward and another the backward.
+// attention_wgmma_backward.cuh in bf16 on an H100, where possible, but not with a bias. This file has the kernels for
+// everything else: tiled, with fp32 arithmetic on CUDA cores for every type. They are the ones to read beside the
+// formulas, and the reference against which faster ones are measured. All kernels give the same log-sum-exp, so that
+// one may compute the forward and another the backward.
 //
 // All kernels here work on tiles of rows of one head, as fp32 in shared memory. The 256 threads are 16 x 16; thread
 // (tx, ty) owns the scores of rows ty, ty+16, ... and columns tx, tx+16, ... of a tile, so that 16 adjacent lanes hold
@@ -11,8 +11,9 @@
 // that a block needs no more than the 99 KB of shared memory that every GPU from sm_80 on has.
 //
 // There are no atomic additions: dq has its own kernel, whose blocks own rows of queries, while the blocks of dk and dv
-// own rows of keys; both compute the scores. The dropout mask is generated, four adjacent keys at a time, in the buffer
-// that the tile's probabilities then overwrite.
+// own rows of keys; both compute the scores. With a bias by distance the blocks of dq also add up their part of dbias,
+// and another kernel adds up these parts in a fixed order. The dropout mask is generated, four adjacent keys at a time,
+// in the buffer that the tile's probabilities then overwrite.
 #ifndef GX_CUDA_ATTENTION_CUH
 #define GX_CUDA_ATTENTION_CUH
 #include "attention_wgmma_backward.cuh"
@@ -59,13 +60,14 @@ static constexpr int gx__cuda_blocks(int bytes)
 // adjacent rows have no bank conflicts.
 template <int HEAD> struct GxCudaTiles {
     static constexpr int FORWARD = HEAD <= 128 ? 64 : 32, BACKWARD = 4096 / HEAD;
-    // q; k, then v; probabilities; documents
-    static constexpr int FORWARD_BYTES = (2 * FORWARD * (HEAD + 4) + FORWARD * (FORWARD + 4) + 2 * FORWARD) * 4;
-    // q, d_o, k, v; probabilities, then their gradients; documents
-    static constexpr int BACKWARD_BYTES = (4 * BACKWARD * (HEAD + 4) + BACKWARD * (BACKWARD + 4) + 2 * BACKWARD) * 4;
+    // q; k, then v; probabilities; documents; biases
+    static constexpr int FORWARD_BYTES = (2 * FORWARD * (HEAD + 4) + FORWARD * (FORWARD + 4) + 4 * FORWARD) * 4;
+    // q, d_o, k, v; probabilities, then their gradients; documents; behind these biases, if there are
+    static constexpr int BACKWARD_BYTES = (4 * BACKWARD * (HEAD + 4) + BACKWARD * (BACKWARD + 4) + 2 * BACKWARD) * 4,
+                         BIAS_BYTES = 2 * BACKWARD * 4;
     static constexpr int FORWARD_BLOCKS = gx__cuda_blocks(FORWARD_BYTES),
                          BACKWARD_BLOCKS = gx__cuda_blocks(BACKWARD_BYTES);
-    static_assert(FORWARD_BYTES <= GX__CUDA_LEAST_SHARED && BACKWARD_BYTES <= GX__CUDA_LEAST_SHARED,
+    static_assert(FORWARD_BYTES <= GX__CUDA_LEAST_SHARED && BACKWARD_BYTES + BIAS_BYTES <= GX__CUDA_LEAST_SHARED,
                   "more than a card may have");
 };
 
@@ -87,6 +89,20 @@ static __device__ __forceinline__ void gx__cuda_mask(float (&s)[M / GX__CUDA_SID
             if (position < own.begin || position >= own.end) s[i][j] = -INFINITY;
         }
     }
+}
+
+// Adds the biases of two tiles' diagonals (gx__cuda_load_bias): those of columns minus rows from 1 - M on; KEYS: the
+// rows are keys, so those of rows minus columns from 1 - N on.
+template <int M, int N, bool KEYS>
+static __device__ __forceinline__ void gx__cuda_add_bias(float (&s)[M / GX__CUDA_SIDE][N / GX__CUDA_SIDE],
+                                                         const float *biases)
+{
+    const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE;
+    biases += KEYS ? ty - tx + N - 1 : tx - ty + M - 1;
+#pragma unroll
+    for (int i = 0; i < M / GX__CUDA_SIDE; i++)
+#pragma unroll
+        for (int j = 0; j < N / GX__CUDA_SIDE; j++) s[i][j] += biases[(KEYS ? i - j : j - i) * GX__CUDA_SIDE];
 }
 
 // to[r][c] = from[r*stride + c], 0 if there is no row r or column c.
@@ -330,6 +346,7 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
     float(*qs)[HEAD + 4] = reinterpret_cast<float(*)[HEAD + 4]>(shared), (*kv)[HEAD + 4] = qs + ROWS;
     float(*ps)[ROWS + 4] = reinterpret_cast<float(*)[ROWS + 4]>(kv + ROWS);
     GxCudaDocument *documents = reinterpret_cast<GxCudaDocument *>(ps + ROWS);
+    float *biases = reinterpret_cast<float *>(documents + ROWS);
     const int ty = (int)threadIdx.x / GX__CUDA_SIDE;
     const int64_t kv_head = (p.a.q_first + head) / p.group, kv_stride = (p.a.pages ? 1 : p.a.B) * p.a.kv_stride;
     float acc[N][HEAD / GX__CUDA_SIDE] = {}, m[N], l[N] = {};
@@ -349,9 +366,12 @@ static __device__ __forceinline__ void gx__cuda_forward_tile(T *o, float *lse, c
             float s[N][N];
             __syncthreads(); // the previous tile's values have been read
             if (p.a.dropout != 0) gx__cuda_sample_keep<ROWS, false>(ps, p, tile, keys, b, head);
+            if (p.a.bias)
+                gx__cuda_load_bias<T>(biases, p, head, keys.position - tile.position - (ROWS - 1), 2 * ROWS - 1);
             gx__cuda_load_tile<T, ROWS, HEAD>(kv, k + at, kv_stride, keys.length, p);
             __syncthreads();
             gx__cuda_scores<ROWS, ROWS, HEAD>(s, qs, kv, (int)p.a.head_dim);
+            if (p.a.bias) gx__cuda_add_bias<ROWS, ROWS, false>(s, biases);
             gx__cuda_mask<ROWS, ROWS>(s, documents, p, keys);
             const GxCudaBand band = gx__cuda_band(p, tile, keys);
 #pragma unroll
@@ -425,15 +445,21 @@ static __device__ __forceinline__ void gx__cuda_softmax_backward(float *s, float
     *dp = probability * (*dp - D) * p.scale;
 }
 
+// With a bias registers suffice for one block per multiprocessor.
+template <int HEAD, bool BIAS> static constexpr int gx__cuda_backward_blocks()
+{
+    return BIAS ? 1 : GxCudaTiles<HEAD>::BACKWARD_BLOCKS;
+}
+
 // Adds one query tile's contribution to dk and dv of a key tile. Scores are [key, query].
-template <class T, int HEAD>
+template <class T, int HEAD, bool BIAS>
 static __device__ __forceinline__ void
 gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
                             float (&dv)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
                             const float (*qs)[HEAD + 4], const float (*os)[HEAD + 4], const float (*ks)[HEAD + 4],
                             const float (*vs)[HEAD + 4], float (*ps)[GxCudaTiles<HEAD>::BACKWARD + 4],
-                            const GxCudaDocument *documents, const float *lse, const float *D, const GxCudaAttention &p,
-                            const GxCudaTile &queries, const GxCudaTile &keys)
+                            const GxCudaDocument *documents, const float *biases, const float *lse, const float *D,
+                            const GxCudaAttention &p, const GxCudaTile &queries, const GxCudaTile &keys)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE;
@@ -441,6 +467,7 @@ gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_S
     float s[N][N], ds[N][N];
     gx__cuda_scores<ROWS, ROWS, HEAD>(s, ks, qs, (int)p.a.head_dim);
     gx__cuda_scores<ROWS, ROWS, HEAD>(ds, vs, os, (int)p.a.head_dim);
+    if (BIAS) gx__cuda_add_bias<ROWS, ROWS, true>(s, biases);
     gx__cuda_mask<ROWS, ROWS>(s, documents, p, queries);
     gx__cuda_drop<ROWS, ROWS>(ds, ps, p);
 #pragma unroll
@@ -467,7 +494,7 @@ gx__cuda_backward_keys_step(float (&dk)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_S
 
 // dk and dv of one tile of one key and value head, from all of this rank's query heads that use it; no other block
 // writes them.
-template <class T, int HEAD>
+template <class T, int HEAD, bool BIAS>
 static __device__ __forceinline__ void
 gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const float *D, const T *q, const T *k,
                             const T *v, const GxCudaAttention &p, const GxCudaTile &keys, int64_t b, int64_t kv_head)
@@ -478,6 +505,7 @@ gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const 
                       (*ks)[HEAD + 4] = os + ROWS, (*vs)[HEAD + 4] = ks + ROWS;
     float(*ps)[ROWS + 4] = reinterpret_cast<float(*)[ROWS + 4]>(vs + ROWS);
     GxCudaDocument *documents = reinterpret_cast<GxCudaDocument *>(ps + ROWS);
+    float *biases = reinterpret_cast<float *>(documents + ROWS);
     const int64_t kv_stride = p.a.B * p.a.kv_stride, first = kv_head * p.group - p.a.q_first, end = first + p.group;
     float acc_k[N][HEAD / GX__CUDA_SIDE] = {}, acc_v[N][HEAD / GX__CUDA_SIDE] = {};
     gx__cuda_load_tile<T, ROWS, HEAD>(ks, gx__cuda_head(k, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
@@ -495,13 +523,15 @@ gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const 
                 const int64_t at = (queries.row * p.a.B + b) * p.a.H + head;
                 __syncthreads(); // the previous tile's queries have been read
                 if (p.a.dropout != 0) gx__cuda_sample_keep<ROWS, true>(ps, p, queries, keys, b, head);
+                if (BIAS)
+                    gx__cuda_load_bias<T>(biases, p, head, keys.position - queries.position - (ROWS - 1), 2 * ROWS - 1);
                 gx__cuda_load_tile<T, ROWS, HEAD>(qs, gx__cuda_head(q, queries.row, b, head, p.a.q_stride, p),
                                                   p.a.B * p.a.q_stride, queries.length, p);
                 gx__cuda_load_tile<T, ROWS, HEAD>(os, gx__cuda_head(d_o, queries.row, b, head, p.a.o_stride, p),
                                                   p.a.B * p.a.o_stride, queries.length, p);
                 __syncthreads();
-                gx__cuda_backward_keys_step<T, HEAD>(acc_k, acc_v, qs, os, ks, vs, ps, documents, lse + at, D + at, p,
-                                                     queries, keys);
+                gx__cuda_backward_keys_step<T, HEAD, BIAS>(acc_k, acc_v, qs, os, ks, vs, ps, documents, biases,
+                                                           lse + at, D + at, p, queries, keys);
             }
         }
     gx__cuda_store_tile<T, ROWS, HEAD>(gx__cuda_head(dk, keys.row, b, kv_head, p.a.kv_stride, p), acc_k, kv_stride,
@@ -512,27 +542,27 @@ gx__cuda_backward_keys_tile(T *dk, T *dv, const T *d_o, const float *lse, const 
 
 // One block per (key tile, sample b, key and value head). Causal: the first tiles are visible to the most queries and
 // come first.
-template <class T, int HEAD>
-static __global__ void __launch_bounds__(GX_CUDA_BLOCK, GxCudaTiles<HEAD>::BACKWARD_BLOCKS)
+template <class T, int HEAD, bool BIAS>
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK, gx__cuda_backward_blocks<HEAD, BIAS>())
     gx__cuda_attention_backward_keys(T *dk, T *dv, const T *d_o, const float *lse, const float *D, const T *q,
                                      const T *k, const T *v, const __grid_constant__ GxCudaAttention p)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD;
     const int64_t tiles = gx__cuda_tiles(p.a.k_runs, ROWS), heads = p.a.B * p.a.K;
     for (int64_t job = blockIdx.x; job < tiles * heads; job += gridDim.x)
-        gx__cuda_backward_keys_tile<T, HEAD>(dk, dv, d_o, lse, D, q, k, v, p,
-                                             gx__cuda_tile(p.a.k_runs, ROWS, job / heads), job % heads / p.a.K,
-                                             job % p.a.K);
+        gx__cuda_backward_keys_tile<T, HEAD, BIAS>(dk, dv, d_o, lse, D, q, k, v, p,
+                                                   gx__cuda_tile(p.a.k_runs, ROWS, job / heads), job % heads / p.a.K,
+                                                   job % p.a.K);
 }
 
 // Adds one key tile's contribution to dq of a query tile. Scores are [query, key].
-template <class T, int HEAD>
+template <class T, int HEAD, bool BIAS>
 static __device__ __forceinline__ void
 gx__cuda_backward_queries_step(float (&dq)[GxCudaTiles<HEAD>::BACKWARD / GX__CUDA_SIDE][HEAD / GX__CUDA_SIDE],
                                const float (*qs)[HEAD + 4], const float (*os)[HEAD + 4], const float (*ks)[HEAD + 4],
                                const float (*vs)[HEAD + 4], float (*ps)[GxCudaTiles<HEAD>::BACKWARD + 4],
-                               const GxCudaDocument *documents, const float *lse, const float *D,
-                               const GxCudaAttention &p, const GxCudaTile &queries, const GxCudaTile &keys)
+                               const GxCudaDocument *documents, const float *biases, const float *lse, const float *D,
+                               const GxCudaAttention &p, const GxCudaTile &queries, const GxCudaTile &keys, int64_t job)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
     const int tx = (int)threadIdx.x % GX__CUDA_SIDE, ty = (int)threadIdx.x / GX__CUDA_SIDE;
@@ -540,6 +570,7 @@ gx__cuda_backward_queries_step(float (&dq)[GxCudaTiles<HEAD>::BACKWARD / GX__CUD
     float s[N][N], ds[N][N];
     gx__cuda_scores<ROWS, ROWS, HEAD>(s, qs, ks, (int)p.a.head_dim);
     gx__cuda_scores<ROWS, ROWS, HEAD>(ds, os, vs, (int)p.a.head_dim);
+    if (BIAS) gx__cuda_add_bias<ROWS, ROWS, false>(s, biases);
     gx__cuda_mask<ROWS, ROWS>(s, documents, p, keys);
     gx__cuda_drop<ROWS, ROWS>(ds, ps, p);
 #pragma unroll
@@ -557,12 +588,17 @@ gx__cuda_backward_queries_step(float (&dq)[GxCudaTiles<HEAD>::BACKWARD / GX__CUD
     gx__cuda_put<ROWS, ROWS>(ps, ds);
     __syncthreads();
     gx__cuda_accumulate<ROWS, ROWS, HEAD>(dq, ps, ks, (int)p.a.head_dim);
+    const int part = (int)threadIdx.x / GX_WARP, first = part * GX__CUDA_PART; // row of this warp
+    if (BIAS && p.dbias_parts && first < ROWS)
+        gx__cuda_add_dbias<ROWS>(gx__cuda_dbias_part(p, job, ROWS / GX__CUDA_PART, part), ps + first,
+                                 keys.position - queries.position - first, p.inverse_scale, p);
 }
 
-template <class T, int HEAD>
+template <class T, int HEAD, bool BIAS>
 static __device__ __forceinline__ void
 gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const float *D, const T *q, const T *k,
-                               const T *v, const GxCudaAttention &p, const GxCudaTile &queries, int64_t b, int64_t head)
+                               const T *v, const GxCudaAttention &p, const GxCudaTile &queries, int64_t b, int64_t head,
+                               int64_t job)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD, N = ROWS / GX__CUDA_SIDE;
     GX_DYNAMIC_SHARED(float, shared);
@@ -570,6 +606,7 @@ gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const floa
                       (*ks)[HEAD + 4] = os + ROWS, (*vs)[HEAD + 4] = ks + ROWS;
     float(*ps)[ROWS + 4] = reinterpret_cast<float(*)[ROWS + 4]>(vs + ROWS);
     GxCudaDocument *documents = reinterpret_cast<GxCudaDocument *>(ps + ROWS);
+    float *biases = reinterpret_cast<float *>(documents + ROWS);
     const int64_t kv_head = (p.a.q_first + head) / p.group, kv_stride = p.a.B * p.a.kv_stride,
                   q_stride = p.a.B * p.a.q_stride;
     const int64_t at = (queries.row * p.a.B + b) * p.a.H + head;
@@ -579,6 +616,8 @@ gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const floa
     gx__cuda_load_tile<T, ROWS, HEAD>(os, gx__cuda_head(d_o, queries.row, b, head, p.a.o_stride, p),
                                       p.a.B * p.a.o_stride, queries.length, p);
     gx__cuda_load_documents<false>(documents, p, queries, b);
+    if (BIAS && p.dbias_parts && (int)threadIdx.x < ROWS / GX__CUDA_PART * GX_WARP)
+        gx__cuda_clear_dbias(gx__cuda_dbias_part(p, job, ROWS / GX__CUDA_PART, (int)threadIdx.x / GX_WARP), p);
     for (int run = 0; run < p.a.k_runs.n; run++) {
         const GxCudaRange of = gx__cuda_of_documents(documents, p, queries, p.a.k_runs.run[run]);
         const GxCudaRange visible = gx__cuda_visible_keys(of, p, queries, p.a.k_runs.run[run]);
@@ -586,13 +625,15 @@ gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const floa
             const GxCudaTile keys = gx__cuda_part(p.a.k_runs.run[run], begin, ROWS);
             __syncthreads(); // the previous tile's keys have been read
             if (p.a.dropout != 0) gx__cuda_sample_keep<ROWS, false>(ps, p, queries, keys, b, head);
+            if (BIAS)
+                gx__cuda_load_bias<T>(biases, p, head, keys.position - queries.position - (ROWS - 1), 2 * ROWS - 1);
             gx__cuda_load_tile<T, ROWS, HEAD>(ks, gx__cuda_head(k, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
                                               keys.length, p);
             gx__cuda_load_tile<T, ROWS, HEAD>(vs, gx__cuda_head(v, keys.row, b, kv_head, p.a.kv_stride, p), kv_stride,
                                               keys.length, p);
             __syncthreads();
-            gx__cuda_backward_queries_step<T, HEAD>(acc, qs, os, ks, vs, ps, documents, lse + at, D + at, p, queries,
-                                                    keys);
+            gx__cuda_backward_queries_step<T, HEAD, BIAS>(acc, qs, os, ks, vs, ps, documents, biases, lse + at, D + at,
+                                                          p, queries, keys, job);
         }
     }
     gx__cuda_store_tile<T, ROWS, HEAD>(gx__cuda_head(dq, queries.row, b, head, p.a.q_stride, p), acc, q_stride,
@@ -600,17 +641,40 @@ gx__cuda_backward_queries_tile(T *dq, const T *d_o, const float *lse, const floa
 }
 
 // One block per (query tile, sample b, query head), those that attend to the most keys first.
-template <class T, int HEAD>
-static __global__ void __launch_bounds__(GX_CUDA_BLOCK, GxCudaTiles<HEAD>::BACKWARD_BLOCKS)
+template <class T, int HEAD, bool BIAS>
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK, gx__cuda_backward_blocks<HEAD, BIAS>())
     gx__cuda_attention_backward_queries(T *dq, const T *d_o, const float *lse, const float *D, const T *q, const T *k,
                                         const T *v, const __grid_constant__ GxCudaAttention p)
 {
     constexpr int ROWS = GxCudaTiles<HEAD>::BACKWARD;
     const int64_t tiles = gx__cuda_tiles(p.a.q_runs, ROWS), heads = p.a.B * p.a.H;
     for (int64_t job = blockIdx.x; job < tiles * heads; job += gridDim.x)
-        gx__cuda_backward_queries_tile<T, HEAD>(dq, d_o, lse, D, q, k, v, p,
-                                                gx__cuda_tile(p.a.q_runs, ROWS, tiles - 1 - job / heads),
-                                                job % heads / p.a.H, job % p.a.H);
+        gx__cuda_backward_queries_tile<T, HEAD, BIAS>(dq, d_o, lse, D, q, k, v, p,
+                                                      gx__cuda_tile(p.a.q_runs, ROWS, tiles - 1 - job / heads),
+                                                      job % heads / p.a.H, job % p.a.H, job);
+}
+
+// dbias from the sums of all parts: n of a head, in jobs of `parts`. A warp adds up every GX_CUDA_BLOCK/GX_WARP-th part
+// of 32 rows of one head; then the warps' sums are added in order.
+static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
+    gx__cuda_attention_dbias(int64_t n, int parts, const __grid_constant__ GxCudaAttention p)
+{
+    enum { WARPS = GX_CUDA_BLOCK / GX_WARP };
+    GX_SHARED(float, sums, [WARPS][GX_WARP]);
+    const int warp = (int)threadIdx.x / GX_WARP, lane = (int)threadIdx.x % GX_WARP;
+    const int64_t rows = 2 * p.a.reach + 1, groups = (rows + GX_WARP - 1) / GX_WARP;
+    for (int64_t job = blockIdx.x; job < groups * p.a.H; job += gridDim.x) {
+        const int64_t row = job % groups * GX_WARP + lane, head = job / groups;
+        float sum = 0;
+#pragma unroll 4
+        for (int64_t i = warp; i < (row < rows ? n : 0); i += WARPS)
+            sum += p.dbias_parts[((i / parts * p.a.H + head) * parts + i % parts) * rows + row];
+        sums[warp][lane] = sum;
+        __syncthreads();
+        for (int w = 1; w < WARPS && warp == 0; w++) sum += sums[w][lane];
+        if (warp == 0 && row < rows) p.a.dbias[row * p.a.H + head] = sum;
+        __syncthreads(); // the sums have been read
+    }
 }
 
 // ---- the host's side -----------------------------------------------------------------------------------------------
@@ -631,6 +695,7 @@ static GxCudaAttention gx__cuda_attention_of(const GxContext *g, const GxAttenti
     p.q_rows = gx_runs_rows(&a->q_runs) * a->B;
     p.scale = a->scale != 0 ? a->scale : 1.0f / sqrtf((float)a->head_dim);
     p.scale_log2 = p.scale * GX__CUDA_LOG2_E;
+    p.inverse_scale = 1.0f / p.scale;
     p.step = g->step;
     p.threshold = gx_dropout_threshold(a->dropout);
     p.keep = 1.0f / (1.0f - a->dropout);
@@ -655,8 +720,11 @@ int gx_cuda_attention_misses_tensor_cores(const GxContext *g, GxDtype dtype, int
 
 int64_t gx_cuda_attention_scratch(const GxContext *g, const GxAttention *a, int backward)
 {
+    enum { MOST = 64 }; // rows of queries in a job; if they are fewer, a run may need fewer parts
     (void)g;
-    return backward ? gx_runs_rows(&a->q_runs) * a->B * a->H * 4 : 0; // D
+    const int64_t D = gx_runs_rows(&a->q_runs) * a->B * a->H, jobs = gx__cuda_tiles(a->q_runs, MOST) * a->B * a->H;
+    const int64_t parts = a->dbias ? jobs * (MOST / (int)GX__CUDA_PART) * (2 * a->reach + 1) : 0;
+    return backward ? (D + parts) * 4 : 0;
 }
 
 template <class T, int HEAD>
@@ -720,28 +788,47 @@ static void gx__cuda_launch_dot(GxContext *g, float *D, const void *d_o, const v
     gx_cuda_check(g, "attention_dot");
 }
 
+// After the kernel of the queries, whose jobs are tiles of `tile` rows.
+static void gx__cuda_launch_dbias(GxContext *g, int tile, const GxCudaAttention *p)
+{
+    if (!p->dbias_parts) return;
+    const int parts = tile / GX__CUDA_PART;
+    const unsigned grid = gx_cuda_blocks(gx_ceil_div(2 * p->a.reach + 1, GX_WARP) * p->a.H);
+    GX_LAUNCH(gx__cuda_attention_dbias, grid, GX_CUDA_BLOCK, 0, gx_cuda(g)->stream,
+              gx__cuda_tiles(p->a.q_runs, tile) * p->a.B * parts, parts, *p);
+    gx_cuda_check(g, "attention_dbias");
+}
+
 // d: dq, dk, dv; x: q, k, v, d_o
+template <class T, int HEAD, bool BIAS>
+static void gx__cuda_launch_gradients(GxContext *g, void *const *d, const void *const *x, const float *lse,
+                                      const float *D, const GxCudaAttention *p)
+{
+    typedef GxCudaTiles<HEAD> Tiles;
+    const int bytes = Tiles::BACKWARD_BYTES + (BIAS ? Tiles::BIAS_BYTES : 0);
+    const cudaStream_t stream = gx_cuda(g)->stream;
+    if (!gx__cuda_attention_shared(g, "attention_backward",
+                                   (const void *)gx__cuda_attention_backward_keys<T, HEAD, BIAS>, bytes))
+        return;
+    if (!gx__cuda_attention_shared(g, "attention_backward",
+                                   (const void *)gx__cuda_attention_backward_queries<T, HEAD, BIAS>, bytes))
+        return;
+    const unsigned grid_k = gx_cuda_blocks(gx__cuda_tiles(p->a.k_runs, Tiles::BACKWARD) * p->a.B * p->a.K);
+    const unsigned grid_q = gx_cuda_blocks(gx__cuda_tiles(p->a.q_runs, Tiles::BACKWARD) * p->a.B * p->a.H);
+    GX_LAUNCH((gx__cuda_attention_backward_keys<T, HEAD, BIAS>), grid_k, GX_CUDA_BLOCK, bytes, stream, (T *)d[1],
+              (T *)d[2], (const T *)x[3], lse, D, (const T *)x[0], (const T *)x[1], (const T *)x[2], *p);
+    gx_cuda_check(g, "attention_backward_keys");
+    GX_LAUNCH((gx__cuda_attention_backward_queries<T, HEAD, BIAS>), grid_q, GX_CUDA_BLOCK, bytes, stream, (T *)d[0],
+              (const T *)x[3], lse, D, (const T *)x[0], (const T *)x[1], (const T *)x[2], *p);
+    gx_cuda_check(g, "attention_backward_queries");
+    gx__cuda_launch_dbias(g, Tiles::BACKWARD, p);
+}
 template <class T, int HEAD>
 static void gx__cuda_launch_backward(GxContext *g, void *const *d, const void *const *x, const float *lse,
                                      const float *D, const GxCudaAttention *p)
 {
-    typedef GxCudaTiles<HEAD> Tiles;
-    const int bytes = Tiles::BACKWARD_BYTES;
-    const cudaStream_t stream = gx_cuda(g)->stream;
-    if (!gx__cuda_attention_shared(g, "attention_backward", (const void *)gx__cuda_attention_backward_keys<T, HEAD>,
-                                   bytes))
-        return;
-    if (!gx__cuda_attention_shared(g, "attention_backward", (const void *)gx__cuda_attention_backward_queries<T, HEAD>,
-                                   bytes))
-        return;
-    const unsigned grid_k = gx_cuda_blocks(gx__cuda_tiles(p->a.k_runs, Tiles::BACKWARD) * p->a.B * p->a.K);
-    const unsigned grid_q = gx_cuda_blocks(gx__cuda_tiles(p->a.q_runs, Tiles::BACKWARD) * p->a.B * p->a.H);
-    GX_LAUNCH((gx__cuda_attention_backward_keys<T, HEAD>), grid_k, GX_CUDA_BLOCK, bytes, stream, (T *)d[1], (T *)d[2],
-              (const T *)x[3], lse, D, (const T *)x[0], (const T *)x[1], (const T *)x[2], *p);
-    gx_cuda_check(g, "attention_backward_keys");
-    GX_LAUNCH((gx__cuda_attention_backward_queries<T, HEAD>), grid_q, GX_CUDA_BLOCK, bytes, stream, (T *)d[0],
-              (const T *)x[3], lse, D, (const T *)x[0], (const T *)x[1], (const T *)x[2], *p);
-    gx_cuda_check(g, "attention_backward_queries");
+    if (p->a.bias) gx__cuda_launch_gradients<T, HEAD, true>(g, d, x, lse, D, p);
+    else gx__cuda_launch_gradients<T, HEAD, false>(g, d, x, lse, D, p);
 }
 
 // Launches the fastest kernel that supports the arguments. d: dq, dk, dv; x: q, k, v, d_o
@@ -755,8 +842,10 @@ static void gx__cuda_gradients(GxContext *g, void *const *d, const void *const *
         return;
     }
 #endif
-    if (kernel == GX__CUDA_BY_MMA) GX__MMA_HEADS(p, gx__mma_launch_backward, g, d, x, lse, D, p);
-    else GX__CUDA_HEADS(&p->a, gx__cuda_launch_backward, g, d, x, lse, D, p);
+    if (kernel == GX__CUDA_BY_MMA) {
+        GX__MMA_HEADS(p, gx__mma_launch_backward, g, d, x, lse, D, p);
+        gx__cuda_launch_dbias(g, GX__MMA_BACKWARD_OWN, p);
+    } else GX__CUDA_HEADS(&p->a, gx__cuda_launch_backward, g, d, x, lse, D, p);
 }
 
 void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, const void *d_o, const void *o,
@@ -773,6 +862,7 @@ void gx_cuda_attention_backward(GxContext *g, void *dq, void *dk, void *dv, cons
     const void *const x[] = {q, k, v, d_o};
     const int rotates = gx__mma_rotates(g, &p); // otherwise dq and dk are rotated back after the kernels
     if (!rotates) p.a.cosine = NULL;
+    if (a->dbias) p.dbias_parts = (float *)scratch + p.q_rows * a->H;
     GX_CUDA_TYPES(a->dtype, gx__cuda_launch_dot, g, (float *)scratch, d_o, o, &p);
     gx__cuda_gradients(g, d, x, lse, (const float *)scratch, &p);
     if (a->cosine && !rotates) gx_attention_rotate_back(g, dq, dk, a);

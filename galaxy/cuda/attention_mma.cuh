@@ -10,10 +10,13 @@
 //
 // The columns of a tile that are visible to a row are a span, first to last. The causal mask, the window, documents and
 // the tile's end are applied only if the tile is not wholly visible to a warp, and a warp skips a tile if nothing of it
-// is visible. The dropout mask is generated in shared memory, one bit for each probability.
+// is visible. The dropout mask is generated in shared memory, one bit for each probability; biases by distance are
+// loaded there, one number for each diagonal of two tiles.
 //
 // Forward: Dao 2023, arXiv:2307.08691, algorithm 1. Backward: two launches of one kernel, whose blocks own keys (dk,
-// dv) or queries (dq); there are no atomic additions, and the heads of a group are summed in order.
+// dv) or queries (dq); there are no atomic additions, and the heads of a group are summed in order. With a bias it is
+// another kernel; its blocks that own queries put the gradients of their scores into shared memory for dbias
+// (attention_parts.cuh).
 #ifndef GX_CUDA_ATTENTION_MMA_CUH
 #define GX_CUDA_ATTENTION_MMA_CUH
 #include "attention_parts.cuh"
@@ -36,8 +39,9 @@ template <class T, int HEAD> struct GxMmaForward {
         OTHERS = HEAD <= 64 ? 64 : 32
     };
 };
+enum { GX__MMA_BACKWARD_OWN = GX__MMA_WARPS * GX__MMA_ROWS };
 template <class T, int HEAD> struct GxMmaBackward {
-    enum { M = 1, OWN = GX__MMA_WARPS * GX__MMA_ROWS * M, OTHERS = HEAD * sizeof(T) <= 128 ? 64 : 32 };
+    enum { M = 1, OWN = GX__MMA_BACKWARD_OWN, OTHERS = HEAD * sizeof(T) <= 128 ? 64 : 32 };
 };
 
 template <class T, int HEAD> struct alignas(16) GxMmaRow {
@@ -50,6 +54,7 @@ template <class T, int HEAD> struct GxMmaForwardTiles {
     GxMmaRow<T, HEAD> q[Size::OWN], k[Size::OTHERS], v[Size::OTHERS];
     GxCudaDocument documents[Size::OWN];
     uint32_t keep[Size::OWN][Size::OTHERS / 32];
+    float biases[Size::OWN + Size::OTHERS];
 };
 
 // A block's shared memory in the backward: two matrices of its own rows, and two of the others, which are
@@ -64,6 +69,13 @@ template <class T, int HEAD> struct GxMmaBackwardTiles {
     Others others[2];
     GxCudaDocument documents[Size::OWN];
     uint32_t keep[Size::OWN * Size::OTHERS / 32];
+};
+
+// What is behind that if there is a bias: the biases of the tiles' diagonals, and the gradients of each warp's scores.
+// With 8 floats behind each row of these, lanes write and read without bank conflicts.
+template <class T, int HEAD> struct GxMmaBackwardBias {
+    typedef GxMmaBackward<T, HEAD> Size;
+    float biases[Size::OWN + Size::OTHERS], ds[GX__MMA_WARPS][GX__MMA_ROWS][Size::OTHERS + 8];
 };
 
 // to[r][c] = from[r*stride + c], 0 if there is no row r or column c; complete only after a wait. Each 8 lanes write
@@ -370,6 +382,19 @@ static __device__ __forceinline__ void gx__mma_mask(float (&s)[M][N / 8][4], con
     });
 }
 
+// ---- bias ----------------------------------------------------------------------------------------------------------
+
+// Adds the biases of two tiles' diagonals: those of columns minus rows from 1 - OWN on or, if the own rows are KEYS,
+// those of rows minus columns from 1 - OTHERS on.
+template <bool KEYS, int M, int OWN, int OTHERS>
+static __device__ __forceinline__ void gx__mma_add_bias(float (&s)[M][OTHERS / 8][4], const float *biases)
+{
+    gx__mma_each<M, OTHERS>(s, [&](float &x, int m, int half, int column) {
+        const int row = gx__mma_first_row<M>() + gx__mma_row(m, half);
+        x += biases[KEYS ? row - column + OTHERS - 1 : column - row + OWN - 1];
+    });
+}
+
 // ---- dropout -------------------------------------------------------------------------------------------------------
 
 // Bit k: 1 if the probability of the query at position `query` and the key at position `key` + k is kept. Random words
@@ -554,14 +579,17 @@ static __device__ __forceinline__ void gx__mma_forward_tile(T *o, float *lse, co
         gx__mma_load<T, N, HEAD>(tiles->v, v + keys.at, kv_stride, now.length, p);
         gx_cp_async_commit();
         if (p.a.dropout != 0) gx__mma_sample_keep<OWN, N>(tiles->keep, p, tile, now, b, head);
+        if (p.a.bias)
+            gx__cuda_load_bias<T>(tiles->biases, p, head, now.position - tile.position - (OWN - 1), OWN + N - 1);
         const GxMmaVisible visible = gx__mma_spans<false, M, N>(span, tiles->documents, p, tile, now);
         if (visible.some) gx__mma_scores<T, M, N, HEAD>(s, tiles->q + gx__mma_first_row<M>(), tiles->k);
         gx_cp_async_wait<0>();
-        __syncthreads(); // the values have arrived, the dropout mask is written, and the keys have been read
+        __syncthreads(); // the values have arrived, dropout mask and biases are written, and the keys have been read
         gx__mma_next_keys<N>(&keys, tiles->documents, p, tile, b);
         if (keys.tile.length) gx__mma_load<T, N, HEAD>(tiles->k, k + keys.at, kv_stride, keys.tile.length, p);
         gx_cp_async_commit();
         if (!visible.some) continue;
+        if (p.a.bias) gx__mma_add_bias<false, M, OWN, N>(s, tiles->biases);
         if (!visible.whole) gx__mma_mask<M, N>(s, span);
         gx__mma_softmax<M, N, HEAD>(s, rows, rescale, p.scale_log2);
         gx__mma_rescale<M, HEAD>(rows, rescale);
@@ -722,11 +750,38 @@ static __device__ __forceinline__ void gx__mma_finish_own(const GxMmaGradients<T
     }
 }
 
+template <class T, int HEAD>
+static __device__ __forceinline__ GxMmaBackwardBias<T, HEAD> *gx__mma_bias(const GxMmaBackwardTiles<T, HEAD> *tiles)
+{
+    return (GxMmaBackwardBias<T, HEAD> *)(tiles + 1);
+}
+
+// Adds the gradients of this warp's scores to its sums by distance.
+template <class T, int HEAD>
+static __device__ __forceinline__ void gx__mma_add_dbias(float *sums, GxMmaBackwardBias<T, HEAD> *bias,
+                                                         const float (&ds)[1][GxMmaBackward<T, HEAD>::OTHERS / 8][4],
+                                                         const GxCudaAttention &p, const GxCudaTile &tile,
+                                                         const GxCudaTile &other)
+{
+    enum { N = GxMmaBackward<T, HEAD>::OTHERS };
+    static_assert((int)GX__MMA_ROWS == (int)GX__CUDA_PART && GxMmaBackward<T, HEAD>::M == 1, "a warp has one part");
+    auto *to = bias->ds[threadIdx.x / GX_WARP];
+#pragma unroll
+    for (int n = 0; n < N / 8; n++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            *reinterpret_cast<float2 *>(&to[gx__mma_row(0, half)][gx__mma_column(n, 0)]) =
+                make_float2(ds[0][n][half * 2], ds[0][n][half * 2 + 1]);
+    gx__cuda_add_dbias<N>(sums, to, other.position - tile.position - gx__mma_first_row<1>(), 1, p);
+}
+
 // Processes one tile of the others. s becomes the left factor of d_second, and ds (without scale) that of d_first.
-template <bool KEYS, class T, int HEAD>
-static __device__ __forceinline__ void
-gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<T, HEAD>::M, HEAD> &own, const GxMmaBackwardTiles<T, HEAD> *tiles,
-                      int stage, const GxCudaAttention &p, const GxCudaTile &tile, const GxCudaTile &other)
+// dbias: this warp's sums by distance; NULL: not needed.
+template <bool KEYS, class T, int HEAD, bool BIAS>
+static __device__ __forceinline__ void gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<T, HEAD>::M, HEAD> &own,
+                                                             const GxMmaBackwardTiles<T, HEAD> *tiles, int stage,
+                                                             float *dbias, const GxCudaAttention &p,
+                                                             const GxCudaTile &tile, const GxCudaTile &other)
 {
     enum { M = GxMmaBackward<T, HEAD>::M, OWN = GxMmaBackward<T, HEAD>::OWN, N = GxMmaBackward<T, HEAD>::OTHERS };
     const auto *others = &tiles->others[stage];
@@ -742,6 +797,7 @@ gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<T, HEAD>::M, HEAD> &own, cons
         x *= KEYS ? gx__mma_keep<OWN>((const uint32_t(*)[OWN / 32]) tiles->keep, column, row, p)
                   : gx__mma_keep<N>((const uint32_t(*)[N / 32]) tiles->keep, row, column, p);
     };
+    if (BIAS) gx__mma_add_bias<KEYS, M, OWN, N>(s, gx__mma_bias(tiles)->biases);
     if (!visible.whole) gx__mma_mask<M, N>(s, span);
     if (p.a.dropout != 0) gx__mma_each<M, N>(ds, drop);
 #pragma unroll
@@ -759,16 +815,24 @@ gx__mma_backward_step(GxMmaOwn<KEYS, GxMmaBackward<T, HEAD>::M, HEAD> &own, cons
     if (KEYS && p.a.dropout != 0) gx__mma_each<M, N>(s, drop);
     if constexpr (KEYS) gx__mma_accumulate<T, M, N, HEAD>(own.d_second, s, others->second);
     gx__mma_accumulate<T, M, N, HEAD>(own.d_first, ds, others->first);
+    if constexpr (BIAS && !KEYS)
+        if (dbias) gx__mma_add_dbias<T, HEAD>(dbias, gx__mma_bias(tiles), ds, p, tile, other);
 }
 
 // `head`: a key and value head if KEYS, otherwise a query head.
-template <bool KEYS, class T, int HEAD>
+template <bool KEYS, class T, int HEAD, bool BIAS>
 static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradients<T> &x, const GxCudaAttention &p,
-                                                             const GxCudaTile &tile, int64_t b, int64_t head)
+                                                             const GxCudaTile &tile, int64_t b, int64_t head,
+                                                             int64_t job)
 {
     enum { M = GxMmaBackward<T, HEAD>::M, OWN = GxMmaBackward<T, HEAD>::OWN, N = GxMmaBackward<T, HEAD>::OTHERS };
     typedef GxMmaBackwardTiles<T, HEAD> Tiles;
     GX_DYNAMIC_SHARED(Tiles, tiles);
+    float *dbias = NULL;
+    if (BIAS && !KEYS && p.dbias_parts) {
+        dbias = gx__cuda_dbias_part(p, job, GX__MMA_WARPS, (int)threadIdx.x / GX_WARP);
+        gx__cuda_clear_dbias(dbias, p);
+    }
     GxMmaOwn<KEYS, M, HEAD> own = {};
     GxMmaOthers others = gx__mma_others_of<KEYS>(head, p);
     gx__mma_begin_own<KEYS, T, M, HEAD>(own, x, p, tile, b, head);
@@ -792,16 +856,21 @@ static __device__ __forceinline__ void gx__mma_backward_tile(const GxMmaGradient
         if (p.a.dropout != 0) {
             if (KEYS) gx__mma_sample_keep<N, OWN>((uint32_t(*)[OWN / 32]) tiles->keep, p, now, tile, b, now_head);
             else gx__mma_sample_keep<OWN, N>((uint32_t(*)[N / 32]) tiles->keep, p, tile, now, b, now_head);
-            __syncthreads();
         }
-        gx__mma_backward_step<KEYS, T, HEAD>(own, tiles, stage, p, tile, now);
+        if (BIAS) {
+            const int64_t first =
+                KEYS ? tile.position - now.position - (N - 1) : now.position - tile.position - (OWN - 1);
+            gx__cuda_load_bias<T>(gx__mma_bias(tiles)->biases, p, now_head, first, OWN + N - 1);
+        }
+        if (p.a.dropout != 0 || BIAS) __syncthreads();
+        gx__mma_backward_step<KEYS, T, HEAD, BIAS>(own, tiles, stage, dbias, p, tile, now);
     }
     gx__mma_finish_own<KEYS, T, M, HEAD>(x, own, p, tile, b, head);
 }
 
 // One block per (tile, sample b, head). Causal: the first tiles of keys and the last tiles of queries have the most
 // work and come first.
-template <bool KEYS, class T, int HEAD>
+template <bool KEYS, class T, int HEAD, bool BIAS>
 static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
     gx__mma_attention_backward(const __grid_constant__ GxMmaGradients<T> x, const __grid_constant__ GxCudaAttention p)
 {
@@ -810,8 +879,8 @@ static __global__ void __launch_bounds__(GX__MMA_THREADS, 2)
     const int64_t tiles = gx__cuda_tiles(runs, GxMmaBackward<T, HEAD>::OWN);
     for (int64_t job = blockIdx.x; job < tiles * heads; job += gridDim.x) {
         const int64_t number = KEYS ? job / heads : tiles - 1 - job / heads;
-        gx__mma_backward_tile<KEYS, T, HEAD>(x, p, gx__cuda_tile(runs, GxMmaBackward<T, HEAD>::OWN, number),
-                                             job % heads / per_sample, job % per_sample);
+        gx__mma_backward_tile<KEYS, T, HEAD, BIAS>(x, p, gx__cuda_tile(runs, GxMmaBackward<T, HEAD>::OWN, number),
+                                                   job % heads / per_sample, job % per_sample, job);
     }
 }
 
@@ -879,17 +948,20 @@ static void gx__mma_launch_forward(GxContext *g, void *o, float *lse, const void
     gx_cuda_check(g, "attention_forward");
 }
 
-template <bool KEYS, class T, int HEAD>
+template <bool KEYS, class T, int HEAD, bool BIAS>
 static void gx__mma_launch_gradients(GxContext *g, const GxMmaGradients<T> *x, const GxCudaAttention *p)
 {
     const char *what = KEYS ? "attention_backward_keys" : "attention_backward_queries";
-    const int bytes = (int)sizeof(GxMmaBackwardTiles<T, HEAD>);
-    static_assert(sizeof(GxMmaBackwardTiles<T, HEAD>) <= gx__mma_shared<T>(), "more than a card may have");
-    if (!gx__cuda_attention_shared(g, what, (const void *)gx__mma_attention_backward<KEYS, T, HEAD>, bytes)) return;
+    const int bytes = (int)(sizeof(GxMmaBackwardTiles<T, HEAD>) + (BIAS ? sizeof(GxMmaBackwardBias<T, HEAD>) : 0));
+    static_assert(sizeof(GxMmaBackwardTiles<T, HEAD>) + sizeof(GxMmaBackwardBias<T, HEAD>) <= gx__mma_shared<T>(),
+                  "more than a card may have");
+    if (!gx__cuda_attention_shared(g, what, (const void *)gx__mma_attention_backward<KEYS, T, HEAD, BIAS>, bytes))
+        return;
     const GxRuns *runs = KEYS ? &p->a.k_runs : &p->a.q_runs;
     const unsigned grid =
         gx_cuda_blocks(gx__cuda_tiles(*runs, GxMmaBackward<T, HEAD>::OWN) * p->a.B * (KEYS ? p->a.K : p->a.H));
-    GX_LAUNCH((gx__mma_attention_backward<KEYS, T, HEAD>), grid, GX__MMA_THREADS, bytes, gx_cuda(g)->stream, *x, *p);
+    GX_LAUNCH((gx__mma_attention_backward<KEYS, T, HEAD, BIAS>), grid, GX__MMA_THREADS, bytes, gx_cuda(g)->stream, *x,
+              *p);
     gx_cuda_check(g, what);
 }
 
@@ -911,7 +983,12 @@ static void gx__mma_launch_backward(GxContext *g, void *const *d, const void *co
 {
     const GxMmaGradients<T> keys = gx__mma_gradients<true, T>(d, x, lse, D, p),
                             queries = gx__mma_gradients<false, T>(d, x, lse, D, p);
-    gx__mma_launch_gradients<true, T, HEAD>(g, &keys, p);
-    gx__mma_launch_gradients<false, T, HEAD>(g, &queries, p);
+    if (p->a.bias) {
+        gx__mma_launch_gradients<true, T, HEAD, true>(g, &keys, p);
+        gx__mma_launch_gradients<false, T, HEAD, true>(g, &queries, p);
+    } else {
+        gx__mma_launch_gradients<true, T, HEAD, false>(g, &keys, p);
+        gx__mma_launch_gradients<false, T, HEAD, false>(g, &queries, p);
+    }
 }
 #endif

@@ -1,5 +1,5 @@
 // attention_parts.cuh: what the GPU's attention kernels share (attention*.cuh): parameters, tiles of rows, the bounds
-// of documents, and which tiles, and which of their rows, are visible to each other.
+// of documents, which tiles, and which of their rows, are visible to each other, and the bias by distance.
 //
 // No tile extends beyond a run, and no tile of keys beyond a page. The bounds of the documents of a tile's rows are
 // loaded into shared memory. A document's queries and keys have the same positions, so these bounds also say to which
@@ -18,6 +18,8 @@ typedef struct {
     const GxStep *step;    // seed and step of dropout
     uint32_t threshold;    // a probability is kept if its random bits are at or above this
     float keep;            // the factor that a kept probability is multiplied by
+    float inverse_scale;   // what a bias is multiplied by before it is added to an unscaled score
+    float *dbias_parts;    // [jobs of the queries' blocks, parts of a job, 2*reach + 1]; NULL: dbias is not wanted
 } GxCudaAttention;
 #endif
 
@@ -195,6 +197,70 @@ static __device__ __forceinline__ GxCudaTile gx__cuda_key_tile(const GxCudaAtten
 static __device__ __forceinline__ int64_t gx__cuda_key_row(const GxCudaAttention &p, const GxCudaTile &keys, int64_t b)
 {
     return p.a.pages ? gx_page_row(p.a.pages, keys.position, p.a.B, b) : keys.row * p.a.B + b;
+}
+
+// ---- bias by distance ----------------------------------------------------------------------------------------------
+// All pairs on a diagonal of two tiles are at the same distance. The diagonals' biases are loaded into shared memory
+// for each pair of tiles. For dbias, a warp adds up the diagonals of the gradients of the scores of GX__CUDA_PART
+// queries, and has sums by distance of its own in global memory, to which nobody else adds; gx__cuda_attention_dbias
+// adds these up.
+
+enum { GX__CUDA_PART = 16 };
+
+// to[i] = what is added to the unscaled score of a query and a key whose position minus the query's is first + i. All
+// threads of the block must call it.
+template <class T>
+static __device__ __forceinline__ void gx__cuda_load_bias(float *to, const GxCudaAttention &p, int64_t head,
+                                                          int64_t first, int n)
+{
+    const T *bias = (const T *)p.a.bias + head;
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
+        const int64_t row = min(max(first + i + p.a.reach, (int64_t)0), 2 * p.a.reach);
+        to[i] = gx_to_float(bias[row * p.a.H]) * p.inverse_scale;
+    }
+}
+
+// The sums of this warp, which is number `part` of its block's `parts` in the job.
+static __device__ __forceinline__ float *gx__cuda_dbias_part(const GxCudaAttention &p, int64_t job, int parts, int part)
+{
+    return p.dbias_parts + (job * parts + part) * (2 * p.a.reach + 1);
+}
+
+static __device__ __forceinline__ void gx__cuda_clear_dbias(float *sums, const GxCudaAttention &p)
+{
+    for (int64_t i = threadIdx.x % GX_WARP; i < 2 * p.a.reach + 1; i += GX_WARP) sums[i] = 0;
+}
+
+// Adds the diagonals of ds, times `factor`, to a warp's sums. ds[0][0] is of a query and a key whose position minus the
+// query's is `distance`. The diagonals beyond the reach are first added up by lanes, then over the lanes. All lanes of
+// the warp must call it.
+template <int COLUMNS, int STRIDE>
+static __device__ __forceinline__ void gx__cuda_add_dbias(float *sums, const float (*ds)[STRIDE], int64_t distance,
+                                                          float factor, const GxCudaAttention &p)
+{
+    const int lane = (int)threadIdx.x % GX_WARP;
+    float before = 0, behind = 0;
+    __syncwarp(); // ds and the previous sums are written
+#pragma unroll 1
+    for (int i = lane; i < GX__CUDA_PART - 1 + COLUMNS; i += GX_WARP) {
+        const int diagonal = i - (GX__CUDA_PART - 1); // column minus row
+        const int64_t row = distance + diagonal + p.a.reach;
+        float sum = 0;
+#pragma unroll 4
+        for (int r = 0; r < GX__CUDA_PART; r++)
+            if (r + diagonal >= 0 && r + diagonal < COLUMNS) sum += ds[r][r + diagonal];
+        sum *= factor;
+        if (row <= 0) before += sum;
+        else if (row >= 2 * p.a.reach) behind += sum;
+        else sums[row] += sum;
+    }
+    for (int i = GX_WARP / 2; i > 0; i /= 2) {
+        before += __shfl_xor_sync(0xffffffffu, before, i);
+        behind += __shfl_xor_sync(0xffffffffu, behind, i);
+    }
+    if (lane == 0) sums[0] += before, sums[2 * p.a.reach] += behind;
+    __syncwarp(); // ds has been read
 }
 
 template <class T>

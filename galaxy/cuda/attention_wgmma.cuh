@@ -14,9 +14,10 @@
 // or 64 bytes. Products with keys sum along these rows, those with values across them. A head's size is padded to 64,
 // 96 or 128: columns beyond it, and rows beyond the end of a run of keys, arrive as zeros.
 //
-// Keys in pages are not supported: their last rows may never have been written, but TMA loads whole boxes. The kernel
-// exists if GX_CUDA_SM_90A is defined (hopper.cuh); attention.cuh chooses the kernel. Source: Shah et al. 2024,
-// arXiv:2407.08608, sections 3.1 and 3.2, without the ping-pong scheduling between warpgroups.
+// Keys in pages are not supported: their last rows may never have been written, but TMA loads whole boxes. Here and in
+// the backward a bias by distance is not supported: attention_mma.cuh computes such calls. The kernel exists if
+// GX_CUDA_SM_90A is defined (hopper.cuh); attention.cuh chooses the kernel. Source: Shah et al. 2024, arXiv:2407.08608,
+// sections 3.1 and 3.2, without the ping-pong scheduling between warpgroups.
 #ifndef GX_CUDA_ATTENTION_WGMMA_CUH
 #define GX_CUDA_ATTENTION_WGMMA_CUH
 #include "attention_mma.cuh"
@@ -565,9 +566,10 @@ int gx__wgmma_supports(const GxContext *g, const GxCudaAttention *p)
 {
     enum { MOST = INT32_MAX / 2 };
     const GxAttention *a = &p->a;
-    return gx_cuda(g)->runs_sm_90a && p->a.dtype == GX_BF16 && gx__mma_supports(g, p) && !a->pages && p->q_rows > 0 &&
-           a->q_stride % a->head_dim == 0 && a->kv_stride % a->head_dim == 0 && gx_runs_rows(&a->q_runs) <= MOST &&
-           gx_runs_rows(&a->k_runs) <= MOST && gx__wgmma_jobs<false>(*p) <= MOST && gx__wgmma_jobs<true>(*p) <= MOST;
+    return gx_cuda(g)->runs_sm_90a && p->a.dtype == GX_BF16 && gx__mma_supports(g, p) && !a->pages && !a->bias &&
+           p->q_rows > 0 && a->q_stride % a->head_dim == 0 && a->kv_stride % a->head_dim == 0 &&
+           gx_runs_rows(&a->q_runs) <= MOST && gx_runs_rows(&a->k_runs) <= MOST && gx__wgmma_jobs<false>(*p) <= MOST &&
+           gx__wgmma_jobs<true>(*p) <= MOST;
 }
 
 typedef struct {

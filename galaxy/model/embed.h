@@ -1,4 +1,4 @@
-// model/embed.h: the token embedding as a core: out = E[token]; its pair has no incoming stream.
+// model/embed.h: the token embedding as a core: out = scale * E[token]; its pair has no incoming stream.
 // TP: a rank has some rows of E [V,C]; `out` is its summand, which is 0 for tokens whose row another rank has.
 // SP: a rank looks up the tokens of its slice of T.
 #ifndef GX_EMBED_H
@@ -13,6 +13,7 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_EMBED_IMPLEMENTED)
 #define GX_EMBED_IMPLEMENTED
+#include "../ops/elementwise.h"
 #include "../ops/embedding.h"
 #include "../ops/linear.h"
 
@@ -57,10 +58,12 @@ static int gx__embed_has_lora(const GxPairView *v) { return v->m->table.row[v->p
 static void gx__embed_forward(const GxPairView *v, GxRows out, GxRows in)
 {
     const GxEmbedding e = gx__embed_shape(v, out);
+    const float scale = v->spec->core.scale;
     (void)in;
     if (!out.data) return;
     gx_embedding_forward(v->g, out.data, gx_store_weight(v->store, v->pair->matrix), gx__embed_tokens(v), &e);
     if (gx__embed_has_lora(v)) gx_lora_embed_forward(v, &e, gx__embed_tokens(v), out);
+    if (scale != 0) gx_scale(v->g, out.data, out.data, out.rows * out.cols, scale, out.dtype);
 }
 
 static void gx__embed_backward_input(const GxPairView *v, GxRows din, GxRows dout, GxRows in)
@@ -72,9 +75,16 @@ static void gx__embed_backward_weight(const GxPairView *v, GxRows dout, GxRows i
 {
     GxEmbedding e = gx__embed_shape(v, dout);
     float *dw = gx_store_grad(v->store, v->pair->matrix, &e.accumulate);
+    const float scale = v->spec->core.scale;
+    const int has_lora = gx__embed_has_lora(v);
+    GxRows d = dout;
     (void)in;
-    if (dw) gx_embedding_backward(v->g, dw, dout.data, gx__embed_tokens(v), &e);
-    if (gx__embed_has_lora(v)) gx_lora_embed_backward_weight(v, &e, gx__embed_tokens(v), dout);
+    if (scale != 0 && (dw || has_lora)) {
+        d = gx_pass_rows(v->p, dout.rows, dout.cols);
+        gx_scale(v->g, d.data, dout.data, d.rows * d.cols, scale, d.dtype);
+    }
+    if (dw) gx_embedding_backward(v->g, dw, d.data, gx__embed_tokens(v), &e);
+    if (has_lora) gx_lora_embed_backward_weight(v, &e, gx__embed_tokens(v), d);
 }
 
 const GxCore gx_embed = {gx__embed_open, gx__embed_layout, gx__embed_forward, gx__embed_backward_input,

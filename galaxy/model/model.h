@@ -30,6 +30,10 @@ typedef struct {
     int32_t begin, end, pad;
     int32_t start;          // what the decoder reads before the first token of a target
     int32_t first_position; // the row of the table of positions that belongs to position 0
+    // 1: texts also have the token of their language (task/languages.h), which a task sets. It is behind `end`, and
+    // `start` is that of the target; with language_first it is before the text, and `start` is `end`.
+    int has_languages, language_first;
+    int32_t language[2]; // of sources, of targets
 } GxTextFrame;
 
 struct GxTask;   // task/task.h

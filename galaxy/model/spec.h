@@ -53,7 +53,7 @@ typedef struct {
     int64_t heads, kv_heads, head_dim; // ATT
     int is_causal, has_qk_norm;
     int reads_memory; // ATT: keys and values are computed from an encoder's output
-    float scale;      // ATT: of the scores; 0: 1/sqrt(head_dim)
+    float scale;      // ATT: of the scores; 0: 1/sqrt(head_dim). EMBED: of the tokens' rows; 0: 1
     GxRope rope;
     GxRelative relative;     // ATT: its tables' names in layers; EMBED: those of the tables themselves
     GxActivation activation; // MLP

@@ -1,5 +1,6 @@
 // activation.h: SwiGLU (Shazeer 2020, arXiv:2002.05202), silu(gate) * up, with silu(z) = z / (1 + exp(-z)); GELU
-// (Hendrycks & Gimpel 2016, arXiv:1606.08415) with the bias before it; GEGLU, gelu(gate) * up (Shazeer 2020); ReLU; tanh.
+// (Hendrycks & Gimpel 2016, arXiv:1606.08415) with the bias before it; GEGLU, gelu(gate) * up (Shazeer 2020); ReLU;
+// tanh.
 #ifndef GX_ACTIVATION_H
 #define GX_ACTIVATION_H
 #include "device.h"

@@ -13,9 +13,9 @@
 //   attends nor is attended to. The documents are given by global position, so a slice of the queries uses the same
 //   array. Keys visible to no query of a tile (of other documents, later ones, or before the window) cost no work.
 // - Keys and values may be in the pages of a KV cache (ops/rows.h); there is no backward for these.
-// - A score may have a bias that depends only on how far its key is from its query (Raffel et al. 2020, arXiv:1910.10683,
-//   section 2.1): a number for each head and each distance, the same for all distances beyond the farthest. Its gradient
-//   is a sum over all queries and keys at a distance, in a fixed order.
+// - A score may have a bias that depends only on how far its key is from its query (Raffel et al. 2020,
+//   arXiv:1910.10683, section 2.1): a number for each head and each distance, the same for all distances beyond the
+//   farthest. Its gradient is a sum over all queries and keys at a distance, in a fixed order.
 // - Dropout (ops/dropout.h) applies to the normalized probabilities: the log-sum-exp is over all visible keys. The
 //   backward generates the same mask again, as does every slice of the queries and every part of the heads.
 #ifndef GX_ATTENTION_H
@@ -37,8 +37,8 @@ struct GxAttention {
     float scale;            // 0: 1/sqrt(head_dim)
     GxDtype dtype;
     // [2*reach + 1, H] of dtype, in device memory: what is added to the scaled score of the key at position k and the
-    // query at position q, in row k - q + reach; beyond the ends, the first or last row. Not with key_documents, nor with
-    // a negative scale. dbias: its gradient, fp32, which the backward writes; NULL: not needed. bias NULL: none
+    // query at position q, in row k - q + reach; beyond the ends, the first or last row. Not with key_documents, nor
+    // with a negative scale. dbias: its gradient, fp32, which the backward writes; NULL: not needed. bias NULL: none
     const void *bias;
     float *dbias;
     int64_t reach; // at least 1

@@ -1,8 +1,9 @@
-// bart_family.h: BART for the trainer: its options, its config.json, and the tasks that it can be trained for.
+// bart_family.h: BART and mBART for the trainer: their options, their config.json, and the tasks that they can be trained
+// for.
 //
-// Reading refuses by name what would change the arithmetic and is not supported (scaled embeddings, norms before cores,
-// layers that are dropped, other activations), and values of a wrong type. Missing members have the defaults of
-// transformers' BartConfig. The head is always the table of tokens.
+// Reading refuses by name what would change the arithmetic and is not supported (norms elsewhere than the model's type
+// has them, layers that are dropped, other activations), and values of a wrong type. Missing members have the defaults of
+// transformers' BartConfig, or MBartConfig. The head is always the table of tokens.
 #ifndef GX_BART_FAMILY_H
 #define GX_BART_FAMILY_H
 #include "../io/bnb.h"
@@ -12,7 +13,8 @@
 GX_BEGIN
 
 extern const GxFamily gx_bart;
-extern const GxJsonKeys gx_bart_keys; // of config.json
+extern const GxJsonKeys gx_bart_keys;         // of config.json
+extern const GxJsonKeys gx_bart_norm_keys[2]; // those of which BART and mBART need different values
 
 // Reads and resolves it. Keys that are not read are logged to `log`.
 GxStatus gx_bart_config_read(GxBartConfig *c, const char *path, const GxLogger *log, GxError *err);
@@ -24,6 +26,7 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_BART_FAMILY_IMPLEMENTED)
 #define GX_BART_FAMILY_IMPLEMENTED
 #include <string.h>
+#include "../task/denoising.h"
 #include "../task/seq2seq.h"
 
 #define GX__BART_FAMILY_AT(field) offsetof(GxBartConfig, field)
@@ -47,11 +50,11 @@ static const GxField gx__bart_family_options[] = {
      "id of the padding token, whose row of the embedding gets no gradient from its look-ups", "0.."},
     {"bos_token_id", GX_FIELD_INT, GX__BART_FAMILY_AT(bos_token_id), "0", "id of the token that begins a text", "0.."},
     {"eos_token_id", GX_FIELD_INT, GX__BART_FAMILY_AT(eos_token_id), "2", "id of the token that ends a text", "0.."},
-    {"decoder_start_token_id", GX_FIELD_INT, GX__BART_FAMILY_AT(decoder_start_token_id), "2",
-     "id of the token that the decoder reads first", "0.."},
+    {"decoder_start_token_id", GX_FIELD_INT, GX__BART_FAMILY_AT(decoder_start_token_id), "-1",
+     "id of the token that the decoder reads first; -1: 2, or in an mBART that of --target_lang", "-1.."},
     {"activation_function", GX_FIELD_STRING, GX__BART_FAMILY_AT(activation_function), "gelu",
-     "activation of the MLP: gelu (with the error function), or gelu_new (with tanh, as GPT-2 has it)",
-     "gelu|gelu_new"},
+     "activation of the MLP: gelu (with the error function), gelu_new (with tanh, as GPT-2 has it), or relu",
+     "gelu|gelu_new|relu"},
     {"dropout", GX_FIELD_DOUBLE, GX__BART_FAMILY_AT(dropout), "0.1",
      "dropout of what attention and MLP add to the stream, and of the embeddings", "0..1"},
     {"attention_dropout", GX_FIELD_DOUBLE, GX__BART_FAMILY_AT(attention_dropout), "0",
@@ -60,6 +63,10 @@ static const GxField gx__bart_family_options[] = {
      "dropout of what the activation in the MLP gives", "0..1"},
     {"init_std", GX_FIELD_DOUBLE, GX__BART_FAMILY_AT(init_std), "0.02",
      "standard deviation of the random initial weights", "0..1"},
+    {"scale_embedding", GX_FIELD_BOOL, GX__BART_FAMILY_AT(scale_embedding), "false",
+     "multiply the tokens' rows of the embedding by sqrt(d_model)", NULL},
+    {"model_type", GX_FIELD_STRING, GX__BART_FAMILY_AT(model_type), "bart",
+     "bart, or mbart, which has norms before attention and MLP, and texts that end with their languages", "bart|mbart"},
 };
 enum { GX__BART_FAMILY_OPTIONS = sizeof gx__bart_family_options / sizeof *gx__bart_family_options };
 
@@ -91,8 +98,6 @@ static const GxJsonKey gx__bart_family_keys[] = {
     {"tie_word_embeddings", GX_KEY_READ, NULL},
     {"encoder_layerdrop", GX_KEY_READ, NULL},
     {"decoder_layerdrop", GX_KEY_READ, NULL},
-    {"normalize_before", GX_KEY_REFUSED, "norms would be before attention and MLP, as in mBART"},
-    {"add_final_layer_norm", GX_KEY_REFUSED, "each stack would end with a norm, as in mBART"},
     {"add_bias_logits", GX_KEY_REFUSED, "logits would have a bias"},
     {"static_position_embeddings", GX_KEY_REFUSED, "positions would not be learned"},
     {"normalize_embedding=true", GX_KEY_REFUSED, "embeddings would have no norm"},
@@ -103,17 +108,41 @@ static const GxJsonKey gx__bart_family_keys[] = {
     {"label2id", GX_KEY_HARMLESS, "of a classifier"},
     {"num_labels", GX_KEY_HARMLESS, "of a classifier"},
     {"problem_type", GX_KEY_HARMLESS, "of a classifier"},
+    {"_num_labels", GX_KEY_HARMLESS, "of a classifier"},
     {"num_hidden_layers", GX_KEY_HARMLESS, "encoder_layers, once more"},
 };
 const GxJsonKeys gx_bart_keys = {GX_KEYS(gx__bart_family_keys)};
 
+// Of BART, and of mBART: where the norms are.
+enum { GX__BART_FAMILY_NORMS = 2 };
+static const GxJsonKey gx__bart_family_norms[2][GX__BART_FAMILY_NORMS] = {
+    {{"normalize_before", GX_KEY_REFUSED, "norms would be before attention and MLP, as in mBART"},
+     {"add_final_layer_norm", GX_KEY_REFUSED, "each stack would end with a norm, as in mBART"}},
+    {{"normalize_before=true", GX_KEY_REFUSED, "norms would be behind attention and MLP, as in BART"},
+     {"add_final_layer_norm=true", GX_KEY_REFUSED, "stacks would not end with a norm"}}};
+const GxJsonKeys gx_bart_norm_keys[2] = {{gx__bart_family_norms[0], GX__BART_FAMILY_NORMS},
+                                         {gx__bart_family_norms[1], GX__BART_FAMILY_NORMS}};
+
+static GxStatus gx__bart_family_check_keys(const GxJson *json, int is_mbart, const char *path, const GxLogger *log,
+                                           GxError *err)
+{
+    enum { OWN = sizeof gx__bart_family_keys / sizeof *gx__bart_family_keys };
+    GxJsonKey all[OWN + GX__BART_FAMILY_NORMS];
+    memcpy(all, gx__bart_family_keys, sizeof gx__bart_family_keys);
+    memcpy(all + OWN, gx__bart_family_norms[is_mbart], sizeof gx__bart_family_norms[0]);
+    return gx_family_check_keys(json, all, OWN + GX__BART_FAMILY_NORMS, path, log, err);
+}
+
 static GxStatus gx__bart_family_refuse_unbuilt(const GxJson *json, const char *path, const GxLogger *log, GxError *err)
 {
-    static const char *const needs[][2] = {{"is_encoder_decoder", "true"}, {"is_decoder", "false"},
-                                           {"scale_embedding", "false"},   {"tie_word_embeddings", "true"},
-                                           {"encoder_layerdrop", "0.0"},   {"decoder_layerdrop", "0.0"}};
-    static const char *const architectures[] = {"BartForConditionalGeneration", "BartModel", NULL};
-    static const char *const types[] = {"bart", NULL};
+    static const char *const needs[][2] = {{"is_encoder_decoder", "true"},
+                                           {"is_decoder", "false"},
+                                           {"tie_word_embeddings", "true"},
+                                           {"encoder_layerdrop", "0.0"},
+                                           {"decoder_layerdrop", "0.0"}};
+    static const char *const architectures[] = {"BartForConditionalGeneration", "BartModel",
+                                                "MBartForConditionalGeneration", "MBartModel", NULL};
+    static const char *const types[] = {"bart", "mbart", NULL};
     GX_TRY(gx_family_check_type(json, types, path, err));
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         GX_TRY(gx_family_need(json, needs[i][0], needs[i][1], path, err));
@@ -125,18 +154,25 @@ static GxStatus gx__bart_family_read_json(GxBartConfig *c, const GxJson *json, c
                                           GxError *err)
 {
     GX_TRY(gx__bart_family_refuse_unbuilt(json, path, log, err));
+    const int is_mbart = !strcmp(gx_json_string(gx_json_get(json, "model_type")), "mbart");
     for (int i = 0; i < GX__BART_FAMILY_OPTIONS; i++) {
         const GxField *f = &gx__bart_family_options[i];
         const GxJson *value = gx_json_get(json, f->name);
-        if (value) GX_TRY(gx_json_take_field(value, f, c, path, GX_ERR_FORMAT, err));
+        const int is_start = !strcmp(f->name, "decoder_start_token_id");
+        if (!value || (is_start && is_mbart && gx_json_type(value) == GX_JSON_NULL)) continue;
+        if (is_start && gx_json_type(value) == GX_JSON_INT && gx_json_int(value) < 0)
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: decoder_start_token_id is %ld; it must be the id of a token", path,
+                           (long)gx_json_int(value));
+        GX_TRY(gx_json_take_field(value, f, c, path, GX_ERR_FORMAT, err));
     }
-    return gx_family_check_keys(json, GX_KEYS(gx__bart_family_keys), path, log, err);
+    if (is_mbart) c->decoder_start_token_id = -1; // it is of generation alone
+    return gx__bart_family_check_keys(json, is_mbart, path, log, err);
 }
 
 GxStatus gx_bart_config_read(GxBartConfig *c, const char *path, const GxLogger *log, GxError *err)
 {
     const GxBartConfig absent = {50265, 1024, 12, 12, 16,     16,  4096, 4096, 1024, // transformers' own defaults
-                                 1,     0,    2,  2,  "gelu", 0.1, 0,    0,    0.02};
+                                 1,     0,    2,  -1, "gelu", 0.1, 0,    0,    0.02, 0, "bart"};
     GxError unsound = GX_ZERO;
     GxJson *json;
     *c = absent;
@@ -149,17 +185,18 @@ GxStatus gx_bart_config_read(GxBartConfig *c, const char *path, const GxLogger *
 
 static const char *gx__bart_family_architecture(const void *config, const GxHeadRequest *request)
 {
-    (void)config, (void)request;
-    return "BartForConditionalGeneration";
+    (void)request;
+    return gx_bart_is_mbart((const GxBartConfig *)config) ? "MBartForConditionalGeneration"
+                                                          : "BartForConditionalGeneration";
 }
 
 GxStatus gx_bart_config_write(const GxBartConfig *c, const char *path, GxError *err)
 {
     GxJson *json = gx_json_new_object();
-    gx_family_set_type(json, "bart", gx__bart_family_architecture(c, NULL), err);
+    gx_family_set_type(json, c->model_type, gx__bart_family_architecture(c, NULL), err);
     gx_json_set_fields(json, gx__bart_family_options, GX__BART_FAMILY_OPTIONS, c, err);
+    if (gx_bart_is_mbart(c)) gx_json_set(json, "decoder_start_token_id", gx_json_new_null(), err);
     gx_json_set(json, "is_encoder_decoder", gx_json_new_bool(1), err);
-    gx_json_set(json, "scale_embedding", gx_json_new_bool(0), err);
     gx_json_set(json, "tie_word_embeddings", gx_json_new_bool(1), err);
     gx_json_set(json, "forced_eos_token_id", gx_json_new_int(c->eos_token_id), err);
     return gx_family_write(json, path, err);
@@ -188,12 +225,13 @@ static GxStatus gx__bart_family_write(const void *config, const GxHeadRequest *r
 static void gx__bart_family_frame(const void *config, GxTextFrame *frame)
 {
     const GxBartConfig *c = (const GxBartConfig *)config;
-    frame->begin = (int32_t)c->bos_token_id, frame->end = (int32_t)c->eos_token_id;
-    frame->pad = (int32_t)c->pad_token_id, frame->start = (int32_t)c->decoder_start_token_id;
+    frame->has_languages = gx_bart_is_mbart(c);
+    frame->begin = frame->has_languages ? -1 : (int32_t)c->bos_token_id, frame->end = (int32_t)c->eos_token_id;
+    frame->pad = (int32_t)c->pad_token_id, frame->start = gx_bart_start(c);
     frame->first_position = GX_BART_FIRST_POSITION;
 }
 
-static const GxTask *const gx__bart_family_tasks[] = {&gx_seq2seq, NULL};
+static const GxTask *const gx__bart_family_tasks[] = {&gx_seq2seq, &gx_denoising, &gx_span_corruption, NULL};
 
 const GxFamily gx_bart = {
     "bart",

@@ -146,10 +146,10 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
     if (status == GX_OK) {
         const char *architecture = gx_json_string(gx_json_at(gx_json_get(json, "architectures"), 0));
         const char *type = gx_json_string(gx_json_get(json, "model_type"));
-        m->family = !strcmp(type, "bert") || strstr(type, "roberta") ? &gx_bert
-                    : !strcmp(type, "bart")                          ? &gx_bart
-                    : !strcmp(type, "t5") || !strcmp(type, "mt5")    ? &gx_t5
-                                                                     : &gx_llama;
+        m->family = !strcmp(type, "bert") || strstr(type, "roberta")  ? &gx_bert
+                    : !strcmp(type, "bart") || !strcmp(type, "mbart") ? &gx_bart
+                    : !strcmp(type, "t5") || !strcmp(type, "mt5")     ? &gx_t5
+                                                                      : &gx_llama;
         status = gx__merge_choose_head(m, adapter, &s, architecture, err);
         gx_json_free(json);
     }

@@ -77,6 +77,14 @@ void gx_source_folder_close(GxSourceFolder *s)
     memset(s, 0, sizeof *s);
 }
 
+// What the source says of the head, and its weights may not bear out: transformers 5 writes true for every T5.
+static void gx__source_folder_correct_tie(GxJson *config, const GxJson *ours, GxError *err)
+{
+    static const char name[] = "tie_word_embeddings";
+    const GxJson *said = gx_json_get(config, name), *is = gx_json_get(ours, name);
+    if (said && is && gx_json_bool(said) != gx_json_bool(is)) gx_json_set(config, name, gx_json_copy(is), err);
+}
+
 // A copy of the source's configuration, with the members of gx__source_own and the dtype from `ours`.
 static GxJson *gx__source_folder_config(const GxSourceFolder *s, const GxJson *ours, GxError *err)
 {
@@ -89,6 +97,7 @@ static GxJson *gx__source_folder_config(const GxSourceFolder *s, const GxJson *o
         if (value) gx_json_set(config, gx__source_own[i], gx_json_copy(value), err);
         else gx_json_remove(config, gx__source_own[i]);
     }
+    gx__source_folder_correct_tie(config, ours, err);
     const GxJson *dtype = gx_json_get(ours, dtypes[1]);
     const int has_new = gx_json_get(config, dtypes[0]) != NULL, has_old = gx_json_get(config, dtypes[1]) != NULL;
     if (has_new) gx_json_set(config, dtypes[0], gx_json_copy(dtype), err);

@@ -29,6 +29,7 @@ GX_END
 #define GX_T5_FAMILY_IMPLEMENTED
 #include <string.h>
 #include "../io/safetensors.h"
+#include "../task/denoising.h"
 #include "../task/seq2seq.h"
 #include "tensor_match.h"
 
@@ -105,9 +106,7 @@ static const GxJsonKey gx__t5_family_keys[] = {
     {"is_decoder", GX_KEY_READ, NULL},
     {"is_gated_act", GX_KEY_HARMLESS, GX__T5_FAMILY_FOLLOWS},
     {"dense_act_fn", GX_KEY_HARMLESS, GX__T5_FAMILY_FOLLOWS},
-    {"bos_token_id", GX_KEY_HARMLESS, "a T5 puts nothing before a text"},
     {"n_positions", GX_KEY_HARMLESS, "a T5 has no longest text"},
-    {"max_length", GX_KEY_HARMLESS, "of generation"},
     {"classifier_dropout", GX_KEY_HARMLESS, "of a classifier"},
     {"id2label", GX_KEY_HARMLESS, "of a classifier"},
     {"label2id", GX_KEY_HARMLESS, "of a classifier"},
@@ -273,7 +272,7 @@ static void gx__t5_family_frame(const void *config, GxTextFrame *frame)
     frame->first_position = 0;
 }
 
-static const GxTask *const gx__t5_family_tasks[] = {&gx_seq2seq, NULL};
+static const GxTask *const gx__t5_family_tasks[] = {&gx_seq2seq, &gx_span_corruption, &gx_denoising, NULL};
 
 const GxFamily gx_t5 = {
     "t5",

@@ -174,9 +174,9 @@ static GxStatus gx__beam_read(GxBeamFile *f, const GxTaskSetup *setup, const GxL
     if (status == GX_OK) status = gx__beam_check_keys(f, json, has_file, log, err);
     gx_json_free(json);
     if (status == GX_OK && f->start >= 0 && f->start != setup->frame->start)
-        gx_log(log, GX_LOG_WARNING,
-               "%s: decoder_start_token_id is %ld, which is ignored: targets begin with the model's, %ld", f->path,
-               (long)f->start, (long)setup->frame->start);
+        gx_log(log, GX_LOG_WARNING, "%s: decoder_start_token_id is %ld, which is ignored: targets begin with %s, %ld",
+               f->path, (long)f->start, setup->frame->has_languages ? "what --target_lang asks for" : "the model's",
+               (long)setup->frame->start);
     if (f->max_new_tokens >= 0) f->o.max_length = 1 + f->max_new_tokens; // has precedence in transformers, too
     if (f->min_new_tokens >= 0) f->o.min_length = 1 + f->min_new_tokens;
     return status;
@@ -193,6 +193,19 @@ static GxStatus gx__beam_take_penalty(GxBeamOptions *o, const GxBeamFlags *flags
         return gx_field_refuse(&number, "--length_penalty", "\"", flags->length_penalty, GX_ERR_ARGUMENT, err);
     o->length_penalty = v.d;
     return GX_OK;
+}
+
+// Targets that begin with their language are to begin with that of --target_lang.
+static void gx__beam_take_language(GxBeamFile *f, const GxTaskSetup *setup, const GxLogger *log)
+{
+    const GxTextFrame *frame = setup->frame;
+    if (!frame->has_languages || !frame->language_first) return;
+    if (f->forced_bos >= 0 && f->forced_bos != frame->language[1])
+        gx_log(log, GX_LOG_WARNING,
+               "%s: forced_bos_token_id is %ld, which is ignored: targets begin with the language of --target_lang, "
+               "%ld",
+               f->path, (long)f->forced_bos, (long)frame->language[1]);
+    f->forced_bos = frame->language[1];
 }
 
 // Options that are given take the place of the folder's.
@@ -273,6 +286,7 @@ static GxStatus gx__beam_choose(GxBeamFile *f, const GxBeamFlags *flags, const G
     f->forced_bos = f->forced_eos = f->start = f->max_new_tokens = f->min_new_tokens = -1;
     o->end[0] = setup->frame->end, o->ends = 1;
     if (setup->model && setup->model[0]) GX_TRY(gx__beam_read(f, setup, log, err));
+    gx__beam_take_language(f, setup, log);
     GX_TRY(gx__beam_take_flags(f, flags, err));
     GX_TRY(gx__beam_take_forced(f, setup, err));
     if (o->repetition_penalty < 1e-3)

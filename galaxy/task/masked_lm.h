@@ -21,9 +21,7 @@
 // Each machine reads its own copy of text and tokenizer, which must be identical: ranks compare hashes of both.
 #ifndef GX_MASKED_LM_H
 #define GX_MASKED_LM_H
-#include "../data/dataset_hash.h"
-#include "../io/file_kind.h"
-#include "sentences.h"
+#include "sentence_file.h"
 #include "task.h"
 #include "text_batch.h"
 #include "text_tokenizer.h"
@@ -53,13 +51,11 @@ typedef struct {
     int whole_word_mask, nsp, packing;
     int64_t sample_lines;
     // identity of the data, which a checkpoint keeps besides some of the options
-    int64_t text_hash, train_tokens;
+    GxSentenceFile file;
     char tokenizer_name[GX_FIELD_TEXT];
     // set by open
     GxHeadRequest head;
     GxTokenizer tokenizer;
-    GxDataset data;
-    GxSentences text;
     GxTextLayout layout;
     int64_t seq_len;
     GxMaskedLmPart train, held_out;
@@ -79,11 +75,9 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MASKED_LM_IMPLEMENTED)
 #define GX_MASKED_LM_IMPLEMENTED
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "../comm/comm.h"
 #include "../ops/elementwise.h"
 #include "../ops/loss.h"
@@ -120,8 +114,8 @@ static const GxField gx__masked_lm_options[] = {
 static const char *const gx__masked_lm_losses[] = {"mlm_loss", "nsp_loss"};
 static const char *const gx__masked_lm_own[] = {"train_data", "tokenizer", NULL};
 static const GxField gx__masked_lm_identity[] = {
-    {"text_hash", GX_FIELD_HASH, GX__MASKED_LM_AT(text_hash), NULL, "of the text", NULL},
-    {"train_tokens", GX_FIELD_INT, GX__MASKED_LM_AT(train_tokens), NULL, "of the training part", "0.."},
+    {"text_hash", GX_FIELD_HASH, GX__MASKED_LM_AT(file.hash), NULL, "of the text", NULL},
+    {"train_tokens", GX_FIELD_INT, GX__MASKED_LM_AT(file.train_tokens), NULL, "of the training part", "0.."},
     {"tokenizer", GX_FIELD_STRING, GX__MASKED_LM_AT(tokenizer_name), NULL, "which ids the text has", NULL},
     {"mlm_probability", GX_FIELD_DOUBLE, GX__MASKED_LM_AT(mlm_probability), NULL, "probability that a token is masked",
      "0..1"},
@@ -179,62 +173,21 @@ static void gx__masked_lm_set_up(GxMaskedLm *c)
     c->held_out.pairing.seed = GX__MASKED_LM_HELD_OUT_SEED;
 }
 
-static GxStatus gx__masked_lm_agree(GxContext *g, GxMaskedLm *c)
-{
-    int64_t mine[2] = {c->data.bytes, 0}, first[2];
-    uint64_t hash = 0;
-    gx_dataset_hash(&c->data, gx_threads(g), &hash, &g->error);
-    first[0] = mine[0], first[1] = mine[1] = (int64_t)hash;
-    gx_at(g, -1, "agree");
-    gx_broadcast(g, GX_AXIS_ALL, 0, first, 2, GX_I64);
-    GX_TRY(gx_status(g));
-    c->text_hash = first[1];
-    if (!memcmp(mine, first, sizeof mine)) return GX_OK;
-    return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                   "rank %d: %s is a different text here (%ld bytes, hash %016lx) than on rank 0 (%ld bytes, hash "
-                   "%016lx); all ranks need the same one: copy rank 0's",
-                   g->rank, c->train_data, (long)mine[0], (unsigned long)mine[1], (long)first[0],
-                   (unsigned long)first[1]);
-}
-
 static GxStatus gx__masked_lm_read(GxContext *g, GxMaskedLm *c)
 {
-    GxSentences *s = &c->text;
-    GxTextWords words = GX_ZERO;
-    if (access(c->train_data, F_OK) != 0 && errno == ENOENT)
-        return GX_FAIL(&g->error, GX_ERR_IO,
-                       "cannot open %s: %s; `make data-bert` makes data/bert/pretrain.txt, the default, and "
-                       "--train_data FILE names another text",
-                       c->train_data, strerror(ENOENT));
-    GX_TRY(gx_file_check_kind(c->train_data, GX_FILE_AS_TEXT, &g->error));
-    GX_TRY(gx_dataset_open(&c->data, c->train_data, 0, 1, &g->error));
-    if (g->rank == 0) gx_file_warn_of_kind(c->train_data, 0, &g->log);
-    GX_TRY(gx__masked_lm_agree(g, c));
-    GX_TRY(gx_sentences_open(s, &c->data, &c->tokenizer, gx__masked_lm_room(c), gx_threads(g),
-                             g->rank == 0 ? &g->log : NULL, &g->error));
-    if (c->nsp && s->documents < 2)
+    GX_TRY(gx_sentence_file_open(g, &c->file, c->train_data, &c->tokenizer, gx__masked_lm_room(c)));
+    if (c->nsp && c->file.sentences.documents < 2)
         return GX_FAIL(&g->error, GX_ERR_FORMAT,
                        "%s is one document, but --nsp needs several to take sentences from that do not follow: put "
                        "empty lines between documents, or leave out --nsp",
                        c->train_data);
-    GX_TRY(gx_sentences_divide(s, c->train_data, c->validation_fraction, &g->error));
-    c->train_tokens = s->begin[s->document[s->train_documents]];
-    gx_text_count_words(&words, &c->tokenizer, s->token, s->tokens);
-    gx_text_warn_of_unknown(g, &c->tokenizer, &words, c->train_data);
-    if (s->cut && g->rank == 0)
-        gx_log(&g->log, GX_LOG_WARNING,
-               "%s: %ld of %ld sentence%s %s more than the %ld tokens that seq_len %ld has room for, the first in line "
-               "%ld: %s left out",
-               c->train_data, (long)s->cut, (long)s->sentences, gx_text_s(s->sentences), s->cut == 1 ? "has" : "have",
-               (long)gx__masked_lm_room(c), (long)c->seq_len, (long)s->first_cut,
-               s->cut == 1 ? "its end is" : "their ends are");
-    return GX_OK;
+    return gx_sentence_file_divide(g, &c->file, &c->tokenizer, c->validation_fraction);
 }
 
 // With nsp: makes the held-out pairs. Those of the training are made when their epoch begins.
 static GxStatus gx__masked_lm_pair_up(GxContext *g, GxMaskedLm *c)
 {
-    const GxSentences *s = &c->text;
+    const GxSentences *s = &c->file.sentences;
     const int64_t held_out = s->documents - s->train_documents;
     if (s->train_documents < 2 || held_out == 1)
         return GX_FAIL(&g->error, GX_ERR_FORMAT,
@@ -250,7 +203,7 @@ static GxStatus gx__masked_lm_pair_up(GxContext *g, GxMaskedLm *c)
 // Without nsp: makes the texts of documents [first, last), and packs them into columns.
 static GxStatus gx__masked_lm_pack(GxContext *g, const GxMaskedLm *c, GxMaskedLmPart *part, int64_t first, int64_t last)
 {
-    const GxSentences *s = &c->text;
+    const GxSentences *s = &c->file.sentences;
     GxSentenceList *list = &part->list;
     if (first == last) return GX_OK;
     GX_TRY(gx_sentences_blocks(s, first, last, gx__masked_lm_room(c), list, &g->error));
@@ -265,7 +218,7 @@ static GxStatus gx__masked_lm_pack(GxContext *g, const GxMaskedLm *c, GxMaskedLm
 
 static GxStatus gx__masked_lm_lay_out(GxContext *g, GxMaskedLm *c)
 {
-    const GxSentences *s = &c->text;
+    const GxSentences *s = &c->file.sentences;
     GxMaskedLmPart *held_out = &c->held_out;
     if (c->nsp) {
         GX_TRY(gx__masked_lm_pair_up(g, c));
@@ -287,7 +240,8 @@ static GxStatus gx__masked_lm_turn_to(GxMaskedLm *c, uint64_t seed, int64_t numb
     while (p->epoch < 0 || number >= p->first + p->list.n) {
         p->first += p->list.n;
         p->pairing.epoch = (uint64_t)++p->epoch;
-        GX_TRY(gx_sentences_pairs(&c->text, 0, c->text.train_documents, &p->pairing, &p->list, err));
+        GX_TRY(
+            gx_sentences_pairs(&c->file.sentences, 0, c->file.sentences.train_documents, &p->pairing, &p->list, err));
     }
     return GX_OK;
 }
@@ -327,8 +281,7 @@ static void gx__masked_lm_close(void *self)
         free(parts[i]->length);
         parts[i]->length = NULL;
     }
-    gx_sentences_close(&c->text);
-    gx_dataset_close(&c->data);
+    gx_sentence_file_close(&c->file);
     gx_tokenizer_close(&c->tokenizer);
     free(c->ids);
     c->ids = NULL;
@@ -340,11 +293,7 @@ static const GxHeadRequest *gx__masked_lm_head(const void *self) { return &((con
 static void gx__masked_lm_describe(const void *self, FILE *out)
 {
     const GxMaskedLm *c = (const GxMaskedLm *)self;
-    const GxSentences *s = &c->text;
-    fprintf(
-        out, "data: %s, %ld sentence%s in %ld document%s, the last %ld held out; %.2f million tokens: %s, %d of them\n",
-        c->train_data, (long)s->sentences, gx_text_s(s->sentences), (long)s->documents, gx_text_s(s->documents),
-        (long)(s->documents - s->train_documents), (double)s->tokens / 1e6, c->tokenizer_name, c->tokenizer.vocab_size);
+    gx_sentence_file_describe(&c->file, &c->tokenizer, out);
 }
 
 static GxStatus gx__masked_lm_write(const void *self, const char *folder, GxError *err)
@@ -357,8 +306,7 @@ static int gx__masked_lm_stands_alone(const void *self) { return !((const GxMask
 
 static const char *gx__masked_lm_changed(const void *self)
 {
-    const GxDataset *d = &((const GxMaskedLm *)self)->data;
-    return gx_dataset_changed(d) ? d->path : NULL;
+    return gx_sentence_file_changed(&((const GxMaskedLm *)self)->file);
 }
 
 // ---- samples -------------------------------------------------------------------------------------------------------
@@ -367,7 +315,7 @@ static const char *gx__masked_lm_changed(const void *self)
 // number of tokens.
 static int64_t gx__masked_lm_frame(GxMaskedLm *c, const GxSentenceText *text, const GxPairing *pairing, int64_t i)
 {
-    const GxSentences *s = &c->text;
+    const GxSentences *s = &c->file.sentences;
     int64_t a = s->begin[text->a], a_n = gx_sentences_length(s, text->a, text->a_n), b = s->begin[text->b], b_n = 0,
             n = 0;
     if (text->b_n) b_n = gx_sentences_length(s, text->b, text->b_n);
@@ -553,8 +501,8 @@ static GxStatus gx__masked_lm_baseline(const void *self, GxMetric *metric, GxErr
     const GxMaskedLm *c = (const GxMaskedLm *)self;
     const GxMetric none = {NULL, NULL, 0, 0},
                    unigram = {"unigram_loss", "by token frequency alone: loss %.4f on the held-out part", 0, 0};
-    const int32_t *token = c->text.token;
-    const int64_t train = c->train_tokens, V = c->tokenizer.vocab_size;
+    const int32_t *token = c->file.sentences.token;
+    const int64_t train = c->file.train_tokens, V = c->tokenizer.vocab_size;
     double sum = 0;
     int64_t all = 0, judged = 0;
     *metric = c->held_out.samples ? unigram : none;
@@ -563,7 +511,7 @@ static GxStatus gx__masked_lm_baseline(const void *self, GxMetric *metric, GxErr
     if (!count) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for the counts of %ld tokens", (long)V);
     for (int64_t i = 0; i < train; i++)
         if (!gx_tokenizer_is_special(&c->tokenizer, token[i])) count[token[i]]++, all++;
-    for (int64_t i = train; i < c->text.tokens; i++) {
+    for (int64_t i = train; i < c->file.sentences.tokens; i++) {
         if (gx_tokenizer_is_special(&c->tokenizer, token[i])) continue;
         sum -= log((double)(count[token[i]] + 1) / (double)(all + V)), judged++;
     }
@@ -634,7 +582,7 @@ static int64_t gx__masked_lm_show_line(GxMaskedLm *c, const GxTextLayout *l, GxB
     gx__MaskedLmSample s = gx__masked_lm_sample_of(c, GX__MASKED_LM_VALIDATE, GX__MASKED_LM_HELD_OUT_SEED, 0, 0);
     GxTextWriter w;
     int64_t n = 0, masks = 0;
-    for (; masks == 0 && *at < c->text.sentences; ++*at) {
+    for (; masks == 0 && *at < c->file.sentences.sentences; ++*at) {
         const GxSentenceText line = {*at, 0, 1, 0, 0};
         n = gx__masked_lm_frame(c, &line, NULL, 0);
         masks = gx_mask_tokens(&s.masking, *at, 0, c->ids, c->labels, n, GX_MASKED_LM_SHOWN);
@@ -668,7 +616,7 @@ static void gx__masked_lm_say(GxContext *g, const GxMaskedLm *c, FILE *out, cons
 static void gx__masked_lm_show(GxContext *g, GxMaskedLm *c, const GxForward *forward, FILE *out)
 {
     const GxTextLayout l = gx__masked_lm_show_layout(c);
-    const GxSentences *s = &c->text;
+    const GxSentences *s = &c->file.sentences;
     const int64_t first = s->document[s->train_documents], all = s->sentences - first;
     for (int64_t line = 0, at = first; line < c->sample_lines && !gx_failed(g); line++) {
         GxBatch b = GX_ZERO;

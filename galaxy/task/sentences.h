@@ -147,9 +147,12 @@ static GxStatus gx__sentences_encode(gx__SentencesFile *f, int64_t first, int64_
     GX_OMP(parallel for schedule(dynamic, 64) num_threads(threads > 0 ? threads : 1))
     for (int64_t i = first; i < last; i++) {
         const int64_t at = f->line[i];
+        int64_t end = f->line[i + 1];
+        if (end > at && f->text[end - 1] == '\n') end--; // a line's end is of no sentence, also where it is a token
+        if (end > at && f->text[end - 1] == '\r') end--;
         f->count[i] = 0;
-        if (gx_error_code(err) == GX_OK)
-            gx_tokenizer_encode(f->t, f->text + at, f->line[i + 1] - at, gx_tokenizer_special(f->t),
+        if (gx_error_code(err) == GX_OK && !gx__sentences_is_empty(f, i))
+            gx_tokenizer_encode(f->t, f->text + at, end - at, gx_tokenizer_special(f->t),
                                 f->ids + gx_tokenizer_most(f->t, at), &f->count[i], err);
     }
     return gx_error_code(err);

@@ -20,6 +20,7 @@
 #ifndef GX_SEQ2SEQ_H
 #define GX_SEQ2SEQ_H
 #include "beam_options.h"
+#include "languages.h"
 #include "source_batch.h"
 #include "target_writer.h"
 #include "text_tokenizer.h"
@@ -34,6 +35,7 @@ typedef struct {
     int64_t max_source_length, sample_lines;
     int skip_bad_records, pack_texts;
     GxBeamFlags beams;
+    GxLanguages languages;
     // identity of the data, which a checkpoint keeps
     int64_t texts_n, texts_hash;
     char tokenizer_name[GX_FIELD_TEXT];
@@ -107,10 +109,12 @@ static const GxField gx__seq2seq_options[] = {
     {"predictions", GX_FIELD_PATH, GX__SEQ2SEQ_AT(predictions), "predictions.jsonl",
      "new file for the targets that --predict writes, .jsonl", NULL},
     GX_BEAM_OPTIONS(GX__SEQ2SEQ_AT(beams)),
+    GX_LANGUAGE_OPTIONS(GX__SEQ2SEQ_AT(languages)),
 };
 static const char *const gx__seq2seq_own[] = {"train_data", "validation_data", "tokenizer",
                                               "predict",    "predictions",     NULL};
-static const char *const gx__seq2seq_reading[] = {"source_prefix", "max_source_length", NULL};
+static const char *const gx__seq2seq_reading[] = {"source_prefix", "max_source_length", "source_lang", "target_lang",
+                                                  NULL};
 static const GxField gx__seq2seq_identity[] = {
     {"texts", GX_FIELD_INT, GX__SEQ2SEQ_AT(texts_n), NULL, "pairs that are trained on", "0.."},
     {"texts_hash", GX_FIELD_HASH, GX__SEQ2SEQ_AT(texts_hash), NULL, "of their tokens", NULL},
@@ -126,7 +130,8 @@ enum {
 
 static GxStatus gx__seq2seq_check_sizes(const GxSeq2Seq *c, const GxTaskSetup *setup, GxError *err)
 {
-    const int64_t least = 2 + (c->frame.begin >= 0); // a token, and what is put around it
+    const GxFrameEnds ends = gx_frame_ends(&c->frame, GX_OF_TARGET);
+    const int64_t least = 1 + ends.n_before + ends.n_behind; // a token, and what is put around it
     if (c->T[GX_OF_TARGET] < least)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %ld; a target needs at least %ld tokens",
                        gx_task_length_name(setup), (long)c->T[GX_OF_TARGET], (long)least);
@@ -134,24 +139,6 @@ static GxStatus gx__seq2seq_check_sizes(const GxSeq2Seq *c, const GxTaskSetup *s
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--max_source_length is %ld; a source needs at least %ld tokens",
                        (long)c->T[GX_OF_SOURCE], (long)least);
     return GX_OK;
-}
-
-// The tokens that frame texts must be in the vocabulary, which a new model takes from the tokenizer.
-static GxStatus gx__seq2seq_check_frame(const GxSeq2Seq *c, const GxTaskSetup *setup, GxError *err)
-{
-    GxFrameToken of[GX_FRAME_TOKENS];
-    gx_frame_tokens(&c->frame, of);
-    for (int i = 0; i < GX_FRAME_TOKENS; i++)
-        if (of[i].id >= setup->vocab)
-            return GX_FAIL(err, GX_ERR_ARGUMENT,
-                           "%s is %ld, but the vocabulary ends at %ld; set it to the id that the tokenizer has for it",
-                           of[i].name, (long)of[i].id, (long)setup->vocab - 1);
-    if (c->frame.begin != c->frame.end) return GX_OK;
-    return GX_FAIL(
-        err, GX_ERR_ARGUMENT,
-        "bos_token_id and eos_token_id are both %ld: a target would end where it begins; expected the ids of "
-        "two tokens",
-        (long)c->frame.end);
 }
 
 static GxStatus gx__seq2seq_check_predictions(const GxSeq2Seq *c, GxError *err)
@@ -250,7 +237,9 @@ static GxStatus gx__seq2seq_open(GxContext *g, void *self, GxTaskSetup *setup)
     c->T[GX_OF_SOURCE] = setup->source_len = c->max_source_length ? c->max_source_length : setup->seq_len;
     GX_TRY(gx__seq2seq_check_sizes(c, setup, &g->error));
     GX_TRY(gx_text_open_any_tokenizer(g, &c->tokenizer, c->tokenizer_path, setup));
-    GX_TRY(gx__seq2seq_check_frame(c, setup, &g->error));
+    GX_TRY(gx_languages_resolve(&c->frame, &c->languages, &c->tokenizer, &g->error));
+    setup->frame = &c->frame;
+    GX_TRY(gx_frame_check(&c->frame, setup->vocab, &g->error));
     GX_TRY(gx_beam_options_resolve(g, &c->search, &c->beams, setup));
     gx_text_split_special(&c->tokenizer, c->split_special_tokens);
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
@@ -310,7 +299,9 @@ static GxStatus gx__seq2seq_prepare(GxContext *g, void *self, const GxForward *f
 
 static GxStatus gx__seq2seq_write_folder(const void *self, const char *folder, GxError *err)
 {
-    return gx_tokenizer_write(&((const GxSeq2Seq *)self)->tokenizer, folder, err);
+    const GxSeq2Seq *c = (const GxSeq2Seq *)self;
+    GX_TRY(gx_languages_write(&c->frame, folder, err));
+    return gx_tokenizer_write(&c->tokenizer, folder, err);
 }
 
 // ---- batches -------------------------------------------------------------------------------------------------------
@@ -398,10 +389,11 @@ static void gx__seq2seq_allocate(GxContext *g, void *self, GxModel *m, int64_t T
 static char *gx__seq2seq_text(GxContext *g, const GxSeq2Seq *c, const int32_t *ids, int64_t n)
 {
     GxTextStream s = gx_text_stream(&c->tokenizer, GX_SPECIAL_AS_TEXT, 0);
+    const GxFrameEnds ends = gx_frame_ends(&c->frame, GX_OF_TARGET);
     const char *text = "";
     int64_t bytes = 0;
     if (n && gx_beam_ends(&c->search, ids[n - 1])) n--;
-    if (n && ids[0] == c->frame.begin) ids++, n--;
+    if (n && ends.n_before && ids[0] == ends.before[0]) ids++, n--;
     gx_text_stream_next(&s, ids, n, 1, &text, &bytes, &g->error);
     char *copy = gx_failed(g) ? NULL : strdup(text);
     if (!copy && !gx_failed(g)) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a text of %ld bytes", (long)bytes);
@@ -535,20 +527,15 @@ static double gx__seq2seq_exact(const GxSeq2Seq *c)
 static int gx__seq2seq_metrics(GxContext *g, void *self, const GxLosses *losses, GxMetric metric[GX_MAX_METRICS])
 {
     GxSeq2Seq *c = (GxSeq2Seq *)self;
-    const double nats = losses && losses->count[0] ? gx_losses_mean(losses, 0) : NAN,
-                 tokens = losses ? (double)losses->count[0] : NAN;
     int64_t right = c->right;
     if (losses && c->predict[0]) gx__seq2seq_write_all(g, c);
     gx_at(g, -1, "evaluate");
     if (losses) gx_all_reduce(g, GX_AXIS_ALL, GX_SUM, &right, 1, GX_I64);
     if (gx_failed(g) || (losses && !c->has_targets)) return 0;
-    const GxMetric loss = {"loss", "loss %.4f", nats, -1},
-                   perplexity = {"perplexity", "perplexity %.3f", exp(nats), -1},
-                   accuracy = {"accuracy", "accuracy of tokens %.4f", (double)right / tokens, 1},
-                   exact = {"exact_match", "exactly the target %.4f", c->predict[0] ? gx__seq2seq_exact(c) : NAN, 1};
-    metric[0] = loss, metric[1] = perplexity, metric[2] = accuracy;
-    if (c->predict[0]) metric[3] = exact;
-    return c->predict[0] ? 4 : 3;
+    const GxMetric exact = {"exact_match", "exactly the target %.4f", c->predict[0] ? gx__seq2seq_exact(c) : NAN, 1};
+    int n = gx_source_metrics(losses, right, metric);
+    if (c->predict[0]) metric[n++] = exact;
+    return n;
 }
 
 static const char *gx__seq2seq_lacks(const void *self, const char *metric)

@@ -18,6 +18,10 @@ GX_BEGIN
 
 enum { GX_SHOW_SEED = 1234 }; // the default of --seed: samples are shown in the order that it gives
 
+// The text of ids[n], with special tokens written out, and a 0 behind it; free() it. NULL: an error.
+char *gx_show_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, int64_t *bytes, GxError *err);
+// Prints a text; invalid UTF-8, control characters and the two brackets byte by byte.
+void gx_show_text(FILE *out, const char *text, int64_t bytes);
 // s has stride 1 and T tokens. If tokens cannot be decoded, prints that instead.
 void gx_show_sample(FILE *out, const GxTokenizer *t, const GxBlendSample *s, int64_t T, int64_t number);
 
@@ -30,8 +34,7 @@ GX_END
 #include <string.h>
 #include "../text/unicode.h"
 
-// Prints a text; invalid UTF-8, control characters and the two brackets byte by byte.
-static void gx__show_text(FILE *out, const char *text, int64_t bytes)
+void gx_show_text(FILE *out, const char *text, int64_t bytes)
 {
     for (const char *p = text, *end = text + bytes; p < end;) {
         uint32_t c;
@@ -45,12 +48,14 @@ static void gx__show_text(FILE *out, const char *text, int64_t bytes)
     }
 }
 
-// The text of ids[n]; free() it.
-static char *gx__show_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, int64_t *bytes, GxError *err)
+char *gx_show_decode(const GxTokenizer *t, const int32_t *ids, int64_t n, int64_t *bytes, GxError *err)
 {
     char *text = (char *)malloc((size_t)(n * t->longest) + 1);
     if (!text) GX_FAIL(err, GX_ERR_MEMORY, "no memory for the text of %ld tokens", (long)n);
-    else if (gx_tokenizer_decode(t, ids, n, GX_SPECIAL_AS_TOKENS, text, bytes, err) == GX_OK) return text;
+    else if (gx_tokenizer_decode(t, ids, n, GX_SPECIAL_AS_TOKENS, text, bytes, err) == GX_OK) {
+        text[*bytes] = 0;
+        return text;
+    }
     free(text);
     return NULL;
 }
@@ -61,7 +66,7 @@ static int64_t gx__show_end(const GxTokenizer *t, const int32_t *ids, int64_t n,
                             GxError *err)
 {
     int64_t length = 0, same = 0;
-    char *part = gx__show_decode(t, ids, n, &length, err);
+    char *part = gx_show_decode(t, ids, n, &length, err);
     while (part && same < length && same < bytes && part[same] == text[same]) same++;
     free(part);
     for (int64_t back = 1; back < 4 && back <= same && same < bytes; back++) {
@@ -77,12 +82,12 @@ static GxStatus gx__show_tokens(FILE *out, const GxTokenizer *t, const int32_t *
                                 int64_t n, GxError *err)
 {
     int64_t bytes = 0, shown = 0;
-    char *text = gx__show_decode(t, ids, n, &bytes, err);
+    char *text = gx_show_decode(t, ids, n, &bytes, err);
     for (int64_t i = 0, behind; text && i < n && gx_error_code(err) == GX_OK; i = behind) {
         for (behind = i + 1; behind < n && is_learned[behind] == is_learned[i];) behind++;
         const int64_t end = behind < n ? gx_max(shown, gx__show_end(t, ids, behind, text, bytes, err)) : bytes;
         if (is_learned[i]) fputs("⟦", out);
-        gx__show_text(out, text + shown, end - shown);
+        gx_show_text(out, text + shown, end - shown);
         if (is_learned[i]) fputs("⟧", out);
         shown = end;
     }

@@ -15,6 +15,7 @@
 #define GX_SOURCE_BATCH_H
 #include "../model/model.h"
 #include "source_texts.h"
+#include "task.h"
 #include "text_batch.h"
 GX_BEGIN
 
@@ -41,12 +42,17 @@ void gx_source_begin(GxSourceWriter *w, const GxSourceLayout *l, GxBatch *b, voi
 void gx_source_put(GxSourceWriter *w, int64_t column, int64_t at[GX_OF_PAIR], const GxSourcePair *pair);
 void gx_source_finish(GxSourceWriter *w);
 
+// Metrics of a validation: loss, perplexity and accuracy of the targets' tokens, of which `right` are predicted. losses
+// NULL: only the names. Returns how many.
+int gx_source_metrics(const GxLosses *losses, int64_t right, GxMetric metric[GX_MAX_METRICS]);
+
 GX_END
 #endif
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_SOURCE_BATCH_IMPLEMENTED)
 #define GX_SOURCE_BATCH_IMPLEMENTED
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 GxSourceLayout gx_source_layout_of(const GxTextFrame *frame, int64_t T)
@@ -128,5 +134,16 @@ void gx_source_put(GxSourceWriter *w, int64_t column, int64_t at[GX_OF_PAIR], co
 void gx_source_finish(GxSourceWriter *w)
 {
     for (int k = 0; k < GX_OF_PAIR; k++) gx_text_finish(&w->of[k]);
+}
+
+int gx_source_metrics(const GxLosses *losses, int64_t right, GxMetric metric[GX_MAX_METRICS])
+{
+    const double nats = losses && losses->count[0] ? gx_losses_mean(losses, 0) : NAN,
+                 tokens = losses ? (double)losses->count[0] : NAN;
+    const GxMetric loss = {"loss", "loss %.4f", nats, -1},
+                   perplexity = {"perplexity", "perplexity %.3f", exp(nats), -1},
+                   accuracy = {"accuracy", "accuracy of tokens %.4f", (double)right / tokens, 1};
+    metric[0] = loss, metric[1] = perplexity, metric[2] = accuracy;
+    return 3;
 }
 #endif

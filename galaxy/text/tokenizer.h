@@ -29,6 +29,7 @@
 #ifndef GX_TOKENIZER_H
 #define GX_TOKENIZER_H
 #include "bpe_files.h"
+#include "byt5.h"
 #include "byte_tokens.h"
 #include "tokenizer_config.h"
 #include "tokenizer_kind.h"
@@ -218,7 +219,7 @@ static GxStatus gx__tokenizer_open_json(GxTokenizer *t, GxTokenizerSource *from,
     return status;
 }
 
-// The folder's tokenizer.json, or else the vocabulary file of a kind.
+// The folder's tokenizer.json, or else the vocabulary file of a kind; "": it has neither.
 static GxStatus gx__tokenizer_find_file(char file[GX_PATH], const char *folder, GxError *err)
 {
     GX_TRY(gx_path_join(file, folder, "tokenizer.json", err));
@@ -228,6 +229,19 @@ static GxStatus gx__tokenizer_find_file(char file[GX_PATH], const char *folder, 
         GX_TRY(gx_path_join(file, folder, gx__tokenizer_kinds[i]->vocabulary, err));
         if (gx_path_is_file(file)) return GX_OK;
     }
+    file[0] = 0;
+    return GX_OK;
+}
+
+// A folder without a file of a kind: what transformers has in a class alone, which tokenizer_config.json names.
+static GxStatus gx__tokenizer_open_class(GxTokenizer *t, const char *folder, GxError *err)
+{
+    GxJson *config = NULL;
+    GX_TRY(gx_tokenizer_config_read(&config, folder, err));
+    const int is_byt5 = gx_byt5_is_named(config);
+    GxStatus status = is_byt5 ? gx_byt5_open(t, config, folder, err) : GX_OK;
+    gx_json_free(config);
+    if (is_byt5) return status;
     return GX_FAIL(err, GX_ERR_IO, "%s holds no tokenizer: it has neither tokenizer.json nor vocab.txt", folder);
 }
 
@@ -240,6 +254,7 @@ GxStatus gx_tokenizer_open(GxTokenizer *t, const char *path, GxError *err)
     if (gx_path_is_folder(path)) GX_TRY(gx__tokenizer_find_file(file, path, err));
     else if (snprintf(file, sizeof file, "%s", path) >= GX_PATH)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the path %.200s… is longer than %d bytes", path, GX_PATH - 1);
+    if (!file[0]) return gx__tokenizer_open_class(t, path, err);
     gx_path_parent(folder, file);
     GX_TRY(gx_path_join(config_path, folder, GX_TOKENIZER_CONFIG, err));
     GX_TRY(gx_tokenizer_config_read(&config, folder, err));

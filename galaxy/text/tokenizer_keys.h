@@ -57,6 +57,8 @@ static const GxJsonKey gx__tokenizer_config_keys[] = {
     {"from_slow", GX_KEY_HARMLESS, GX__TOKENIZER_PYTHON},
     {"use_fast", GX_KEY_HARMLESS, GX__TOKENIZER_PYTHON},
     {"errors", GX_KEY_HARMLESS, "bytes that are no text are decoded as tokenizers does it"},
+    {"src_lang", GX_KEY_HARMLESS, "--source_lang says it"},
+    {"tgt_lang", GX_KEY_HARMLESS, "--target_lang says it"},
     {"extra_ids", GX_KEY_HARMLESS, "tokenizer.json has these tokens"},
     {"clean_up_tokenization_spaces", GX_KEY_HARMLESS, "tokenizer.json's decoder says how text is made of tokens"},
     {"model_max_length", GX_KEY_HARMLESS, "how long texts are is the program's own, up to what the model has"},
