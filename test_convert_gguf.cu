@@ -38,8 +38,19 @@ static const Shape shapes[] = {{"model.embed_tokens.weight", 0, WIDTH},
 
 static GxLlamaConfig small(const char *type, int64_t vocab)
 {
-    GxLlamaConfig c = {vocab, WIDTH, COLUMNS, 1, HEADS, KV_HEADS, HEAD, 64, 1e-5, 10000, 0.02,
-                       1,     -1,    "",      0, "",    0,        0,    0,  0,    0,     ""};
+    GxLlamaConfig c = {.vocab_size = vocab,
+                       .hidden_size = WIDTH,
+                       .intermediate_size = COLUMNS,
+                       .num_hidden_layers = 1,
+                       .num_attention_heads = HEADS,
+                       .num_key_value_heads = KV_HEADS,
+                       .head_dim = HEAD,
+                       .max_position_embeddings = 64,
+                       .rms_norm_eps = 1e-5,
+                       .rope_theta = 10000,
+                       .initializer_range = 0.02,
+                       .tie_word_embeddings = 1,
+                       .pad_token_id = -1};
     snprintf(c.model_type, sizeof c.model_type, "%s", type);
     snprintf(c.rope_type, sizeof c.rope_type, "default");
     return c;
@@ -314,6 +325,15 @@ TEST(models_that_a_file_cannot_say_are_refused)
     scaled.rope_factor = 8, scaled.rope_low_freq_factor = 1, scaled.rope_high_freq_factor = 4;
     scaled.rope_original_max_position_embeddings = 8192;
     refuse_export(&scaled, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "RoPE is scaled (llama3)");
+    scaled = small("llama", 40);
+    snprintf(scaled.rope_type, sizeof scaled.rope_type, "yarn");
+    scaled.rope_factor = 8, scaled.rope_original_max_position_embeddings = 32;
+    refuse_export(&scaled, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "RoPE is scaled (yarn); only llama3");
+    scaled = small("smollm3", 40);
+    scaled.no_rope_layer_interval = 4;
+    refuse_export(&scaled, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "model_type is smollm3");
+    scaled = small("phi3", 40);
+    refuse_export(&scaled, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "model_type is phi3");
     heads.num_attention_heads = 4; // of 4, in a width of 8
     refuse_export(&heads, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "head_dim is 4, with 4 heads");
     refuse_export(&plain, GX_GGUF_Q4_0, GX_ERR_UNSUPPORTED, "Q4_0 is not written");

@@ -878,7 +878,7 @@ static void call_rope_restart_backward(GxContext *g, void **b, const Shape *s, G
 static Case *prepare_rope(Case *c)
 {
     const Shape *s = c->shape;
-    const GxRope rope = {10000, 0, 0, 0, 0};
+    const GxRope rope = {.theta = 10000};
     gx_rope_table(numbers(c, 1), numbers(c, 2), POSITIONS, s->d[2], &rope);
     forget_gaps(numbers(c, 0), gx_runs_rows(&s->q) * s->d[0], s->d[1] * s->d[2], rope_stride(s));
     return c;
@@ -1321,7 +1321,7 @@ static void call_attention_backward_rotated(GxContext *g, void **b, const Shape 
 }
 static Case *prepare_attention_backward_rotated(Case *c)
 {
-    const GxRope rope = {100, 0, 0, 0, 0};
+    const GxRope rope = {.theta = 100};
     gx_rope_table(numbers(c, 10), numbers(c, 11), oracle_positions(&c->shape->q, &c->shape->k), c->shape->d[3], &rope);
     return prepare_attention_backward(c);
 }

@@ -286,6 +286,9 @@ TEST(mistral_writes_what_transformers_writes_beyond_its_window) { greedy_on_rank
 TEST(qwen3_writes_what_transformers_writes_beyond_windows_of_some_layers) { greedy_on_ranks("qwen3_window"); }
 TEST(qwen2_writes_what_transformers_writes) { greedy_on_ranks("qwen2"); }
 TEST(qwen3_writes_what_transformers_writes) { greedy_on_ranks("qwen3"); }
+TEST(smollm3_writes_what_transformers_writes) { greedy_on_ranks("smollm3"); }
+TEST(phi3_writes_what_transformers_writes) { greedy_on_ranks("phi3"); }
+TEST(yarn_writes_what_transformers_writes) { greedy_on_ranks("yarn"); }
 
 // ---- logits --------------------------------------------------------------------------------------------------------
 
@@ -409,6 +412,9 @@ TEST(mistral_has_the_same_logits_with_a_cache_beyond_its_window) { logits_on_ran
 TEST(qwen3_has_the_same_logits_with_a_cache_beyond_windows_of_some_layers) { logits_on_ranks("qwen3_window"); }
 TEST(qwen2_has_the_same_logits_with_a_cache) { logits_on_ranks("qwen2"); }
 TEST(qwen3_has_the_same_logits_with_a_cache) { logits_on_ranks("qwen3"); }
+TEST(smollm3_has_the_same_logits_with_a_cache) { logits_on_ranks("smollm3"); }
+TEST(phi3_has_the_same_logits_with_a_cache) { logits_on_ranks("phi3"); }
+TEST(yarn_has_the_same_logits_with_a_cache) { logits_on_ranks("yarn"); }
 // Its layers have pages of their own.
 TEST(models_with_a_side_network_have_the_same_logits_with_a_cache)
 {

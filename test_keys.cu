@@ -234,6 +234,21 @@ static const Reader readers[] = {
      "",
      read_t5,
      {&gx_t5_keys, &gx_family_keys, NULL}},
+    {"RoPE's object of YaRN",
+     "config.json",
+     QWEN ", \"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": "
+          "8192, \"rope_theta\": 10000.0, \"beta_fast\": 32, \"beta_slow\": 1, \"attention_factor\": 1.2, "
+          "\"mscale\": 1.0, \"mscale_all_dim\": 1.0, \"truncate\": false}}",
+     "rope_parameters",
+     read_llama,
+     {&gx_llama_rope_keys, NULL, NULL}},
+    {"a SmolLM3's config.json",
+     "config.json",
+     "{" SIZES "\"model_type\": \"smollm3\", \"num_key_value_heads\": 1, \"pad_token_id\": 2, \"no_rope_layers\": [1], "
+     "\"no_rope_layer_interval\": 4, \"max_window_layers\": 28, \"use_sliding_window\": true, \"sliding_window\": 4}",
+     "",
+     read_llama,
+     {&gx_llama_keys, &gx_family_keys, NULL}},
 };
 enum { READERS = sizeof readers / sizeof *readers };
 
@@ -337,6 +352,16 @@ TEST(of_configurations_as_libraries_write_them_nothing_is_said)
         "null, \"torch_dtype\": \"float16\", \"use_cache\": true, \"temperature\": 0.6, \"max_length\": 4096, "
         "\"max_sequence_length\": 2048, \"is_llama_config\": true, \"rope_interleaved\": false, "
         "\"transformers.js_config\": {\"kv_cache_dtype\": \"fp16\"}, \"unsloth_version\": \"2024.9\"}",
+        "{" SIZES "\"_name_or_path\": \"Phi-3-mini-4k-instruct\", \"architectures\": [\"Phi3ForCausalLM\"], "
+        "\"attention_bias\": false, "
+        "\"attention_dropout\": 0.0, \"bos_token_id\": 1, \"embd_pdrop\": 0.0, \"eos_token_id\": 32, \"model_type\": "
+        "\"phi3\", \"original_max_position_embeddings\": 4096, \"pad_token_id\": 20, \"resid_pdrop\": 0.0, "
+        "\"rope_scaling\": null, \"rope_theta\": 10000.0, \"sliding_window\": 2047, \"use_cache\": true}",
+        "{" SIZES
+        "\"model_type\": \"smollm3\", \"num_key_value_heads\": 1, \"bos_token_id\": null, \"eos_token_id\": 12, "
+        "\"layer_types\": [\"full_attention\"], \"max_window_layers\": 28, \"no_rope_layer_interval\": 4, "
+        "\"no_rope_layers\": [1], \"pad_token_id\": 4, \"pretraining_tp\": 2, \"rope_scaling\": null, "
+        "\"rope_theta\": 5000000.0, \"sliding_window\": null, \"use_cache\": false, \"use_sliding_window\": false}",
         "{" SIZES
         "\"model_type\": \"qwen2\", \"num_key_value_heads\": 1, \"use_mrope\": false, \"use_sliding_window\": "
         "false, \"sliding_window\": 4096, \"max_window_layers\": 21, \"attention_dropout\": 0.0, \"rope_theta\": 1e6}",

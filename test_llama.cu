@@ -2,6 +2,7 @@
 // every gradient, ten steps of SGD and of AdamW, on small odd shapes; in bf16 one step and ten, against the distance
 // that PyTorch in bf16 has from fp32. The dumps are [B,T,C], Galaxy's rows are [T,B,C].
 #include "test/model.h"
+#include <unistd.h>
 
 // ---- a mode that keeps what passes through a layer -----------------------------------------------------------------
 
@@ -20,6 +21,17 @@ static void keep_rows(GxContext *g, float **kept, GxRows rows)
     gx_to_host(g, *kept, rows.data, gx_rows_bytes(rows));
 }
 
+// CON adds the bias of the core's last matrix, which in transformers is a part of what comes out of the core.
+static void add_bias(GxPass *p, int k, float *out, int64_t rows, int64_t cols)
+{
+    const GxTensorId id = p->m->unit[p->unit].pair[k].con_bias;
+    if (id.index < 0) return;
+    float *bias = (float *)malloc((size_t)cols * sizeof *bias);
+    gx_to_host(p->g, bias, gx_store_weight(&p->m->store, id), cols * (int64_t)sizeof *bias);
+    for (int64_t i = 0; i < rows * cols; i++) out[i] += bias[i % cols];
+    free(bias);
+}
+
 // What comes out of a core lives as long as its pair alone: the core is asked once more, for the keeper.
 static void keeper_forward(GxPass *p, int k, GxRows y, GxRows x)
 {
@@ -32,6 +44,7 @@ static void keeper_forward(GxPass *p, int k, GxRows y, GxRows x)
     if (!keeper->keeps || !p->g->device->computes) return;
     keep_rows(p->g, &keeper->x[l][k], x), keep_rows(p->g, &keeper->in[l][k], in);
     keep_rows(p->g, &keeper->out[l][k], out), keep_rows(p->g, &keeper->y[l][k], y);
+    add_bias(p, k, keeper->out[l][k], out.rows, out.cols);
 }
 
 static void keeper_open(Keeper *k)
@@ -249,6 +262,15 @@ TEST(qwen3_with_windows_in_the_layers_that_it_lists_forward_and_backward_as_tran
 TEST(qwen2_with_biases_forward_and_backward_as_transformers) { forward_backward("qwen2"); }
 TEST(qwen3_with_normed_heads_forward_and_backward_as_transformers) { forward_backward("qwen3"); }
 TEST(qwen3_tied_one_kv_head_forward_and_backward_as_transformers) { forward_backward("qwen3_tied"); }
+TEST(smollm3_without_rope_in_some_layers_forward_and_backward_as_transformers) { forward_backward("smollm3"); }
+TEST(smollm3_with_a_window_where_it_has_no_rope_forward_and_backward_as_transformers)
+{
+    forward_backward("smollm3_window");
+}
+TEST(yarn_scaled_rope_forward_and_backward_as_transformers) { forward_backward("yarn"); }
+TEST(biases_of_all_matrices_forward_and_backward_as_transformers) { forward_backward("biased"); }
+TEST(qwen3_with_biases_forward_and_backward_as_transformers) { forward_backward("qwen3_biased"); }
+TEST(phi3_whose_file_has_matrices_stacked_forward_and_backward_as_transformers) { forward_backward("phi3"); }
 
 // In bf16: as near to transformers in fp32 as transformers in bf16 is, or half as near.
 static void bf16_distance(const char *name)
@@ -296,6 +318,18 @@ TEST(qwen3_with_windows_in_the_layers_that_it_lists_in_bf16_is_as_near_to_fp32_a
 TEST(qwen2_with_biases_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("qwen2"); }
 TEST(qwen3_with_normed_heads_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("qwen3"); }
 TEST(qwen3_tied_one_kv_head_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("qwen3_tied"); }
+TEST(smollm3_without_rope_in_some_layers_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16)
+{
+    bf16_distance("smollm3");
+}
+TEST(smollm3_with_a_window_where_it_has_no_rope_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16)
+{
+    bf16_distance("smollm3_window");
+}
+TEST(yarn_scaled_rope_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("yarn"); }
+TEST(biases_of_all_matrices_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("biased"); }
+TEST(qwen3_with_biases_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("qwen3_biased"); }
+TEST(phi3_whose_file_has_matrices_stacked_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("phi3"); }
 
 // Ten steps; the losses must be the reference's within `slack[step]`, the weights within `weight_slack` of each
 // tensor's norm.
@@ -357,6 +391,12 @@ TEST(qwen3_with_windows_in_the_layers_that_it_lists_ten_steps_of_sgd_as_transfor
 TEST(qwen2_with_biases_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen2"); }
 TEST(qwen3_with_normed_heads_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen3"); }
 TEST(qwen3_tied_one_kv_head_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen3_tied"); }
+TEST(smollm3_without_rope_in_some_layers_ten_steps_of_sgd_as_transformers) { ten_of_sgd("smollm3"); }
+TEST(smollm3_with_a_window_where_it_has_no_rope_ten_steps_of_sgd_as_transformers) { ten_of_sgd("smollm3_window"); }
+TEST(yarn_scaled_rope_ten_steps_of_sgd_as_transformers) { ten_of_sgd("yarn"); }
+TEST(biases_of_all_matrices_ten_steps_of_sgd_as_transformers) { ten_of_sgd("biased"); }
+TEST(qwen3_with_biases_ten_steps_of_sgd_as_transformers) { ten_of_sgd("qwen3_biased"); }
+TEST(phi3_whose_file_has_matrices_stacked_ten_steps_of_sgd_as_transformers) { ten_of_sgd("phi3"); }
 
 // AdamW divides by the root of the second moment: rounding noise in a gradient near zero becomes a step of the size of
 // lr. So the reference's own spread under inputs changed by one ulp is the scale: four of it, and the bound of SGD for
@@ -400,6 +440,15 @@ TEST(qwen3_with_windows_in_the_layers_that_it_lists_ten_steps_of_adamw_within_th
 TEST(qwen2_with_biases_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("qwen2"); }
 TEST(qwen3_with_normed_heads_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("qwen3"); }
 TEST(qwen3_tied_one_kv_head_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("qwen3_tied"); }
+TEST(smollm3_without_rope_in_some_layers_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("smollm3"); }
+TEST(smollm3_with_a_window_where_it_has_no_rope_ten_steps_of_adamw_within_the_reference_spread)
+{
+    ten_of_adamw("smollm3_window");
+}
+TEST(yarn_scaled_rope_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("yarn"); }
+TEST(biases_of_all_matrices_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("biased"); }
+TEST(qwen3_with_biases_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("qwen3_biased"); }
+TEST(phi3_whose_file_has_matrices_stacked_ten_steps_of_adamw_within_the_reference_spread) { ten_of_adamw("phi3"); }
 
 // ---- ten steps in bf16 ---------------------------------------------------------------------------------------------
 
@@ -473,8 +522,9 @@ static void check_curves(GxSafetensors *ref, const char *model)
 TEST(ten_steps_in_bf16_are_within_twice_what_pytorch_in_bf16_is_off_by)
 {
     static const char *const models[] = {
-        "gqa",          "odd",          "one",   "scaled", "mistral",   "mistral_window",
-        "qwen2_window", "qwen3_window", "qwen2", "qwen3",  "qwen3_tied"};
+        "gqa",          "odd",    "one",         "scaled",     "mistral", "mistral_window", "qwen2_window",
+        "qwen3_window", "qwen2",  "qwen3",       "qwen3_tied", "smollm3", "smollm3_window", "phi3",
+        "yarn",         "biased", "qwen3_biased"};
     GxSafetensors ref;
     GxError err = GX_ZERO;
     if (!CHECK(gx_safetensors_open(&ref, "data/ref/llama_curves.safetensors", &err) == GX_OK, "%s", err.message))
@@ -483,9 +533,76 @@ TEST(ten_steps_in_bf16_are_within_twice_what_pytorch_in_bf16_is_off_by)
     gx_safetensors_close(&ref);
 }
 
+// ---- RoPE's tables -------------------------------------------------------------------------------------------------
+
+// transformers computes a frequency f <= 1 in fp32 in at most eight steps and an angle p f in one more: each is off by
+// half a unit in the last place, 2^-24 of it; then cosine, sine, the factor and the table are rounded.
+static void check_rope_table(const char *name, const char *config, const float *cosine, const float *sine)
+{
+    char path[40] = "/tmp/galaxy_test_llama_XXXXXX";
+    GxLlamaConfig c;
+    GxError err = GX_ZERO;
+    enum { POSITIONS = 64, MOST = 64 * 10 };
+    float ours[2][MOST];
+    const int file = mkstemp(path);
+    if (!CHECK(file >= 0, "no temporary file")) return;
+    close(file);
+    gx_file_write(path, config, (int64_t)strlen(config), &err);
+    const GxStatus status = gx_llama_config_read(&c, path, &gx_silent, &err);
+    unlink(path);
+    if (!CHECK(status == GX_OK, "%s: %s", name, err.message)) return;
+    const GxRope rope = gx_llama_rope(&c);
+    const int64_t half = c.head_dim / 2;
+    gx_rope_table(ours[0], ours[1], POSITIONS, c.head_dim, &rope);
+    for (int64_t i = 0; i < POSITIONS * half; i++) {
+        const double angle = (double)(i / half) * gx_rope_frequency(&rope, c.head_dim, i % half),
+                     bound = gx_rope_attention_factor(&rope) * (9 * angle + 4) * 0x1p-24;
+        for (int k = 0; k < 2; k++) {
+            const double off = fabs((double)ours[k][i] - (double)(k ? sine : cosine)[i]);
+            CHECK(off <= bound, "%s: position %ld, pair %ld: %g away", name, (long)(i / half), (long)(i % half), off);
+            test_state.worst = fmax(test_state.worst, off / bound);
+        }
+    }
+}
+
+TEST(tables_of_every_scaling_of_rope_as_transformers)
+{
+    GxSafetensors ref;
+    GxError err = GX_ZERO;
+    int names = 0;
+    if (!CHECK(gx_safetensors_open(&ref, "data/ref/rope.safetensors", &err) == GX_OK, "%s", err.message)) return;
+    for (int e = 0; e < ref.n; e++) {
+        char name[2][100], config[1000] = "";
+        const int n = (int)gx_text_stem(ref.entry[e].name, ".config");
+        if (n < 0) continue;
+        snprintf(name[0], sizeof name[0], "%.*s.cosine", n, ref.entry[e].name);
+        snprintf(name[1], sizeof name[1], "%.*s.sine", n, ref.entry[e].name);
+        if (!CHECK(ref.entry[e].elements < (int64_t)sizeof config, "a config.json of %ld bytes",
+                   (long)ref.entry[e].elements))
+            continue;
+        gx_safetensors_read_raw(&ref, &ref.entry[e], 0, ref.entry[e].elements, config, &err);
+        float *cosine = read_tensor(&ref, name[0], NULL), *sine = read_tensor(&ref, name[1], NULL);
+        if (cosine && sine) check_rope_table(name[1], config, cosine, sine), names++;
+        free(cosine), free(sine);
+    }
+    CHECK(names == 12, "%d tables", names);
+    gx_safetensors_close(&ref);
+}
+
 // ---- properties of its own -----------------------------------------------------------------------------------------
 
-static const GxLlamaConfig small = {61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.08, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""};
+static const GxLlamaConfig small = {.vocab_size = 61,
+                                    .hidden_size = 32,
+                                    .intermediate_size = 40,
+                                    .num_hidden_layers = 2,
+                                    .num_attention_heads = 4,
+                                    .num_key_value_heads = 2,
+                                    .head_dim = 8,
+                                    .max_position_embeddings = 64,
+                                    .rms_norm_eps = 1e-5,
+                                    .rope_theta = 10000,
+                                    .initializer_range = 0.08,
+                                    .pad_token_id = -1};
 
 static void random_batch(GxBatch *b, int32_t *tokens, int32_t *labels, int64_t T, int64_t B, int64_t V)
 {
@@ -784,40 +901,308 @@ TEST(configurations_that_cannot_be_are_refused)
         GxLlamaConfig c;
         const char *says;
     } bad[] = {
-        {{61, 32, 40, 2, 3, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 3,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1},
          "multiple of num_key_value_heads"},
-        {{61, 32, 40, 2, 5, 5, 0, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""}, "set head_dim"},
-        {{61, 32, 40, 2, 4, 2, 7, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""}, "even"},
-        {{0, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""}, "vocab_size is 0"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 0, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""}, "rms_norm_eps"},
-        {{61, 32, 40, (int64_t)1 << 40, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 5,
+          .num_key_value_heads = 5,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1},
+         "set head_dim"},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 7,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1},
+         "even"},
+        {{.vocab_size = 0,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1},
+         "vocab_size is 0"},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1},
+         "rms_norm_eps"},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = (int64_t)1 << 40,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1},
          "from 1 to 1000"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 9, "", 0, 0, 0, 0, 0, ""},
-         "only models of model_type mistral, qwen2 or qwen3"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "mistral", -1, "", 0, 0, 0, 0, 0, ""},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1,
+          .sliding_window = 9},
+         "a llama has no sliding window"},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1,
+          .model_type = "mistral",
+          .sliding_window = -1},
          "sliding_window is -1"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "qwen2", 9, "", 0, 0, 0, 0, -1, ""},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1,
+          .model_type = "qwen2",
+          .sliding_window = 9,
+          .max_window_layers = -1},
          "max_window_layers -1"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "mistral", 9, "", 0, 0, 0, 0, 1, ""},
-         "max_window_layers is 1 and layer_types \"\", but only models of model_type qwen2 or qwen3"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "mistral", 9, "", 0, 0, 0, 0, 0, "sf"},
-         "layer_types \"sf\", but only models of model_type qwen2 or qwen3"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "qwen3", 9, "", 0, 0, 0, 0, 0, "sfs"},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1,
+          .model_type = "mistral",
+          .sliding_window = 9,
+          .max_window_layers = 1},
+         "max_window_layers is 1, but only models of model_type qwen2 or qwen3"},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1,
+          .model_type = "mistral",
+          .sliding_window = 9,
+          .layer_types = "sf"},
+         "layer_types is \"sf\", but only models of model_type qwen2, qwen3 or smollm3"},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1,
+          .model_type = "qwen3",
+          .sliding_window = 9,
+          .layer_types = "sfs"},
          "for each of the 2 layers"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "qwen3", 9, "", 0, 0, 0, 0, 0, "sg"},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1,
+          .model_type = "qwen3",
+          .sliding_window = 9,
+          .layer_types = "sg"},
          "layer_types is \"sg\"; expected one letter for each"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "qwen3", 0, "", 0, 0, 0, 0, 0, "sf"},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1,
+          .model_type = "qwen3",
+          .layer_types = "sf"},
          "there is no sliding window"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "qwen3", 0, "", 0, 0, 0, 0, 0, "ff"},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1,
+          .model_type = "qwen3",
+          .layer_types = "ff"},
          "there is no sliding window"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "qwen2", 0, "", 0, 0, 0, 0, 1, ""},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1,
+          .model_type = "qwen2",
+          .max_window_layers = 1},
          "max_window_layers is 1 and layer_types \"\", but there is no sliding window"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 4, 0, 0, 0, 0, ""},
-         "belong to rope_type llama3"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "llama3", 0, 4, 0, 0, 0, ""},
-         "low_freq_factor 4, rope_high_freq_factor 4"},
-        {{61, 32, 40, 2, 4, 2, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "llama3", 0.5, 0, 0, 0, 0, ""},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1,
+          .rope_factor = 4},
+         "rope_factor is 4; it belongs to rope_type linear|dynamic|yarn|llama3"},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1,
+          .rope_type = "llama3",
+          .rope_low_freq_factor = 4},
+         "low_freq_factor is 4, rope_high_freq_factor 4"},
+        {{.vocab_size = 61,
+          .hidden_size = 32,
+          .intermediate_size = 40,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 4,
+          .num_key_value_heads = 2,
+          .head_dim = 8,
+          .max_position_embeddings = 64,
+          .rms_norm_eps = 1e-5,
+          .rope_theta = 10000,
+          .initializer_range = 0.02,
+          .pad_token_id = -1,
+          .rope_type = "llama3",
+          .rope_factor = 0.5},
          "rope_factor is 0.5"},
+#define SMALL_ONE                                                                                                      \
+    .vocab_size = 61, .hidden_size = 32, .intermediate_size = 40, .num_hidden_layers = 2, .num_attention_heads = 4,    \
+    .max_position_embeddings = 64, .rms_norm_eps = 1e-5, .rope_theta = 10000, .pad_token_id = -1
+        {{SMALL_ONE, .no_rope_layers = "10"}, "only a smollm3 has layers without RoPE, not a llama"},
+        {{SMALL_ONE, .model_type = "qwen3", .no_rope_layer_interval = 2},
+         "only a smollm3 has layers without RoPE, not a qwen3"},
+        {{SMALL_ONE, .model_type = "smollm3", .no_rope_layer_interval = -1}, "no_rope_layer_interval is -1"},
+        {{SMALL_ONE, .model_type = "smollm3", .no_rope_layers = "101"},
+         "no_rope_layers is \"101\"; expected one digit for each of the 2"},
+        {{SMALL_ONE, .model_type = "smollm3", .no_rope_layers = "12"}, "no_rope_layers is \"12\""},
+        {{SMALL_ONE, .model_type = "smollm3", .sliding_window = 4, .max_window_layers = 1},
+         "max_window_layers is 1, but only"},
+        {{SMALL_ONE, .rope_type = "linear"}, "rope_factor is 0; with rope_type linear it must be at least 1"},
+        {{SMALL_ONE, .rope_type = "dynamic", .rope_factor = 0.5}, "rope_factor is 0.5; with rope_type dynamic"},
+        {{SMALL_ONE, .rope_type = "linear", .rope_factor = 2, .rope_beta_fast = 8},
+         "rope_beta_fast is 8; it belongs to rope_type yarn, but"},
+        {{SMALL_ONE, .rope_type = "yarn"}, "rope_factor is 0; with rope_type yarn"},
+        {{SMALL_ONE, .rope_type = "yarn", .rope_factor = -2}, "rope_factor is -2"},
+        {{SMALL_ONE, .rope_type = "yarn", .rope_factor = 2, .rope_beta_slow = 32},
+         "rope_beta_slow is 32, rope_beta_fast 32"},
+        {{SMALL_ONE, .rope_type = "yarn", .rope_factor = 2, .rope_low_freq_factor = 1},
+         "rope_low_freq_factor is 1; it belongs to rope_type llama3"},
+        {{SMALL_ONE, .rope_type = "llama3", .rope_untruncated = 1},
+         "rope_untruncated is true; it belongs to rope_type yarn"},
+        {{SMALL_ONE, .rope_type = "longrope"}, "rope_type is \"longrope\"; supported: default"},
+        {{SMALL_ONE, .model_type = "mistral", .attention_bias = 1}, "attention_bias is true, but only models"},
+        {{SMALL_ONE, .model_type = "qwen3", .mlp_bias = 1}, "mlp_bias is true, but only models of model_type llama or"},
+#undef SMALL_ONE
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         GxError err = GX_ZERO;

@@ -235,7 +235,7 @@ static Slot *output(Case *c, const char *name, const char *dname, int64_t rows, 
 
 static const float NORM_EPS = 1e-5f;
 static const double THETA = 10000;
-static const GxRope rope = {10000, 0, 0, 0, 0};
+static const GxRope rope = {.theta = 10000};
 // clang-format off
 #define RUN1(length, position)                     {1, {{0, length, position}}}
 #define RUN2(length, position, length2, position2) {2, {{0, length, position}, {length, length2, position2}}}

@@ -43,6 +43,7 @@ enum {
     LLAMA_ALONE,
     QWEN3,
     MISTRAL,
+    SMOLLM3,
     ONE_KV,
     TEXTS,
     LLAMA_LABELS,
@@ -79,8 +80,8 @@ NAMES(split_names, "even", "uneven");
 NAMES(tied_names, "untied", "tied");
 NAMES(micro_names, "1 micro-batch", "2 micro-batches");
 NAMES(labels_names, "all labels", "labels of some alone");
-NAMES(model_names, "llama", "qwen3", "mistral", "one K,V head", "llama, texts", "llama, labels", "bert, pre-training",
-      "bert, labels", "bert, several labels", "bert, numbers", "bert, vectors", "bart", "t5");
+NAMES(model_names, "llama", "qwen3", "mistral", "smollm3", "one K,V head", "llama, texts", "llama, labels",
+      "bert, pre-training", "bert, labels", "bert, several labels", "bert, numbers", "bert, vectors", "bart", "t5");
 NAMES(tuning_names, "all", "lora", "lora of some, norms", "lora of the embedding", "lora of a head", "adapters",
       "adapters, norms", "side", "gated side", "prompts", "scales and biases");
 NAMES(quantized_names, "none", "nf4_plain", "nf4", "int8"); // as --quantize calls them, of 1 + GxQuantKind
@@ -215,8 +216,8 @@ static const Pairs *the_pairs(void)
 
 static TestSubject *subject_of(const int *row)
 {
-    static TestSubject *const of_model[] = {NULL,    NULL,     NULL,     NULL,     &texts,   &scores,    &pretraining,
-                                            &labels, &several, &numbers, &vectors, &targets, &t5_targets};
+    static TestSubject *const of_model[] = {NULL,         NULL,    NULL,     NULL,     NULL,     &texts,   &scores,
+                                            &pretraining, &labels, &several, &numbers, &vectors, &targets, &t5_targets};
     return of_model[row[MODEL]];
 }
 
@@ -224,7 +225,7 @@ static TestSubject *subject_of(const int *row)
 // one direction, in which there is little but rounding.
 static void set_tuning(Layout *l, const int *row)
 {
-    static const int heads[] = {8, 8, 8, 8, 8, 10, 12, 13, 13, 13, 0, 9, 9};
+    static const int heads[] = {8, 8, 8, 8, 8, 8, 10, 12, 13, 13, 13, 0, 9, 9};
     const int bert = is_bert(row), bart = is(row, MODEL, BART), t5 = is(row, MODEL, T5);
     switch (row[TUNING]) {
     case LORA: l->lora = 3; break;
@@ -283,7 +284,8 @@ static Layout layout_of(const int *row, const GxMode *mode)
     if (row[SEQUENCES] == 2 || row[SEQUENCES] == 4) l.cp_rows[0] = 5, l.cp_rows[1] = 3, l.zigzags = 2;
     row_text(row, l.what, sizeof l.what);
     l.tied = row[TIED], l.quantize = row[QUANTIZED];
-    l.normed = is(row, MODEL, QWEN3), l.window = is(row, MODEL, MISTRAL) ? 3 : 0, l.kv_heads = is(row, MODEL, ONE_KV);
+    l.normed = is(row, MODEL, QWEN3), l.window = is(row, MODEL, MISTRAL) || is(row, MODEL, SMOLLM3) ? 3 : 0;
+    l.unrotated = is(row, MODEL, SMOLLM3), l.kv_heads = is(row, MODEL, ONE_KV);
     set_shares(&l, row), set_tuning(&l, row);
     if (row[LABELS] && l.dp > 1) l.no_labels = l.samples[0] < l.samples[1] ? 1 : 2;
     else if (row[LABELS]) l.no_label_begin = 5, l.no_label_end = 8;
@@ -531,7 +533,7 @@ static void model_said(const int *row, char said[600])
     const Layout l = layout_of(row, &test_serial);
     GxLlamaConfig config = model_config_of(&l);
     TestRequest request = GX_ZERO;
-    char other[1024];
+    char other[4096];
     GxContext g = GX_ZERO;
     GxModel m;
     test_subject = subject_of(row);

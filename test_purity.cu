@@ -356,7 +356,7 @@ static void open_stages(WayRank *r)
                                 {l->columns, l->columns[0] ? l->tp : 0},
                                 {l->vocab, l->vocab[0] ? l->tp : 0},
                                 {l->sequence, l->sequence[0] ? l->tp : 0}};
-    char other[1024];
+    char other[4096];
     GxLlamaConfig config = model_config_of(l);
     r->kept.stages = stages_of(w);
     for (int s = 0; s < r->kept.stages; s++) {

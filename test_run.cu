@@ -616,7 +616,18 @@ typedef struct {
 static int open_writer(Writer *o, int ranks)
 {
     const int dims[GX_MESH_AXES] = {1, 1, 1, 1, ranks};
-    const GxLlamaConfig config = {256, 16, 16, 1, 2, 1, 8, 64, 1e-5, 10000, 0.02, 0, -1, "", 0, "", 0, 0, 0, 0, 0, ""};
+    const GxLlamaConfig config = {.vocab_size = 256,
+                                  .hidden_size = 16,
+                                  .intermediate_size = 16,
+                                  .num_hidden_layers = 1,
+                                  .num_attention_heads = 2,
+                                  .num_key_value_heads = 1,
+                                  .head_dim = 8,
+                                  .max_position_embeddings = 64,
+                                  .rms_norm_eps = 1e-5,
+                                  .rope_theta = 10000,
+                                  .initializer_range = 0.02,
+                                  .pad_token_id = -1};
     memset(o, 0, sizeof *o);
     o->config = config;
     o->mode = gx_composed("sp", gx_methods(GX_METHOD_SP, GX_METHOD_SP, GX_METHOD_SP));
@@ -880,8 +891,26 @@ TEST(a_config_json_says_every_field_and_reads_back_the_same)
 {
     static const char *const lines[] = {"\"architectures\": [\"MistralForCausalLM\"]", "\"torch_dtype\": \"float32\"",
                                         "\"bos_token_id\": null"};
-    const GxLlamaConfig c = {97, 48,        80, 3,        6,   3,   10, 77, 1, 500000.5, 0.5, 1,
-                             5,  "mistral", 70, "llama3", 2.5, 0.5, 3,  40, 0, ""}; // none of them the default
+    const GxLlamaConfig c = {.vocab_size = 97,
+                             .hidden_size = 48,
+                             .intermediate_size = 80,
+                             .num_hidden_layers = 3,
+                             .num_attention_heads = 6,
+                             .num_key_value_heads = 3,
+                             .head_dim = 10,
+                             .max_position_embeddings = 77,
+                             .rms_norm_eps = 1,
+                             .rope_theta = 500000.5,
+                             .initializer_range = 0.5,
+                             .tie_word_embeddings = 1,
+                             .pad_token_id = 5,
+                             .model_type = "mistral",
+                             .sliding_window = 70,
+                             .rope_type = "llama3",
+                             .rope_factor = 2.5,
+                             .rope_low_freq_factor = 0.5,
+                             .rope_high_freq_factor = 3,
+                             .rope_original_max_position_embeddings = 40}; // none of them the default
     GxLlamaConfig back = GX_ZERO;
     GxError err = GX_ZERO;
     char path[40] = "/tmp/galaxy_test_run_XXXXXX", *text = NULL;
@@ -913,8 +942,21 @@ TEST(a_config_json_of_a_qwen3_says_what_it_is_and_reads_back_the_same)
                                         "\"attention_bias\": false",
                                         "\"use_sliding_window\": false",
                                         "\"rope_theta\": 1000000.0"};
-    const GxLlamaConfig c = {97, 48, 80,      3, 6,         3, 10, 77, 1e-6, 1e6, 0.02,
-                             1,  -1, "qwen3", 0, "default", 0, 0,  0,  0,    0,   ""};
+    const GxLlamaConfig c = {.vocab_size = 97,
+                             .hidden_size = 48,
+                             .intermediate_size = 80,
+                             .num_hidden_layers = 3,
+                             .num_attention_heads = 6,
+                             .num_key_value_heads = 3,
+                             .head_dim = 10,
+                             .max_position_embeddings = 77,
+                             .rms_norm_eps = 1e-6,
+                             .rope_theta = 1e6,
+                             .initializer_range = 0.02,
+                             .tie_word_embeddings = 1,
+                             .pad_token_id = -1,
+                             .model_type = "qwen3",
+                             .rope_type = "default"};
     GxLlamaConfig back = GX_ZERO;
     GxError err = GX_ZERO;
     char path[40] = "/tmp/galaxy_test_run_XXXXXX", *text = NULL;
@@ -944,8 +986,22 @@ TEST(a_config_json_of_a_qwen_with_a_window_says_of_each_layer_whether_it_slides)
                  {5, "", {"full", "full", "full"}},
                  {2, "sfs", {"sliding", "full", "sliding"}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        GxLlamaConfig c = {97, 48, 80,      3, 6,         3, 8, 77, 1e-6, 1e6, 0.02,
-                           1,  -1, "qwen2", 9, "default", 0, 0, 0,  0,    0,   ""};
+        GxLlamaConfig c = {.vocab_size = 97,
+                           .hidden_size = 48,
+                           .intermediate_size = 80,
+                           .num_hidden_layers = 3,
+                           .num_attention_heads = 6,
+                           .num_key_value_heads = 3,
+                           .head_dim = 8,
+                           .max_position_embeddings = 77,
+                           .rms_norm_eps = 1e-6,
+                           .rope_theta = 1e6,
+                           .initializer_range = 0.02,
+                           .tie_word_embeddings = 1,
+                           .pad_token_id = -1,
+                           .model_type = "qwen2",
+                           .sliding_window = 9,
+                           .rope_type = "default"};
         GxLlamaConfig back = GX_ZERO;
         GxError err = GX_ZERO;
         GxJson *json = NULL;
@@ -977,7 +1033,21 @@ TEST(a_config_json_of_a_qwen_with_a_window_says_of_each_layer_whether_it_slides)
 // Left out, it would be 4096 to transformers.
 TEST(a_config_json_of_a_mistral_without_a_window_says_so)
 {
-    GxLlamaConfig c = {97, 48, 80, 3, 6, 3, 8, 77, 1e-6, 1e6, 0.02, 1, -1, "mistral", 0, "default", 0, 0, 0, 0, 0, ""};
+    GxLlamaConfig c = {.vocab_size = 97,
+                       .hidden_size = 48,
+                       .intermediate_size = 80,
+                       .num_hidden_layers = 3,
+                       .num_attention_heads = 6,
+                       .num_key_value_heads = 3,
+                       .head_dim = 8,
+                       .max_position_embeddings = 77,
+                       .rms_norm_eps = 1e-6,
+                       .rope_theta = 1e6,
+                       .initializer_range = 0.02,
+                       .tie_word_embeddings = 1,
+                       .pad_token_id = -1,
+                       .model_type = "mistral",
+                       .rope_type = "default"};
     GxLlamaConfig back = GX_ZERO;
     GxError err = GX_ZERO;
     char path[40] = "/tmp/galaxy_test_run_XXXXXX";
@@ -999,8 +1069,20 @@ TEST(what_a_config_json_leaves_out_is_what_transformers_takes_for_it)
                                         "{\"model_type\": \"llama\", " SIZES
                                         ", \"num_key_value_heads\": null, \"head_dim\": null, \"pad_token_id\": null, "
                                         "\"rope_scaling\": null, \"rope_parameters\": {}, \"architectures\": null}"};
-    const GxLlamaConfig expected = {97, 48, 80,      3, 6,         6, 8, 2048, 1e-6, 10000, 0.02,
-                                    0,  -1, "llama", 0, "default", 0, 0, 0,    0,    0,     ""};
+    const GxLlamaConfig expected = {.vocab_size = 97,
+                                    .hidden_size = 48,
+                                    .intermediate_size = 80,
+                                    .num_hidden_layers = 3,
+                                    .num_attention_heads = 6,
+                                    .num_key_value_heads = 6,
+                                    .head_dim = 8,
+                                    .max_position_embeddings = 2048,
+                                    .rms_norm_eps = 1e-6,
+                                    .rope_theta = 10000,
+                                    .initializer_range = 0.02,
+                                    .pad_token_id = -1,
+                                    .model_type = "llama",
+                                    .rope_type = "default"};
     for (int t = 0; t < 2; t++) {
         GxLlamaConfig c = GX_ZERO;
         GxError err = GX_ZERO;
@@ -1110,6 +1192,99 @@ TEST(scaled_rope_is_read_wherever_transformers_4_or_5_writes_it)
     }
 }
 
+// Every scaling, written and read back; what transformers would compute is left out, and it computes the same.
+TEST(a_config_json_says_how_rope_is_scaled_and_reads_back_the_same)
+{
+#define SIZED                                                                                                          \
+    .vocab_size = 97, .hidden_size = 48, .intermediate_size = 80, .num_hidden_layers = 3, .num_attention_heads = 6,    \
+    .max_position_embeddings = 77, .rms_norm_eps = 1e-6, .rope_theta = 1e6, .initializer_range = 0.02,                 \
+    .pad_token_id = -1
+    static const struct {
+        GxLlamaConfig c;
+        const char *says, *says_not;
+    } cases[] = {
+        {{SIZED, .rope_type = "linear", .rope_factor = 2.5, .attention_bias = 1, .mlp_bias = 1},
+         "\"factor\": 2.5",
+         "original_max"},
+        {{SIZED, .rope_type = "dynamic", .rope_factor = 3}, "\"rope_type\": \"dynamic\"", "beta_fast"},
+        {{SIZED, .rope_type = "yarn", .rope_factor = 4},
+         "\"original_max_position_embeddings\": 77",
+         "attention_factor"},
+        {{SIZED, .rope_type = "yarn", .rope_factor = 4, .rope_beta_fast = 9, .rope_beta_slow = 2,
+          .rope_original_max_position_embeddings = 20, .rope_attention_factor = 1.5, .rope_mscale = 0.5,
+          .rope_mscale_all_dim = 0.75, .rope_untruncated = 1},
+         "\"truncate\": false",
+         "low_freq_factor"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxLlamaConfig c = cases[i].c, back = GX_ZERO;
+        GxError err = GX_ZERO;
+        char path[40] = "/tmp/galaxy_test_run_XXXXXX", *text = NULL;
+        int64_t bytes;
+        const int file = mkstemp(path);
+        if (!CHECK(file >= 0, "no temporary file")) return;
+        close(file);
+        CHECK(gx_llama_config_resolve(&c, &err) == GX_OK && gx_llama_config_write(&c, NULL, path, &err) == GX_OK &&
+                  gx_llama_config_read(&back, path, &gx_silent, &err) == GX_OK &&
+                  gx_file_read(path, 1 << 16, &text, &bytes, &err) == GX_OK,
+              "%s", err.message);
+        for (int f = 0; f < gx_llama.n_fields; f++)
+            CHECK(gx_field_same(&gx_llama.fields[f], &c, &back), "%s is not what it was", gx_llama.fields[f].name);
+        CHECK(text && count_of(text, cases[i].says) == 2 && !strstr(text, cases[i].says_not), "case %d: %s", (int)i,
+              text);
+        free(text);
+        unlink(path);
+    }
+}
+
+// What transformers 4.57 and 5.23 take for what is left out, and where they say that a layer has no RoPE or a window.
+TEST(a_config_json_of_a_smollm3_is_read_as_transformers_does_and_reads_back_the_same)
+{
+    static const struct {
+        const char *more, *rotates, *types;
+        int64_t interval, window;
+    } cases[] = {
+        {"", "11101", "", 4, 0},
+        {", \"no_rope_layer_interval\": 2", "10101", "", 2, 0},
+        {", \"no_rope_layers\": [0, 1, 0, 1, 1], \"no_rope_layer_interval\": 2", "01011", "", 2, 0},
+        {", \"no_rope_layers\": [1, 1, 1, 0, 1, 0, 0], \"max_window_layers\": 28", "11101", "", 4,
+         0},                                                                             // more than layers
+        {", \"no_rope_layers\": null, \"use_sliding_window\": true", "11101", "", 4, 0}, // it has no size
+        {", \"use_sliding_window\": false, \"sliding_window\": 9", "11101", "", 4, 0},
+        {", \"use_sliding_window\": true, \"sliding_window\": 9", "11101", "fffsf", 4, 9},
+        {", \"use_sliding_window\": true, \"sliding_window\": 9, \"layer_types\": [\"sliding_attention\", "
+         "\"full_attention\", \"full_attention\", \"full_attention\", \"full_attention\"]",
+         "11101", "sffff", 4, 9},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxLlamaConfig c = GX_ZERO, back = GX_ZERO;
+        GxError err = GX_ZERO;
+        char text[700], path[40] = "/tmp/galaxy_test_run_XXXXXX";
+        snprintf(
+            text, sizeof text,
+            "{\"model_type\": \"smollm3\", \"vocab_size\": 128256, \"hidden_size\": 32, \"intermediate_size\": 80, "
+            "\"num_hidden_layers\": 5, \"num_attention_heads\": 16%s}",
+            cases[i].more);
+        if (!CHECK(read_config_json(&c, text, path, &err) == GX_OK, "case %d: %s", (int)i, err.message)) continue;
+        CHECK(c.num_key_value_heads == 4 && c.max_position_embeddings == 32768 && c.rope_theta == 2e6 &&
+                  c.tie_word_embeddings && c.pad_token_id == 128004 && c.rms_norm_eps == 1e-6,
+              "case %d: other defaults", (int)i);
+        CHECK(!strcmp(c.no_rope_layers, cases[i].rotates) && c.no_rope_layer_interval == cases[i].interval &&
+                  c.sliding_window == cases[i].window && !strcmp(c.layer_types, cases[i].types),
+              "case %d: RoPE in \"%s\", of every %ld; a window of %ld in \"%s\"", (int)i, c.no_rope_layers,
+              (long)c.no_rope_layer_interval, (long)c.sliding_window, c.layer_types);
+        const int file = mkstemp(strcpy(path, "/tmp/galaxy_test_run_XXXXXX"));
+        if (!CHECK(file >= 0, "no temporary file")) return;
+        close(file);
+        CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK &&
+                  gx_llama_config_read(&back, path, &gx_silent, &err) == GX_OK,
+              "%s", err.message);
+        for (int f = 0; f < gx_llama.n_fields; f++)
+            CHECK(gx_field_same(&gx_llama.fields[f], &c, &back), "%s is not what it was", gx_llama.fields[f].name);
+        unlink(path);
+    }
+}
+
 TEST(rope_theta_is_read_wherever_transformers_4_or_5_writes_it)
 {
     static const char *const places[] = {
@@ -1133,6 +1308,25 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         const char *more, *says; // says: behind the file's name
     } bad[] = {
         {"\"model_type\": 7", "model_type is 7; expected one of \"llama\", \"mistral\", \"qwen2\", \"qwen3\""},
+        {"\"no_rope_layers\": [1, 0, 1]", "no_rope_layers says that layers have no RoPE; only a smollm3"},
+        {"\"model_type\": \"smollm3\", \"no_rope_layers\": [1, 0]",
+         "no_rope_layers has 2 elements, and num_hidden_layers is 3"},
+        {"\"model_type\": \"smollm3\", \"no_rope_layers\": [1, 2, 1]",
+         "element 1 of no_rope_layers is not 1 (RoPE) or 0"},
+        {"\"model_type\": \"smollm3\", \"no_rope_layers\": [1, true, 1]", "element 1 of no_rope_layers is not 1"},
+        {"\"model_type\": \"smollm3\", \"no_rope_layer_interval\": 0", "no_rope_layer_interval is 0; expected"},
+        {"\"model_type\": \"smollm3\", \"layer_types\": " FULL_SLIDING_FULL, "layer_types has sliding_attention, but"},
+        {"\"rope_scaling\": {\"rope_type\": \"yarn\"}", "rope_scaling: factor is missing"},
+        {"\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 0.5}", "factor is 0.5; expected"},
+        {"\"rope_scaling\": {\"type\": \"linear\", \"rope_type\": \"dynamic\", \"factor\": 2}",
+         "type is \"linear\", but rope_type"},
+        {"\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2, \"truncate\": null}", "truncate is null"},
+        {"\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2, \"attention_factor\": 0}",
+         "attention_factor is 0; exp"},
+        {"\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2, \"beta_slow\": 40}",
+         "rope_beta_slow is 40, rope_beta"},
+        {"\"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 2}",
+         "rope_type is \"longrope\"; only \"default\""},
         {"\"model_type\": null", "model_type is null; expected one of \"llama\""},
         {"\"model_type\": \"mixtral\"", "model_type is \"mixtral\"; expected one of \"llama\""},
         {"\"hidden_act\": 3", "hidden_act is 3; only \"silu\" is supported"},
@@ -1140,11 +1334,11 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"quantization_config\": {\"load_in_4bit\": true}",
          "has the bnb_4bit_quant_type \"fp4\"; only nf4 is supported"},
         {"\"hidden_act\": null", "hidden_act is null; only \"silu\""},
-        {"\"attention_bias\": \"yes\"", "attention_bias is \"yes\"; only false is supported"},
-        {"\"attention_bias\": 0", "attention_bias is 0; only false"},
-        {"\"attention_bias\": true", "attention_bias is true; only false"},
-        {"\"mlp_bias\": 1", "mlp_bias is 1; only false is supported"},
-        {"\"mlp_bias\": null", "mlp_bias is null; only false"},
+        {"\"attention_bias\": \"yes\"", "attention_bias is \"yes\"; expected true or false"},
+        {"\"attention_bias\": 0", "attention_bias is 0; expected"},
+        {"\"model_type\": \"mistral\", \"attention_bias\": true", "attention_bias is true; only false"},
+        {"\"mlp_bias\": 1", "mlp_bias is 1; expected true or false"},
+        {"\"mlp_bias\": null", "mlp_bias is null; expected"},
         {"\"attention_dropout\": 0.1", "attention_dropout is 0.1; only 0.0 is supported"},
         {"\"partial_rotary_factor\": 0.5", "partial_rotary_factor is 0.5; only 1.0 is supported"},
         {"\"architectures\": [\"LlamaForTokenClassification\"]",
@@ -1168,9 +1362,8 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"num_key_value_heads\": true", "num_key_value_heads is true; expected an integer"},
         {"\"rope_parameters\": [1]", "\"rope_parameters\" is an array; expected an object"},
         {"\"rope_scaling\": \"linear\"", "\"rope_scaling\" is a string; expected an object"},
-        {"\"rope_scaling\": {\"type\": \"linear\"}",
-         "rope_scaling: type is \"linear\"; only \"default\" and \"llama3\" are"},
-        {"\"rope_parameters\": {\"rope_type\": 3}", "rope_parameters: rope_type is 3; only \"default\" and \"lla"},
+        {"\"rope_scaling\": {\"type\": \"linear\"}", "rope_scaling: factor is missing; expected a number"},
+        {"\"rope_parameters\": {\"rope_type\": 3}", "rope_parameters: rope_type is 3; only \"default\", \"lin"},
         {"\"rope_parameters\": {\"rope_theta\": null}", "rope_parameters: rope_theta is null; expected a number"},
         {"\"rope_parameters\": {\"partial_rotary_factor\": 0.5}",
          "rope_parameters: partial_rotary_factor is 0.5; only"},
@@ -1208,7 +1401,7 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
          "use_sliding_window is null; expected true or false"},
         {"\"model_type\": \"qwen2\", " SLIDES "\"sliding_window\": null, \"layer_types\": " FULL_SLIDING_FULL,
          "layer_types has sliding_attention, but there is no window"},
-        {"\"model_type\": \"qwen3\", \"attention_bias\": true", "attention_bias is true; only false is supported"},
+        {"\"model_type\": \"qwen3\", \"mlp_bias\": true", "mlp_bias is true; only false is supported"},
         {"\"model_type\": \"qwen3\", \"head_dim\": null", "head_dim is null; expected an integer"},
         {"\"model_type\": \"qwen3\", \"sliding_window\": 9, \"layer_types\": " FULL_SLIDING_FULL,
          "layer_types has sliding_attention, but there is no window; use_sliding_window must be true"},

@@ -127,7 +127,7 @@ static Window one_window(const Layout *l, const GxRunnerSpec *spec, int is_drawn
     GxBatch batch[MAX_MICRO];
     GxModelOptions o = GX_ZERO;
     GxModel drawn;
-    char other[1024];
+    char other[4096];
     int32_t *tokens = (int32_t *)malloc((TEST_ARRAYS + 2) * MAX_MICRO * T * MAX_COLUMNS * sizeof *tokens);
     t->request.spec = *spec, t->request.again = test_request.again;
     wish_subject(&t->request, l, other, sizeof other);

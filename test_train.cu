@@ -686,11 +686,13 @@ TEST(models_and_batches_that_do_not_fit_are_refused_with_their_numbers)
         {"--ranks 2 --dp_batch_size_list 3,1,1", {"dp_batch_size_list", "3", "2"}},
         {"--ranks 2 --dp_batch_size_list 3,0", {"dp_batch_size_list is \"3,0\"", "integers", NULL}},
         {"--dp_batch_size_list 3,1", {"dp_batch_size_list", "2", "1"}},
-        {"--sliding_window 4", {"sliding_window is 4", "mistral, qwen2 or qwen3", NULL}},
+        {"--sliding_window 4", {"sliding_window is 4", "a llama has no sliding window", NULL}},
         {"--model_type qwen2 --sliding_window 4 --layer_types s",
          {"layer_types is \"s\"", "s (sliding window)", "or f"}},
-        {"--rope_factor 4", {"rope_factor is 4", "belong to rope_type llama3", NULL}},
+        {"--rope_factor 4", {"rope_factor is 4", "belongs to rope_type linear|dynamic|yarn|llama3", NULL}},
         {"--rope_theta 0", {"rope_theta", "at least 1e-06", NULL}},
+        {"--model_type phi3 --rope_type linear --rope_factor 4",
+         {"rope_type is linear", "of a phi3 only default", NULL}},
     };
     CHECK_REFUSALS(cases);
 }
@@ -781,10 +783,9 @@ TEST(models_of_other_kinds_are_refused_by_key)
         const char *sed, *words[2];
     } cases[] = {
         {"s/\"model_type\": \"llama\"/\"model_type\": \"mixtral\"/", {"\"mixtral\"", "one of \"llama\""}},
-        {"s/\"rope_type\": \"default\"/\"rope_type\": \"yarn\"/", {"yarn", "\"default\" and \"llama3\""}},
+        {"s/\"rope_type\": \"default\"/\"rope_type\": \"longrope\"/", {"longrope", "\"yarn\" and \"llama3\""}},
         {"s/\"hidden_act\": \"silu\"/\"hidden_act\": \"gelu\"/", {"gelu", "silu"}},
-        {"s/\"attention_bias\": false/\"attention_bias\": true/",
-         {"attention_bias is true", "only false is supported"}},
+        {"s/\"attention_bias\": false/\"attention_bias\": true/", {"has no tensor", "o_proj.bias"}},
         {"s/\"hidden_size\": 32/\"hidden_size\": \"32\"/", {"hidden_size", "config.json"}},
         {"s/\"hidden_size\": 32/\"hidden_size\": -32/", {"hidden_size", "-32"}},
         {"s/\"num_key_value_heads\": 2/\"num_key_value_heads\": -2/",

@@ -114,6 +114,56 @@ TEST_UNSANITIZED(a_qwen3_has_the_losses_of_serial_in_every_mode)
     }
 }
 
+// Matrices that are one in the file are split among ranks by their own rows, and come together again when it is saved.
+TEST_UNSANITIZED(a_phi3_is_saved_in_every_mode_as_it_was_read)
+{
+    static const char saved[] = "phi3/checkpoint-2/model.safetensors";
+    char path[100];
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir phi3 --max_steps 2 --model_type phi3 --sliding_window 9"));
+    CHECK(!shell("grep -aq 'model.layers.1.self_attn.qkv_proj.weight.*mlp.gate_up_proj.weight' %s || "
+                 "grep -aq 'mlp.gate_up_proj.weight.*model.layers.1.self_attn.qkv_proj.weight' %s",
+                 saved, saved) &&
+              shell("grep -aqE '[.](q_proj|up_proj)[.]' %s", saved),
+          "the file has other tensors");
+    for (int m = 0; m < MODES; m++) {
+        if (!use_mode(modes[m])) return;
+        CHECK_RAN(run("--model phi3/checkpoint-2 --output_dir phi3_%s --max_steps 1 --learning_rate 0 --weight_decay 0 "
+                      "--ranks 3%s",
+                      modes[m], unequal(modes[m], 3)));
+        snprintf(path, sizeof path, "phi3_%s/checkpoint-1/model.safetensors", modes[m]);
+        CHECK(same_file(saved, path), "%s: other weights", modes[m]);
+    }
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--model phi3/checkpoint-2 --output_dir phi3_pp --max_steps 1 --learning_rate 0 --weight_decay 0 "
+                  "--ranks 2 --pp 2 --max_shard_size 20KB"));
+    CHECK_RAN(
+        run("--model phi3_pp/checkpoint-1 --output_dir phi3_zero --max_steps 1 --learning_rate 0 --weight_decay 0 "
+            "--ranks 2 --zero 3 --max_shard_size 5GB"));
+    CHECK(same_file(saved, "phi3_zero/checkpoint-1/model.safetensors"), "other weights");
+}
+
+// peft has one A for what is one matrix in the file; and YaRN's q and k have no angle alone.
+TEST(adapters_that_do_not_fit_a_phi3_or_yarn_are_refused)
+{
+    static const Refusal cases[] = {
+        {"--model phi3a/checkpoint-1 --tuning lora",
+         {"an adapter of model.layers.0.self_attn.", "qkv_proj.weight", "o_proj,down_proj"}},
+        {"--model phi3a/checkpoint-1 --tuning lora --target_modules self_attn.o_proj,gate_up_proj",
+         {"LoRA's target \"gate_up_proj\" is several matrices", "model.layers.0.mlp.gate_proj.weight", NULL}},
+        {"--model phi3a/checkpoint-1 --tuning adapter --trainable_modules q_proj",
+         {"an adapter of", "q_proj", "qkv_proj.weight"}},
+        {"--model yarn/checkpoint-1 --tuning prompt",
+         {"prompts are not supported with a RoPE that multiplies q and k, here by 1.13863", NULL, NULL}},
+    };
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--output_dir phi3a --max_steps 1 --model_type phi3"));
+    CHECK_RAN(run("--output_dir yarn --max_steps 1 --rope_type yarn --rope_factor 4"));
+    CHECK_REFUSALS(cases);
+    CHECK_RAN(
+        run("--model phi3a/checkpoint-1 --output_dir phi3_o --max_steps 1 --tuning lora --target_modules o_proj"));
+}
+
 // Messages of tiles are waited for where they are needed, with and without a second thread, whoever carries them.
 TEST(galaxy_by_tiles_has_the_losses_of_serial_and_the_same_bits_over_any_engine)
 {

@@ -26,8 +26,18 @@ enum {
 #define TEST_BETA1    0.9f
 #define TEST_BETA2    0.95f
 // three K,V heads, two query heads to each; weights so large that attention is far from even
-static const GxLlamaConfig model_config = {61, 32, 40, LAYERS, 6,  3, 8, 64, 1e-5, 10000, 0.2,
-                                           0,  -1, "", 0,      "", 0, 0, 0,  0,    0,     ""};
+static const GxLlamaConfig model_config = {.vocab_size = 61,
+                                           .hidden_size = 32,
+                                           .intermediate_size = 40,
+                                           .num_hidden_layers = LAYERS,
+                                           .num_attention_heads = 6,
+                                           .num_key_value_heads = 3,
+                                           .head_dim = 8,
+                                           .max_position_embeddings = 64,
+                                           .rms_norm_eps = 1e-5,
+                                           .rope_theta = 10000,
+                                           .initializer_range = 0.2,
+                                           .pad_token_id = -1};
 
 static GxDtype test_dtype;       // that models compute in
 static TestRequest test_request; // what else they should be
@@ -47,6 +57,7 @@ typedef struct {
     int tied;
     int normed;     // heads of q and k are: the model is a Qwen3
     int64_t window; // of the model: a Mistral's, or where heads are normed of the first layer alone; 0: none
+    int unrotated; // its first layer has no RoPE: the model is a SmolLM3 with all biases, and that layer alone has the window
     int quantize;   // 1 + GxQuantKind of what is frozen; 0: it is in numbers
     int lora;       // 1 + which of test_loras is trained, and nothing else; 0: everything is
     int bottleneck; // 1 + which of test_bottlenecks is, alike
@@ -132,6 +143,11 @@ static inline GxLlamaConfig model_config_of(const Layout *l)
     c.tie_word_embeddings = l->tied;
     if (l->kv_heads) c.num_key_value_heads = l->kv_heads;
     if (l->normed || l->window) snprintf(c.model_type, sizeof c.model_type, l->normed ? "qwen3" : "mistral");
+    if (l->unrotated) {
+        snprintf(c.model_type, sizeof c.model_type, "smollm3");
+        snprintf(c.no_rope_layers, sizeof c.no_rope_layers, "01");
+        c.attention_bias = c.mlp_bias = 1;
+    }
     if (l->window) c.sliding_window = l->window;
     if (l->wide) c.hidden_size = 192, c.intermediate_size = 400;
     if (l->window && l->normed) snprintf(c.layer_types, sizeof c.layer_types, "sf");
@@ -506,7 +522,7 @@ static inline void run_rank(const Layout *l, const GxMode *mode, int tp, int64_t
     TestModel *t = (TestModel *)calloc(1, sizeof *t);
     Probe probe = {*mode, mode, out};
     GxLlamaConfig config = model_config_of(l);
-    char other[1024];
+    char other[4096];
     int32_t *tokens = (int32_t *)malloc((TEST_ARRAYS + 2) * MAX_MICRO * T * MAX_COLUMNS * sizeof *tokens);
     memset(out, 0, sizeof *out);
     probe.mode.pair_forward = probe_forward, probe.mode.pair_backward = probe_backward;

@@ -34,8 +34,12 @@ static const GxField shape_options[] = {
     {"kv", GX_FIELD_INT, offsetof(GxLlamaConfig, num_key_value_heads), "2", "", "1.."},
 };
 
-static const GxLlamaConfig shape_default = {0, 0,  0,  0, 0,  0, 0, 1 << 20, 1e-5, 10000, 0.02,
-                                            0, -1, "", 0, "", 0, 0, 0,       0,    0,     ""};
+static const GxLlamaConfig shape_default = {.vocab_size = 0,
+                                            .max_position_embeddings = 1 << 20,
+                                            .rms_norm_eps = 1e-5,
+                                            .rope_theta = 10000,
+                                            .initializer_range = 0.02,
+                                            .pad_token_id = -1};
 
 // ---- the step ------------------------------------------------------------------------------------------------------
 

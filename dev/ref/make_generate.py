@@ -3,7 +3,9 @@
     python dev/ref/make_generate.py [--out data/ref]
 
 Writes  generate_<name>/{config.json, model.safetensors}   tiny models: llama (grouped heads), mistral, qwen2, qwen3;
-                                                           mistral and qwen3 with windows that slide, too
+                                                           mistral and qwen3 with windows that slide, too; smollm3,
+                                                           whose first layer has a window and no RoPE; phi3; a
+                                                           llama with YaRN
         generate_<name>/ref.safetensors                    prompts of different lengths and what `generate` makes of them
         sampling.safetensors                               hashes of the tokens that filters leave of 1,000 rows of logits
 
@@ -15,8 +17,8 @@ import pathlib
 
 import torch
 from safetensors.torch import save_file
-from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 from transformers.generation.logits_process import (MinPLogitsWarper, RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper,
                                                     TopKLogitsWarper, TopPLogitsWarper)
 from transformers.utils.logging import disable_progress_bar
@@ -32,7 +34,11 @@ MODELS = {"llama": (LlamaConfig, LlamaForCausalLM, dict(head_dim=8)),
           "qwen3_window": (Qwen3Config, Qwen3ForCausalLM, dict(head_dim=10, use_sliding_window=True, sliding_window=6,
                                                                layer_types=["sliding_attention", "full_attention"])),
           "qwen2": (Qwen2Config, Qwen2ForCausalLM, dict(tie_word_embeddings=True)),
-          "qwen3": (Qwen3Config, Qwen3ForCausalLM, dict(head_dim=10))}
+          "qwen3": (Qwen3Config, Qwen3ForCausalLM, dict(head_dim=10)),
+          "smollm3": (SmolLM3Config, SmolLM3ForCausalLM, dict(no_rope_layers=[0, 1], use_sliding_window=True, sliding_window=6)),
+          "phi3": (Phi3Config, Phi3ForCausalLM, dict(sliding_window=6)),
+          "yarn": (LlamaConfig, LlamaForCausalLM, dict(head_dim=8, rope_parameters=dict(
+              rope_type="yarn", rope_theta=500.0, factor=4.0, beta_fast=4.0, original_max_position_embeddings=16)))}
 
 
 def greedy(model, prompts, **kwargs):

@@ -4,6 +4,7 @@
 
 Writes  ops.safetensors                                    single operations, forward and backward
         attention_bf16.safetensors                         attention on bf16 numbers, and how far PyTorch is off in bf16
+        rope.safetensors                                   tables of RoPE's scalings
         llama_<name>/{config.json, model.safetensors}      small LLaMAs, as transformers saves them
         llama_<name>/ref.safetensors                       what those models compute
         llama_curves.safetensors                           their losses and norms over ten steps, in fp32 and in bf16 with weights of fp32 behind it
@@ -16,6 +17,7 @@ A second run on the same machine gives the same bytes; compare_refs.py judges ot
 import argparse
 import copy
 import itertools
+import json
 import math
 import pathlib
 import zlib
@@ -23,8 +25,9 @@ import zlib
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
-from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.utils.logging import disable_progress_bar
 
 IGNORE = -100  # the label of a position that has no loss
@@ -529,6 +532,43 @@ def make_attention_bf16(out):
     save(out / "attention_bf16.safetensors", tensors)
 
 
+# ------------------------------------------------------------------------------------- scaled RoPE
+
+ROPES = {  # name: head_dim, RoPE's object of a config.json
+    "default": (12, dict(rope_type="default", rope_theta=100.0)),
+    "linear": (12, dict(rope_type="linear", rope_theta=100.0, factor=2.5)),
+    "dynamic": (12, dict(rope_type="dynamic", rope_theta=100.0, factor=3.0)),
+    "llama3": (16, dict(rope_type="llama3", rope_theta=500.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=3.0,
+                        original_max_position_embeddings=32)),
+    "yarn": (16, dict(rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=24)),
+    "yarn_longest": (16, dict(rope_type="yarn", rope_theta=1000.0, factor=4.0)),  # of max_position_embeddings
+    "yarn_turns": (20, dict(rope_type="yarn", rope_theta=300.0, factor=3.0, original_max_position_embeddings=40, beta_fast=5.5,
+                            beta_slow=0.5, truncate=False)),
+    "yarn_one_pair": (4, dict(rope_type="yarn", rope_theta=1000.0, factor=8.0, original_max_position_embeddings=4)),  # 0 and 0
+    "yarn_attention": (12, dict(rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=24,
+                                attention_factor=0.75, mscale=2.0, mscale_all_dim=0.5)),
+    "yarn_mscale": (12, dict(rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=24, mscale=0.7,
+                             mscale_all_dim=1.2)),
+    "yarn_mscale_alone": (12, dict(rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=24, mscale=0.7)),
+    "yarn_factor_1": (12, dict(rope_type="yarn", rope_theta=1000.0, factor=1.0, original_max_position_embeddings=64)),
+}
+POSITIONS = 64  # as many as these models have
+
+
+def make_ropes(out):
+    """NAME.cosine and NAME.sine [POSITIONS, head_dim/2]; NAME.config is the text of the config.json."""
+    tensors = {}
+    for name, (head_dim, rope) in ROPES.items():
+        sizes = dict(vocab_size=8, hidden_size=2 * head_dim, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+                     max_position_embeddings=POSITIONS)
+        text = json.dumps(dict(model_type="llama", **sizes, rope_parameters=rope))
+        tensors[f"{name}.config"] = torch.tensor(list(text.encode()), dtype=torch.uint8)
+        tables = LlamaRotaryEmbedding(LlamaConfig(**sizes, rope_parameters=dict(rope)))(torch.zeros(1), torch.arange(POSITIONS)[None])
+        for table, values in zip(("cosine", "sine"), tables):
+            tensors[f"{name}.{table}"] = values[0, :, :head_dim // 2].contiguous().clone()
+    save(out / "rope.safetensors", tensors)
+
+
 # -------------------------------------------------------------------------------------- models
 
 MODELS = {  # name: batch, length, configuration; its classes are LLaMA's, or those of CLASSES
@@ -561,9 +601,26 @@ MODELS = {  # name: batch, length, configuration; its classes are LLaMA's, or th
                          rope_parameters=dict(rope_type="default", rope_theta=1e6))),
     "qwen3_tied": (2, 7, dict(hidden_size=30, num_attention_heads=3, num_key_value_heads=1, head_dim=14, intermediate_size=36,
                               vocab_size=53, num_hidden_layers=1, tie_word_embeddings=True, rms_norm_eps=1e-5)),
+    "smollm3": (2, 9, dict(hidden_size=24, num_attention_heads=4, num_key_value_heads=2, intermediate_size=36, vocab_size=47,
+                           num_hidden_layers=2, no_rope_layer_interval=2, bos_token_id=None, eos_token_id=None,
+                           pad_token_id=None)),
+    "smollm3_window": (2, 17, dict(hidden_size=24, num_attention_heads=4, num_key_value_heads=1, intermediate_size=36, vocab_size=47,
+                                   num_hidden_layers=3, tie_word_embeddings=False, bos_token_id=None, eos_token_id=None,
+                                   pad_token_id=None, use_sliding_window=True,
+                                   sliding_window=5, no_rope_layers=[0, 1, 0])),
+    "biased": (2, 9, dict(hidden_size=24, num_attention_heads=4, num_key_value_heads=2, intermediate_size=36, vocab_size=47,
+                          num_hidden_layers=2, tie_word_embeddings=False, attention_bias=True, mlp_bias=True)),
+    "qwen3_biased": (2, 8, dict(hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=10, intermediate_size=36,
+                                vocab_size=47, num_hidden_layers=1, tie_word_embeddings=True, attention_bias=True)),
+    "phi3": (2, 9, dict(hidden_size=24, num_attention_heads=4, num_key_value_heads=2, intermediate_size=36, vocab_size=47,
+                        num_hidden_layers=2, bos_token_id=None, eos_token_id=None, pad_token_id=None, sliding_window=5)),
+    "yarn": (2, 40, dict(hidden_size=24, num_attention_heads=2, num_key_value_heads=1, intermediate_size=40, vocab_size=53,
+                         num_hidden_layers=1, tie_word_embeddings=True, rope_parameters=dict(
+                             rope_type="yarn", rope_theta=500.0, factor=4.0, beta_fast=4.0, original_max_position_embeddings=32))),
 }
 CLASSES = {"mistral": (MistralConfig, MistralForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-           "qwen3": (Qwen3Config, Qwen3ForCausalLM)}  # by what the name begins with
+           "qwen3": (Qwen3Config, Qwen3ForCausalLM), "smollm3": (SmolLM3Config, SmolLM3ForCausalLM),
+           "phi3": (Phi3Config, Phi3ForCausalLM)}  # by what the name begins with
 STEPS = 10        # of each optimizer
 PERTURBED = 4     # AdamW runs from weights one ulp away
 CURVES = 4        # of each model and precision
@@ -577,6 +634,20 @@ def loss_of(model, tokens, labels):
 def weights(model):
     """Copies by name; a tied head is listed once, as the embedding."""
     return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def parts(model, values):
+    """The same with the matrices that a Phi-3 has stacked under names of their own, as Galaxy has them."""
+    c, out = model.config, {}
+    h = c.hidden_size // c.num_attention_heads
+    stacks = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+    sizes = {"q_proj": c.num_attention_heads * h, "k_proj": c.num_key_value_heads * h, "v_proj": c.num_key_value_heads * h,
+             "gate_proj": c.intermediate_size, "up_proj": c.intermediate_size}
+    for name, value in values.items():
+        stack = name.split(".")[-2]
+        names = stacks.get(stack, ())
+        out.update(zip((name.replace(stack, n) for n in names), value.split([sizes[n] for n in names])) if names else {name: value})
+    return out
 
 
 def set_weights(model, values):
@@ -654,7 +725,8 @@ def distances_in_bf16(model, start, tokens, labels, grads, loss):
     model.bfloat16()
     narrow, _ = loss_of(model, tokens, labels)
     narrow.backward()
-    dump = {f"bf16_distance.{n}": (p.grad.float() - grads[n]).norm() for n, p in model.named_parameters()}
+    ours, theirs = parts(model, {n: p.grad.float() for n, p in model.named_parameters()}), parts(model, grads)
+    dump = {f"bf16_distance.{n}": (g - theirs[n]).norm() for n, g in ours.items()}
     dump["bf16_distance.loss"] = (narrow.detach() - loss.detach()).abs()
     model.float()
     return dump
@@ -693,10 +765,10 @@ def make_llama(out, name):
         handle.remove()
     grads = {n: p.grad.clone() for n, p in model.named_parameters()}
     dump.update(logits=logits, loss=loss, grad_norm=torch.stack([g.norm() for g in grads.values()]).norm())
-    dump.update({f"grad.{n}": g for n, g in grads.items()})
+    dump.update({f"grad.{n}": g for n, g in parts(model, grads).items()})
 
     dump["sgd.losses"], end, _ = train(model, start, tokens, labels, plain_sgd)
-    dump.update({f"sgd.{n}": w for n, w in end.items()})
+    dump.update({f"sgd.{n}": w for n, w in parts(model, end).items()})
 
     # AdamW divides a gradient by its own size, so rounding noise in a gradient near zero becomes a
     # step of lr: how far runs drift apart that begin one ulp apart is what another program may differ by.
@@ -704,9 +776,10 @@ def make_llama(out, name):
     others = [train(model, one_ulp_away(start), tokens, labels, decayed_adamw) for _ in range(PERTURBED)]
     dump["adamw.losses"] = losses
     dump["adamw.spread"] = torch.stack([(other - losses).abs() for other, _, _ in others]).amax(0)
-    for n, w in end.items():
+    ends = [parts(model, other) for _, other, _ in others]
+    for n, w in parts(model, end).items():
         dump[f"adamw.{n}"] = w
-        dump[f"adamw_spread.{n}"] = torch.stack([(other[n] - w).norm() for _, other, _ in others]).amax()
+        dump[f"adamw_spread.{n}"] = torch.stack([(other[n] - w).norm() for other in ends]).amax()
     dump.update(distances_in_bf16(model, start, tokens, labels, grads, loss))
     save(out / f"llama_{name}" / "ref.safetensors", dump)
     return {f"{name}.{precision}": c for precision, c in curves(model, start, tokens, labels).items()}
@@ -723,6 +796,7 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     make_ops(out)
     make_attention_bf16(out)
+    make_ropes(out)
     save(out / "llama_curves.safetensors", {name: c for model in MODELS for name, c in make_llama(out, model).items()})
     files = sorted(p for p in out.rglob("*") if p.is_file())
     for p in files:

@@ -72,7 +72,10 @@ for kind in bart mbart mbart50 t5 t5_gated mt5; do
     done
 done
 for model in "llama --tie_word_embeddings true" "llama --rope_type llama3 --rope_original_max_position_embeddings 16 --rope_theta 100" "mistral --sliding_window 64" \
-    "mistral --head_dim 16" "qwen2 --tie_word_embeddings true" "qwen3 --head_dim 20 --rope_theta 1000000" "qwen3 --tie_word_embeddings true" \
+    "smollm3 --no_rope_layers 1010 --sliding_window 9 --tie_word_embeddings true" "smollm3" "phi3 --sliding_window 9 --max_shard_size 50KB" \
+    "llama --attention_bias true --mlp_bias true --rope_type yarn --rope_factor 4 --rope_original_max_position_embeddings 16 --rope_theta 100" \
+    "qwen3 --rope_type yarn --rope_factor 4 --rope_mscale 0.7 --rope_mscale_all_dim 1.2 --rope_untruncated true --rope_beta_fast 5" \
+    "mistral --rope_type linear --rope_factor 2" "qwen2 --rope_type dynamic --rope_factor 2" "mistral --head_dim 16" "qwen2 --tie_word_embeddings true" "qwen3 --head_dim 20 --rope_theta 1000000" "qwen3 --tie_word_embeddings true" \
     "llama --save_dtype bf16 --max_shard_size 50KB" "qwen2 --save_dtype fp16"; do
     ./train_llama --model_type $model --max_steps 4 --seq_len 64 --micro_batch_size 2 --hidden_size 48 --num_attention_heads 4 --intermediate_size 96 \
         --max_eval_samples 4 --sample_tokens 0 --overwrite_output_dir true --output_dir build/refs/run >/dev/null

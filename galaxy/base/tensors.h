@@ -50,7 +50,11 @@ typedef struct {
     int64_t begin[GX_MAX_DIMS], end[GX_MAX_DIMS]; // this rank's box: [begin, end) in each dimension
     int is_vocabulary;                            // 1: dimension 0 is that of the tokens, and no adapter added it
     int packed;                                   // 1: follows the row before without a gap
-    int has_alias;                                // 1: shares the storage of `alias`
+    // In files of weights this tensor and its neighbours are one, stacked by rows: the name of that one, this one's first
+    // row in it, and how many rows it has. "": the tensor is in files under its own name
+    char stack[GX_NAME];
+    int64_t stack_first, stack_rows;
+    int has_alias; // 1: shares the storage of `alias`
     GxTensorId alias;
     // An alias whose values are written to files, too, for other programs that look for them; they are not read back
     int is_saved;

@@ -181,7 +181,7 @@ static void gx__att_dropout(const GxPairView *v, GxAttention *a)
 // other ranks' queries or from prompts have to be added first.
 static int gx__att_backward_rotates(const GxPairView *v)
 {
-    return v->spec->core.rope.theta > 0 && !gx__att_is_apart(v) && !gx_view_has_prompt(v);
+    return gx_view_rotates(v) && !gx__att_is_apart(v) && !gx_view_has_prompt(v);
 }
 
 // Takes the packed linear apart: that of q, and that of k and v.
@@ -209,13 +209,13 @@ static GxAttCall gx__att_call(const GxPairView *v)
     return c;
 }
 
-// Applies RoPE to heads of rows: forward (direction 1) or backward (-1). Does nothing in a model without RoPE.
+// Applies RoPE to heads of rows: forward (direction 1) or backward (-1). Does nothing in a layer without RoPE.
 static void gx__att_rotate(const GxPairView *v, const GxAttCall *c, GxRows x, int64_t heads, int64_t stride,
                            int direction)
 {
     const int64_t h = c->a.head_dim;
     const GxRopeTable *r = &v->m->rope[gx_pass_is_side(v->p)];
-    if (v->spec->core.rope.theta <= 0) return;
+    if (!gx_view_rotates(v)) return;
     if (direction > 0) gx_rope_forward(v->g, x.data, r->cosine, r->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
     else gx_rope_backward(v->g, x.data, r->cosine, r->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
 }

@@ -89,8 +89,6 @@ static void gx__model_refuse(GxContext *g, const GxModel *m, const GxUnitSpec *u
         } missing[] = {
             {is_add && s->con.has_norm && k + 1 < u->n_pairs && u->pair[k + 1].enter.kind == GX_ENTER_NORM,
              "a norm after CON with a norm before the next core"},
-            {s->core.kind == GX_CORE_MLP && gx_is_gated(s->core.activation) && s->core.has_bias,
-             "a gate in an MLP with biases"},
             {s->core.kind == GX_CORE_ATT && s->core.relative.buckets && m->cp.n > 1,
              "biases by distance with context parallelism"},
             {s->core.reads_memory && m->cp.n > 1, "attention to an encoder's output with context parallelism"},
@@ -215,6 +213,36 @@ static GxPair gx__model_no_tensors(void)
     return p;
 }
 
+// Notes that the matrices of a linear are one in files.
+static void gx__model_stack(GxModel *m, const GxLinear *l, const char *name, int number)
+{
+    char module[GX_MODULE];
+    int64_t rows = 0;
+    snprintf(module, sizeof module, name, number);
+    for (int i = 0; i < l->parts; i++) {
+        GxTensor *t = &m->table.row[l->first.index + i];
+        snprintf(t->stack, sizeof t->stack, "%s.weight", module);
+        t->stack_first = rows;
+        rows += t->global_shape[0];
+    }
+    for (int i = 0; i < l->parts; i++) m->table.row[l->first.index + i].stack_rows = rows;
+}
+
+// peft adapts a stacked matrix as a whole: its LoRA has one A, and no files have one for each part.
+static GxStatus gx__model_check_stacks(const GxModel *m, GxError *err)
+{
+    for (int i = 0; i < m->table.n; i++) {
+        const GxTensor *t = &m->table.row[i];
+        if (t->stack[0] && (t->has_lora || t->is_adapter))
+            return GX_FAIL(
+                err, GX_ERR_UNSUPPORTED,
+                "an adapter of %s is not supported: in files of this model the matrix is a part of %s, which "
+                "peft adapts as a whole; name other modules, as in --target_modules o_proj,down_proj",
+                t->name, t->stack);
+    }
+    return GX_OK;
+}
+
 // Norms come first: the optimizer treats them all alike and updates adjacent tensors in one call.
 void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
 {
@@ -235,7 +263,11 @@ void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
         gx_enter_open(g, m, unit, k, number);
         gx_con_open(g, m, unit, k, number);
     }
-    for (int k = 0; k < u->n_pairs; k++) gx_core_open(g, m, unit, k, number);
+    for (int k = 0; k < u->n_pairs; k++) {
+        gx_core_open(g, m, unit, k, number);
+        if (!gx_failed(g) && u->pair[k].core.stack && u->side == GX_SIDE_NONE)
+            gx__model_stack(m, &m->unit[unit].pair[k].linear[0], u->pair[k].core.stack, number);
+    }
     for (int i = 0; i < m->tuners; i++)
         if (m->tuner[i].open) m->tuner[i].open(g, m, unit, number);
     m->unit[unit].rows = m->table.n - m->unit[unit].first_row;
@@ -321,6 +353,7 @@ static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family,
     GX_TRY(gx_status(g));
     if (o->again) gx__model_mark_again(m, o->again);
     GX_TRY(gx_tuned_freeze(m, &g->error));
+    GX_TRY(gx__model_check_stacks(m, &g->error));
     if (o->freeze && o->freeze[0]) gx_table_freeze(&m->table, o->freeze, &g->error);
     GX_TRY(gx_status(g));
     GX_TRY(gx__model_quantize(m, o->quantize, &g->error));

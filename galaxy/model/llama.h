@@ -1,9 +1,12 @@
 // llama.h: LLaMA (Touvron et al. 2023, arXiv:2302.13971; grouped heads as in LLaMA 2, RoPE's scaling as in 3.1) as a
 // family: its configuration, the names of its tensors, and the description of its units. The family includes models of
 // the same structure: Mistral (Jiang et al. 2023, arXiv:2310.06825), Qwen2 (Yang et al. 2024, arXiv:2407.10671), whose
-// q, k and v have biases, and Qwen3 (Yang et al. 2025, arXiv:2505.09388), which has none, and norms of q's and k's
-// heads. In all of Mistral's layers, and in some of Qwen2's and Qwen3's where the configuration says so, attention has
-// a sliding window: a token attends only to itself and the nearest tokens before it.
+// q, k and v have biases, Qwen3 (Yang et al. 2025, arXiv:2505.09388), which has none, and norms of q's and k's heads,
+// SmolLM3 (Bakouch et al. 2025, huggingface.co/blog/smollm3), in which some layers, every fourth by default, have no
+// RoPE (Yang et al. 2025, arXiv:2501.18795), and Phi-3 (Abdin et al. 2024, arXiv:2404.14219), in whose files q, k and v
+// are one matrix, and gate and up another. In all of Mistral's and Phi-3's layers, and in some of Qwen2's, Qwen3's and
+// SmolLM3's where the configuration says so, attention has a sliding window: a token attends only to itself and the
+// nearest tokens before it.
 //
 //     embed   x = tokens' rows
 //     layer   h = rms_norm(x)                                                      input_layernorm        enter.h
@@ -15,7 +18,9 @@
 // This is the forward of a layer on one rank: unit.h runs its two pairs, and a mode (train_tp.cu, ...) adds the
 // collectives between enter, core and CON.
 //
-// Not supported (yet): other biases, dropout.
+// A LLaMA, Qwen3 or SmolLM3 may have biases of q, k, v and o, and a LLaMA or SmolLM3 of gate, up and down.
+//
+// Not supported (yet): dropout.
 #ifndef GX_LLAMA_H
 #define GX_LLAMA_H
 #include "cores.h"
@@ -28,15 +33,28 @@ typedef struct { // names as in Hugging Face's config.json
     double rms_norm_eps, rope_theta, initializer_range;
     int tie_word_embeddings;
     int64_t pad_token_id;           // its row gets no gradient from lookups, as in transformers; below 0: none
-    char model_type[GX_FIELD_TEXT]; // llama, mistral, qwen2, qwen3; "": llama
+    char model_type[GX_FIELD_TEXT]; // llama, mistral, qwen2, qwen3, smollm3, phi3; "": llama
     int64_t sliding_window;         // tokens that a token attends to, itself included; 0: all. Not for llama
-    char rope_type[GX_FIELD_TEXT];  // default, llama3; "": default
-    double rope_factor, rope_low_freq_factor, rope_high_freq_factor; // llama3; 0: the defaults 8, 1, 4
-    int64_t rope_original_max_position_embeddings;                   // llama3; 0: 8192
+    // default, linear, dynamic, yarn, llama3; phi3: default alone; "": default. dynamic differs from default only in sequences longer than
+    // max_position_embeddings, which no model here takes
+    char rope_type[GX_FIELD_TEXT];
+    double rope_factor;                                 // all but default; 0: llama3: 8, others: an error
+    double rope_low_freq_factor, rope_high_freq_factor; // llama3; 0: the defaults 1, 4
+    int64_t rope_original_max_position_embeddings;      // llama3: 0: 8192; yarn: 0: max_position_embeddings
     // qwen2 and qwen3 with a sliding_window: "s" for each layer with the sliding window, "f" for each other layer. "":
     // the first max_window_layers layers attend to all tokens, the others have the window
     int64_t max_window_layers;
-    char layer_types[GX_FIELD_TEXT];
+    char layer_types[GX_FIELD_TEXT]; // smollm3: "": the layers without RoPE have the window
+    // smollm3: "0" for each layer without RoPE, "1" for each other layer. "": every layer whose number, counted from 1,
+    // is a multiple of no_rope_layer_interval (0: 4) has no RoPE
+    int64_t no_rope_layer_interval;
+    char no_rope_layers[GX_FIELD_TEXT];
+    // yarn; 0: 32, 1. attention_factor: what q and k are multiplied by; 0: computed from factor, mscale and
+    // mscale_all_dim, which count only together. untruncated: GxRope.keeps_fractions
+    double rope_beta_fast, rope_beta_slow, rope_attention_factor, rope_mscale, rope_mscale_all_dim;
+    int rope_untruncated;
+    int attention_bias; // llama, qwen3, smollm3: q, k, v and o have biases
+    int mlp_bias;       // llama, smollm3: gate, up and down have biases
 } GxLlamaConfig;
 
 // Replaces 0 by defaults (num_key_value_heads: num_attention_heads; head_dim: hidden_size / num_attention_heads). An
@@ -45,6 +63,17 @@ GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err);
 
 // 1: layer l has sliding-window attention. c is resolved.
 int gx_llama_slides(const GxLlamaConfig *c, int64_t l);
+int gx_llama_rotates(const GxLlamaConfig *c, int64_t l); // 1: layer l has RoPE. c is resolved
+GxRope gx_llama_rope(const GxLlamaConfig *c);            // of all layers that have it. c is resolved
+
+enum { GX_LLAMA_ROPE_NUMBERS = 9 };
+typedef struct { // a number of the configuration that belongs to a scaling of RoPE
+    const char *name;
+    size_t offset; // of a double, or with is_int of an int64_t
+    int is_int;
+    const char *types; // the values of rope_type that it belongs to: "yarn|llama3"
+} GxLlamaRopeNumber;
+extern const GxLlamaRopeNumber gx_llama_rope_numbers[GX_LLAMA_ROPE_NUMBERS];
 
 void gx_llama_describe(GxContext *g, GxModel *m); // of m->config
 
@@ -53,39 +82,83 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_LLAMA_IMPLEMENTED)
 #define GX_LLAMA_IMPLEMENTED
+#include <math.h>
+#include <stddef.h>
 #include <string.h>
+#include "../base/text.h"
+
+// ---- the types of models -------------------------------------------------------------------------------------------
+
+static int gx__llama_is(const GxLlamaConfig *c, const char *types) { return gx_text_is_among(c->model_type, types); }
+
+int gx_llama_rotates(const GxLlamaConfig *c, int64_t l)
+{
+    if (!c->no_rope_layer_interval) return 1;
+    return c->no_rope_layers[0] ? c->no_rope_layers[l] == '1' : (l + 1) % c->no_rope_layer_interval != 0;
+}
 
 int gx_llama_slides(const GxLlamaConfig *c, int64_t l)
 {
     if (!c->sliding_window) return 0;
-    return c->layer_types[0] ? c->layer_types[l] == 's' : l >= c->max_window_layers;
+    if (c->layer_types[0]) return c->layer_types[l] == 's';
+    return c->no_rope_layer_interval ? !gx_llama_rotates(c, l) : l >= c->max_window_layers;
 }
 
-// Converts max_window_layers to layer_types, if that is empty and has room for all layers.
+// Sets layer_types to what other members say, if it is empty and has room for all layers.
 static void gx__llama_resolve_layer_types(GxLlamaConfig *c)
 {
     if (c->layer_types[0] || c->num_hidden_layers >= GX_FIELD_TEXT) return;
-    for (int64_t l = 0; l < c->num_hidden_layers; l++)
-        c->layer_types[l] = l < c->max_window_layers ? 'f' : 's', c->layer_types[l + 1] = 0;
+    for (int64_t l = 0; l < c->num_hidden_layers; l++) { // a letter at a time: not empty, it would be looked at
+        const int slides = c->no_rope_layer_interval ? !gx_llama_rotates(c, l) : l >= c->max_window_layers;
+        c->layer_types[l] = slides ? 's' : 'f', c->layer_types[l + 1] = 0;
+    }
+}
+
+// Sets no_rope_layers to what no_rope_layer_interval says, if it is empty and has room for all layers.
+static GxStatus gx__llama_resolve_no_rope(GxLlamaConfig *c, GxError *err)
+{
+    const int64_t given = (int64_t)strlen(c->no_rope_layers);
+    if (!gx__llama_is(c, "smollm3")) {
+        if (!given && !c->no_rope_layer_interval) return GX_OK;
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "no_rope_layers is \"%s\" and no_rope_layer_interval %ld, but only a smollm3 has layers without "
+                       "RoPE, not a %s",
+                       c->no_rope_layers, (long)c->no_rope_layer_interval, c->model_type);
+    }
+    if (c->no_rope_layer_interval == 0) c->no_rope_layer_interval = 4;
+    if (c->no_rope_layer_interval < 0)
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "no_rope_layer_interval is %ld; it must be at least 1, or 0 for 4",
+                       (long)c->no_rope_layer_interval);
+    if (given && (given != c->num_hidden_layers || (int64_t)strspn(c->no_rope_layers, "01") != given))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "no_rope_layers is \"%s\"; expected one digit for each of the %ld layers: 1 (RoPE) or 0 (none)",
+                       c->no_rope_layers, (long)c->num_hidden_layers);
+    if (given || c->num_hidden_layers >= GX_FIELD_TEXT) return GX_OK;
+    char digits[GX_FIELD_TEXT] = "";
+    for (int64_t l = 0; l < c->num_hidden_layers; l++) digits[l] = gx_llama_rotates(c, l) ? '1' : '0';
+    memcpy(c->no_rope_layers, digits, sizeof digits);
+    return GX_OK;
 }
 
 static GxStatus gx__llama_resolve_windows(GxLlamaConfig *c, GxError *err)
 {
-    const int is_qwen = !strcmp(c->model_type, "qwen2") || !strcmp(c->model_type, "qwen3");
+    const int is_qwen = gx__llama_is(c, "qwen2|qwen3"), has_types = is_qwen || gx__llama_is(c, "smollm3");
     const int64_t types = (int64_t)strlen(c->layer_types);
     if (c->sliding_window < 0 || c->max_window_layers < 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "sliding_window is %ld, max_window_layers %ld; neither may be below 0",
                        (long)c->sliding_window, (long)c->max_window_layers);
-    if (c->sliding_window && !is_qwen && strcmp(c->model_type, "mistral"))
+    if (c->sliding_window && gx__llama_is(c, "llama"))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "sliding_window is %ld, but only models of model_type mistral, qwen2 or qwen3 have a sliding "
-                       "window, not %s",
-                       (long)c->sliding_window, c->model_type);
-    if ((c->max_window_layers || types) && !is_qwen)
+                       "sliding_window is %ld, but a llama has no sliding window; other values of model_type do",
+                       (long)c->sliding_window);
+    if (c->max_window_layers && !is_qwen)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "max_window_layers is %ld and layer_types \"%s\", but only models of model_type qwen2 or qwen3 "
-                       "have them, not %s",
-                       (long)c->max_window_layers, c->layer_types, c->model_type);
+                       "max_window_layers is %ld, but only models of model_type qwen2 or qwen3 have it, not %s",
+                       (long)c->max_window_layers, c->model_type);
+    if (types && !has_types)
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "layer_types is \"%s\", but only models of model_type qwen2, qwen3 or smollm3 have it, not %s",
+                       c->layer_types, c->model_type);
     if (types && (types != c->num_hidden_layers || (int64_t)strspn(c->layer_types, "fs") != types))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "layer_types is \"%s\"; expected one letter for each of the %ld layers: s (sliding window) or f "
@@ -96,44 +169,124 @@ static GxStatus gx__llama_resolve_windows(GxLlamaConfig *c, GxError *err)
                        "max_window_layers is %ld and layer_types \"%s\", but there is no sliding window; set "
                        "sliding_window to its number of tokens",
                        (long)c->max_window_layers, c->layer_types);
-    if (c->sliding_window && is_qwen) gx__llama_resolve_layer_types(c);
+    if (c->sliding_window && has_types) gx__llama_resolve_layer_types(c);
     return GX_OK;
 }
 
-// Resolves model_type, sliding windows and RoPE's scaling.
-static GxStatus gx__llama_resolve_kind(GxLlamaConfig *c, GxError *err)
+// ---- RoPE's scaling ------------------------------------------------------------------------------------------------
+
+const GxLlamaRopeNumber gx_llama_rope_numbers[GX_LLAMA_ROPE_NUMBERS] = {
+    {"rope_factor", offsetof(GxLlamaConfig, rope_factor), 0, "linear|dynamic|yarn|llama3"},
+    {"rope_low_freq_factor", offsetof(GxLlamaConfig, rope_low_freq_factor), 0, "llama3"},
+    {"rope_high_freq_factor", offsetof(GxLlamaConfig, rope_high_freq_factor), 0, "llama3"},
+    {"rope_original_max_position_embeddings", offsetof(GxLlamaConfig, rope_original_max_position_embeddings), 1,
+     "yarn|llama3"},
+    {"rope_beta_fast", offsetof(GxLlamaConfig, rope_beta_fast), 0, "yarn"},
+    {"rope_beta_slow", offsetof(GxLlamaConfig, rope_beta_slow), 0, "yarn"},
+    {"rope_attention_factor", offsetof(GxLlamaConfig, rope_attention_factor), 0, "yarn"},
+    {"rope_mscale", offsetof(GxLlamaConfig, rope_mscale), 0, "yarn"},
+    {"rope_mscale_all_dim", offsetof(GxLlamaConfig, rope_mscale_all_dim), 0, "yarn"},
+};
+
+static GxStatus gx__llama_check_rope_numbers(const GxLlamaConfig *c, GxError *err)
 {
-    if (!c->model_type[0]) snprintf(c->model_type, sizeof c->model_type, "llama");
-    if (!c->rope_type[0]) snprintf(c->rope_type, sizeof c->rope_type, "default");
-    GX_TRY(gx__llama_resolve_windows(c, err));
-    if (!strcmp(c->rope_type, "default")) {
-        if (c->rope_factor == 0 && c->rope_low_freq_factor == 0 && c->rope_high_freq_factor == 0 &&
-            c->rope_original_max_position_embeddings == 0)
-            return GX_OK;
-        return GX_FAIL(
-            err, GX_ERR_ARGUMENT,
-            "rope_factor is %g, rope_low_freq_factor %g, rope_high_freq_factor %g, "
-            "rope_original_max_position_embeddings %ld; they belong to rope_type llama3, but rope_type is default",
-            c->rope_factor, c->rope_low_freq_factor, c->rope_high_freq_factor,
-            (long)c->rope_original_max_position_embeddings);
+    for (int i = 0; i < GX_LLAMA_ROPE_NUMBERS; i++) {
+        const GxLlamaRopeNumber *n = &gx_llama_rope_numbers[i];
+        const char *at = (const char *)c + n->offset;
+        const double value = n->is_int ? (double)*(const int64_t *)at : *(const double *)at;
+        if (value != 0 && !gx_text_is_among(c->rope_type, n->types))
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %g; it belongs to rope_type %s, but rope_type is %s", n->name,
+                           value, n->types, c->rope_type);
+        if (!(value >= 0 && value < 1e30))
+            return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is %g; it must be a number of 0 or more", n->name, value);
     }
+    if (c->rope_untruncated && strcmp(c->rope_type, "yarn"))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "rope_untruncated is true; it belongs to rope_type yarn, but rope_type is %s", c->rope_type);
+    return GX_OK;
+}
+
+static GxStatus gx__llama_resolve_llama3(GxLlamaConfig *c, GxError *err)
+{
     if (c->rope_factor == 0) c->rope_factor = 8;
     if (c->rope_low_freq_factor == 0) c->rope_low_freq_factor = 1;
     if (c->rope_high_freq_factor == 0) c->rope_high_freq_factor = 4;
     if (c->rope_original_max_position_embeddings == 0) c->rope_original_max_position_embeddings = 8192;
-    if (c->rope_factor >= 1 && c->rope_low_freq_factor < c->rope_high_freq_factor) return GX_OK;
+    if (c->rope_low_freq_factor < c->rope_high_freq_factor) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
-                   "rope_factor is %g, rope_low_freq_factor %g, rope_high_freq_factor %g; rope_factor must be at least "
-                   "1, and rope_low_freq_factor less than rope_high_freq_factor",
-                   c->rope_factor, c->rope_low_freq_factor, c->rope_high_freq_factor);
+                   "rope_low_freq_factor is %g, rope_high_freq_factor %g; the first must be less than the second",
+                   c->rope_low_freq_factor, c->rope_high_freq_factor);
 }
 
-static GxRope gx__llama_rope(const GxLlamaConfig *c)
+static GxStatus gx__llama_resolve_yarn(GxLlamaConfig *c, GxError *err)
 {
-    const GxRope r = {c->rope_theta, c->rope_factor, c->rope_low_freq_factor, c->rope_high_freq_factor,
-                      (double)c->rope_original_max_position_embeddings};
+    if (c->rope_beta_fast == 0) c->rope_beta_fast = 32;
+    if (c->rope_beta_slow == 0) c->rope_beta_slow = 1;
+    if (c->rope_original_max_position_embeddings == 0)
+        c->rope_original_max_position_embeddings = c->max_position_embeddings;
+    if (!(c->rope_theta > 1))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "rope_theta is %g; with rope_type yarn it must be above 1", c->rope_theta);
+    if (c->rope_beta_slow < c->rope_beta_fast) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT,
+                   "rope_beta_slow is %g, rope_beta_fast %g; the first must be less than the second", c->rope_beta_slow,
+                   c->rope_beta_fast);
+}
+
+static GxStatus gx__llama_resolve_rope(GxLlamaConfig *c, GxError *err)
+{
+    if (!c->rope_type[0]) snprintf(c->rope_type, sizeof c->rope_type, "default");
+    if (!gx_text_is_among(c->rope_type, "default|linear|dynamic|yarn|llama3"))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "rope_type is \"%s\"; supported: default, linear, dynamic, yarn, llama3",
+                       c->rope_type);
+    GX_TRY(gx__llama_check_rope_numbers(c, err));
+    if (!strcmp(c->rope_type, "default")) return GX_OK;
+    if (gx__llama_is(c, "phi3"))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "rope_type is %s; of a phi3 only default is supported", c->rope_type);
+    if (!strcmp(c->rope_type, "llama3")) GX_TRY(gx__llama_resolve_llama3(c, err));
+    if (!strcmp(c->rope_type, "yarn")) GX_TRY(gx__llama_resolve_yarn(c, err));
+    if (c->rope_factor >= 1) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "rope_factor is %g; with rope_type %s it must be at least 1", c->rope_factor,
+                   c->rope_type);
+}
+
+// YaRN, section 3.4; with mscale and mscale_all_dim as in DeepSeek-V2.
+static double gx__llama_yarn_attention(const GxLlamaConfig *c)
+{
+    const double grows = c->rope_factor > 1 ? 0.1 * log(c->rope_factor) : 0;
+    if (c->rope_attention_factor > 0) return c->rope_attention_factor;
+    if (c->rope_mscale > 0 && c->rope_mscale_all_dim > 0)
+        return (c->rope_mscale * grows + 1) / (c->rope_mscale_all_dim * grows + 1);
+    return grows + 1;
+}
+
+GxRope gx_llama_rope(const GxLlamaConfig *c)
+{
+    GxRope r = GX_ZERO;
+    r.theta = c->rope_theta, r.factor = c->rope_factor;
+    r.original = (double)c->rope_original_max_position_embeddings;
+    if (!strcmp(c->rope_type, "linear")) r.scaling = GX_ROPE_LINEAR;
+    if (!strcmp(c->rope_type, "llama3")) {
+        r.scaling = GX_ROPE_LLAMA3;
+        r.low = c->rope_low_freq_factor, r.high = c->rope_high_freq_factor;
+    }
+    if (!strcmp(c->rope_type, "yarn")) {
+        r.scaling = GX_ROPE_YARN;
+        r.low = c->rope_beta_slow, r.high = c->rope_beta_fast;
+        r.attention_factor = gx__llama_yarn_attention(c), r.keeps_fractions = c->rope_untruncated;
+    }
     return r;
 }
+
+static GxStatus gx__llama_check_biases(const GxLlamaConfig *c, GxError *err)
+{
+    const int of_attention = !c->attention_bias || gx__llama_is(c, "llama|qwen3|smollm3");
+    if (of_attention && (!c->mlp_bias || gx__llama_is(c, "llama|smollm3"))) return GX_OK;
+    return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is true, but only models of model_type %s have it, not %s",
+                   of_attention ? "mlp_bias" : "attention_bias",
+                   of_attention ? "llama or smollm3" : "llama, qwen3 or smollm3", c->model_type);
+}
+
+// ---- the configuration ---------------------------------------------------------------------------------------------
 
 GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
 {
@@ -168,7 +321,11 @@ GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
     if (!(c->rms_norm_eps > 0) || !(c->rope_theta > 0))
         return GX_FAIL(err, GX_ERR_ARGUMENT, "rms_norm_eps (%g) and rope_theta (%g) must be above 0", c->rms_norm_eps,
                        c->rope_theta);
-    return gx__llama_resolve_kind(c, err);
+    if (!c->model_type[0]) snprintf(c->model_type, sizeof c->model_type, "llama");
+    GX_TRY(gx__llama_check_biases(c, err));
+    GX_TRY(gx__llama_resolve_no_rope(c, err));
+    GX_TRY(gx__llama_resolve_windows(c, err));
+    return gx__llama_resolve_rope(c, err);
 }
 
 static GxEnterSpec gx__llama_norm(const GxLlamaConfig *c, const char *name)
@@ -208,11 +365,15 @@ static GxUnitSpec gx__llama_layer(const GxLlamaConfig *c)
     att->core.kind = GX_CORE_ATT;
     att->core.heads = c->num_attention_heads, att->core.kv_heads = c->num_key_value_heads;
     att->core.head_dim = c->head_dim;
-    att->core.is_causal = 1, att->core.rope = gx__llama_rope(c);
-    att->core.has_bias = !strcmp(c->model_type, "qwen2");
+    att->core.is_causal = 1, att->core.rope = gx_llama_rope(c);
+    att->core.has_bias = c->attention_bias || gx__llama_is(c, "qwen2");
+    att->con.has_bias = c->attention_bias;
+    mlp->core.has_bias = mlp->con.has_bias = c->mlp_bias;
     att->core.has_qk_norm = !strcmp(c->model_type, "qwen3"), att->core.eps = (float)c->rms_norm_eps;
     att->core.qk_norm[0] = "model.layers.%d.self_attn.q_norm";
     att->core.qk_norm[1] = "model.layers.%d.self_attn.k_norm";
+    if (gx__llama_is(c, "phi3"))
+        att->core.stack = "model.layers.%d.self_attn.qkv_proj", mlp->core.stack = "model.layers.%d.mlp.gate_up_proj";
     att->core.matrix[0] = "model.layers.%d.self_attn.q_proj";
     att->core.matrix[1] = "model.layers.%d.self_attn.k_proj";
     att->core.matrix[2] = "model.layers.%d.self_attn.v_proj";
@@ -239,8 +400,8 @@ static GxUnitSpec gx__llama_head(const GxLlamaConfig *c, const GxHeadRequest *re
     return u;
 }
 
-// A side network's layer has the window of the layer beside it.
-static void gx__llama_set_windows(const GxLlamaConfig *c, GxModel *m)
+// A side network's layer has the window of the layer beside it, and RoPE where that has it.
+static void gx__llama_set_layers(const GxLlamaConfig *c, GxModel *m)
 {
     int64_t l = -1;
     for (int u = 0; u < m->units; u++) {
@@ -248,6 +409,7 @@ static void gx__llama_set_windows(const GxLlamaConfig *c, GxModel *m)
         if (spec->n_pairs == 0 || spec->pair[0].core.kind != GX_CORE_ATT) continue;
         l += spec->side == GX_SIDE_NONE;
         m->unit[u].sliding_window = gx_llama_slides(c, l) ? c->sliding_window : 0;
+        m->unit[u].skips_rope = !gx_llama_rotates(c, l);
     }
 }
 
@@ -262,6 +424,6 @@ void gx_llama_describe(GxContext *g, GxModel *m)
     const GxUnitSpec embed = gx__llama_embed(c), layer = gx__llama_layer(c), head = gx__llama_head(c, &m->head);
     m->max_positions = c->max_position_embeddings;
     gx_model_chain(g, m, &embed, &layer, c->num_hidden_layers, &head);
-    gx__llama_set_windows(c, m);
+    gx__llama_set_layers(c, m);
 }
 #endif

@@ -188,6 +188,13 @@ static GxStatus gx__lora_check_shared(const GxModel *m, GxError *err)
     return GX_OK;
 }
 
+// 1: the tensor is stacked with others in files, under this name or one that ends with it.
+static int gx__lora_names_stack(const GxTensor *t, GxTextItem name)
+{
+    const int64_t n = gx_text_stem(t->stack, ".weight"), at = n - name.n;
+    return at >= 0 && !strncmp(t->stack + at, name.at, (size_t)name.n) && (at == 0 || t->stack[at - 1] == '.');
+}
+
 GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
 {
     GX_TRY(gx__lora_check_shared(m, err));
@@ -202,6 +209,14 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
                            "must be the only one; to have other modules too, name each one, such as %s",
                            m->adapter.lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
         for (int i = 0; i < m->table.n && !found; i++) found = gx__lora_names(m, &m->table.row[i], name);
+        for (int i = 0; i < m->table.n && !found; i++)
+            if (gx__lora_names_stack(&m->table.row[i], name))
+                return GX_FAIL(
+                    err, GX_ERR_UNSUPPORTED,
+                    "LoRA's target \"%.*s\" is several matrices here, %s and those behind it, which would have "
+                    "one A together; this is not supported: name other modules, as in --target_modules "
+                    "o_proj,down_proj",
+                    (int)gx_min(name.n, 100), name.at, m->table.row[i].name);
         if (!found)
             return GX_FAIL(err, GX_ERR_ARGUMENT,
                            "LoRA's target \"%.*s\" matches no linear layer of attention or MLP, no head, no layer "

@@ -1,9 +1,9 @@
 // model/mlp.h: the MLP as a core. TP: a rank has its columns of gate, up and down, and `out` is its summand. SP: it has
 // all columns and its slice of T.
 //
-//     SwiGLU (Shazeer 2020, arXiv:2002.05202)       out = down(silu(gate(in)) * up(in))
+//     SwiGLU (Shazeer 2020, arXiv:2002.05202)       out = down(silu(gate(in)) * up(in))      the bias of down is CON's
 //     GEGLU (the same), erf or tanh                 out = down(gelu(gate(in)) * up(in))
-//     GELU (Hendrycks & Gimpel 2016), erf or tanh   out = down(gelu(up(in)))                 the bias of down is CON's
+//     GELU (Hendrycks & Gimpel 2016), erf or tanh   out = down(gelu(up(in)))
 //     ReLU                                          out = down(max(up(in), 0))
 //
 // The activated rows may have dropout of their own; a rank draws it for its columns of all of them.
@@ -36,12 +36,14 @@ static void gx__mlp_open(GxContext *g, GxModel *m, int unit, int k, int number)
     GxTensorUse first = gx_tensor_use(c->matrix[0], number, GX_ROLE_WEIGHT, F, C, layout),
                 second = gx_tensor_use(c->matrix[1], number, GX_ROLE_WEIGHT, F, C, layout),
                 bias = gx_tensor_use(c->matrix[0], number, GX_ROLE_BIAS, F, 0, layout),
+                second_bias = gx_tensor_use(c->matrix[1], number, GX_ROLE_BIAS, F, 0, layout),
                 down = gx_tensor_use(c->matrix[1 + gate], number, GX_ROLE_WEIGHT, C, F, layout);
-    first.rows = second.rows = bias.rows = down.cols = &u->columns;
-    second.packed = 1;
+    first.rows = second.rows = bias.rows = second_bias.rows = down.cols = &u->columns;
+    second.packed = second_bias.packed = 1;
     const GxTensorId up = gx_model_tensor(g, m, unit, k, &first);
     if (gate) gx_model_tensor(g, m, unit, k, &second);
     const GxTensorId up_bias = c->has_bias ? gx_model_tensor(g, m, unit, k, &bias) : gx_no_tensor();
+    if (c->has_bias && gate) gx_model_tensor(g, m, unit, k, &second_bias);
     const GxTensorId last = gx_model_tensor(g, m, unit, k, &down);
     m->unit[unit].pair[k].linear[GX__MLP_UP] = gx_model_linear(m, up, 1 + gate, up_bias);
     m->unit[unit].pair[k].linear[GX__MLP_DOWN] = gx_model_linear(m, last, 1, gx_no_tensor());

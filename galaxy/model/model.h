@@ -112,6 +112,7 @@ typedef struct {
     int first_row, rows;    // its rows of the table
     int has_side;           // 1: both the backbone's and the side network's streams enter
     int64_t sliding_window; // how many of the nearest keys a query attends to; 0: all
+    int skips_rope;         // 1: its attention does not rotate q and k, though that of other layers does
     GxPair pair[GX_MAX_PAIRS];
     GxLinear down, up; // of a side network's unit, which may also have a gate [1]
     GxTensorId gate;

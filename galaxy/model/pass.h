@@ -124,6 +124,10 @@ typedef struct {
 GxPairView gx_view(const GxPass *p, int k);
 
 static inline int gx_view_is_head(const GxPairView *v) { return gx_pair_is_head(v->spec); }
+static inline int gx_view_rotates(const GxPairView *v) // 1: RoPE is applied to q and k
+{
+    return v->spec->core.rope.theta > 0 && !v->m->unit[v->p->unit].skips_rope;
+}
 static inline int gx_view_has_adapter(const GxPairView *v) { return v->pair->adapter[0].first.index >= 0; }
 // A weight; NULL: the pair has no such tensor.
 static inline void *gx_view_weight(const GxPairView *v, GxTensorId id)

@@ -88,6 +88,13 @@ static GxStatus gx__prompt_check_trained(const GxModel *m, GxError *err)
     for (int unit = 0; unit < m->units; unit++)
         for (int k = 0; k < gx_unit_spec(m, unit)->n_pairs; k++) {
             const GxLinear *qkv = &m->unit[unit].pair[k].linear[0];
+            const GxRope *rope = &gx_unit_spec(m, unit)->pair[k].core.rope;
+            if (rope->theta > 0 && gx_rope_attention_factor(rope) != 1)
+                return GX_FAIL(
+                    err, GX_ERR_UNSUPPORTED,
+                    "prompts are not supported with a RoPE that multiplies q and k, here by %g; use --tuning "
+                    "lora or --tuning adapter",
+                    gx_rope_attention_factor(rope));
             const GxTensor *w = &m->table.row[qkv->first.index < 0 ? 0 : qkv->first.index];
             if (m->unit[unit].pair[k].prompt.index >= 0 && (!w[1].frozen || !w[2].frozen))
                 return GX_FAIL(err, GX_ERR_UNSUPPORTED,
@@ -207,10 +214,7 @@ static void gx__prompt_norm(const GxPairView *v, const GxAttention *a, GxRows x,
     }
 }
 
-static int gx__prompt_restarts(const GxPairView *v, const GxAttention *a)
-{
-    return a->documents && v->spec->core.rope.theta > 0;
-}
+static int gx__prompt_restarts(const GxPairView *v, const GxAttention *a) { return a->documents && gx_view_rotates(v); }
 
 // The queries, rotated as if each document began at position 0. They are a copy in scratch, since attention also reads
 // q; without documents, q itself.

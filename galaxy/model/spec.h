@@ -66,6 +66,9 @@ typedef struct {
     GxLossKind loss; // LABELS
     // ATT: q, k, v, o; MLP: gate, up, down, or up, down; others: one. EMBED: [1]: another name of it in files, or NULL
     const char *matrix[GX_MAX_MATRICES];
+    // ATT, MLP with SwiGLU: the name that q, k, v or gate, up have together in files, stacked by rows; NULL: each has its
+    // own
+    const char *stack;
     const char *qk_norm[2]; // ATT with has_qk_norm: RMS norms of each head of q, of k, before RoPE
     float eps;              // of those norms
     const char *bias;       // HEAD: the module that has the bias; NULL: the matrix's

@@ -25,16 +25,31 @@ int64_t gx_runs_position(const GxRuns *runs, int64_t row);             // global
 int64_t gx_runs_row(const GxRuns *runs, int64_t position);             // the row of a position; -1: there is none
 int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs); // 1: they are valid
 
-// Pair i is rotated by the angle position * f, f = theta^(-2i/head_dim). If factor is not 0, f is changed as in LLaMA
-// 3.1 for sequences longer than `original` (Grattafiori et al. 2024, arXiv:2407.21783; "llama3" in Hugging Face's
-// files): wavelengths w = 2 pi / f above original/low are stretched by `factor`, those below original/high are kept,
-// and between them s = (original/w - low) / (high - low) is the weight of the unchanged f.
+// Pair i is rotated by the angle position * f, f = theta^(-2i/head_dim), changed for sequences longer than those that
+// the model was first trained on, which had `original` positions. A pair with the wavelength w = 2 pi / f turned
+// original/w times in them.
+//
+//     LINEAR   f / factor: positions lie closer together (Chen et al. 2023, arXiv:2306.15595)
+//     LLAMA3   f / factor for pairs that turned less than `low` times, f for those that turned more than `high` times,
+//              and (1-s) f / factor + s f, s = (original/w - low) / (high - low), between them (Grattafiori et al. 2024,
+//              arXiv:2407.21783)
+//     YARN     the same, but s falls from 1 to 0 in proportion to i, from the last pair that turned `high` times to the
+//              first that turned `low` times; both are the nearest pairs outside, unless keeps_fractions is 1 (Peng et
+//              al. 2023, arXiv:2309.00071, section 3.2)
+//
+// The rotated q and k are longer than they were by attention_factor, and q k^T by its square (section 3.4 there).
+typedef enum { GX_ROPE_UNSCALED = 0, GX_ROPE_LINEAR, GX_ROPE_LLAMA3, GX_ROPE_YARN } GxRopeScaling;
 typedef struct {
     double theta; // 0: no RoPE
+    GxRopeScaling scaling;
     double factor, low, high, original;
+    double attention_factor; // 0: 1
+    int keeps_fractions;     // YARN
 } GxRope;
 double gx_rope_frequency(const GxRope *r, int64_t head_dim, int64_t i);
-// cosine, sine [positions, head_dim/2] of these angles, computed in fp64 on the host
+static inline double gx_rope_attention_factor(const GxRope *r) { return r->attention_factor ? r->attention_factor : 1; }
+// cosine, sine [positions, head_dim/2] of these angles, times attention_factor, computed in fp64 on the host. A backward
+// with these tables is also right: it multiplies the gradient by the same factor.
 void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_dim, const GxRope *r);
 
 // In place, for `heads` heads of head_dim side by side in each row of x, rows `stride` elements apart: (x[i], x[i+h/2])
@@ -46,8 +61,8 @@ void gx_rope_backward(GxContext *g, void *dx, const float *cosine, const float *
                       int64_t heads, int64_t head_dim, int64_t stride, GxDtype dtype);
 
 // Rotates the results of rope_forward back by the position at which their document begins, as if each document began at
-// position 0; the backward is the inverse. documents [positions*B][2], on the device: ops/attention.h. bytes: as for
-// RoPE, and 8 per row.
+// position 0; the backward is the inverse. The tables must be those of an attention_factor of 1. documents
+// [positions*B][2], on the device: ops/attention.h. bytes: as for RoPE, and 8 per row.
 void gx_rope_restart_forward(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs,
                              const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride,
                              GxDtype dtype);
@@ -119,23 +134,41 @@ int gx_runs_check(GxContext *g, const char *what, const GxRuns *runs)
     return ok;
 }
 
+// The pair, with a fraction, that turns `turns` times in `original` positions.
+static double gx__rope_pair(const GxRope *r, int64_t head_dim, double turns)
+{
+    return (double)head_dim * log(r->original / (turns * 6.283185307179586)) / (2 * log(r->theta));
+}
+
+// The weight of the unchanged frequency of pair i.
+static double gx__rope_yarn(const GxRope *r, int64_t head_dim, int64_t i)
+{
+    double first = gx__rope_pair(r, head_dim, r->high), last = gx__rope_pair(r, head_dim, r->low);
+    if (!r->keeps_fractions) first = floor(first), last = ceil(last);
+    first = fmax(first, 0), last = fmin(last, (double)(head_dim - 1)); // the bound of Hugging Face's implementation
+    if (first == last) last += 0.001;                                  // as there
+    return 1 - fmin(fmax(((double)i - first) / (last - first), 0), 1);
+}
+
 double gx_rope_frequency(const GxRope *r, int64_t head_dim, int64_t i)
 {
-    const double f = pow(r->theta, -2.0 * (double)i / (double)head_dim), periods = r->original * f / 6.283185307179586;
-    if (r->factor == 0 || periods > r->high) return f;
-    if (periods < r->low) return f / r->factor;
-    const double stays = (periods - r->low) / (r->high - r->low);
+    const double f = pow(r->theta, -2.0 * (double)i / (double)head_dim), turns = r->original * f / 6.283185307179586;
+    double stays = 0;
+    if (r->scaling == GX_ROPE_UNSCALED) return f;
+    if (r->scaling == GX_ROPE_LLAMA3) stays = fmin(fmax((turns - r->low) / (r->high - r->low), 0), 1);
+    if (r->scaling == GX_ROPE_YARN) stays = gx__rope_yarn(r, head_dim, i);
     return (1 - stays) * f / r->factor + stays * f;
 }
 
 void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_dim, const GxRope *r)
 {
     const int64_t half = head_dim / 2;
+    const double longer = gx_rope_attention_factor(r);
     for (int64_t i = 0; i < half; i++) {
         const double frequency = gx_rope_frequency(r, head_dim, i);
         for (int64_t p = 0; p < positions; p++) {
-            cosine[p * half + i] = (float)cos((double)p * frequency);
-            sine[p * half + i] = (float)sin((double)p * frequency);
+            cosine[p * half + i] = (float)(longer * cos((double)p * frequency));
+            sine[p * half + i] = (float)(longer * sin((double)p * frequency));
         }
     }
 }

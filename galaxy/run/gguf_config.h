@@ -65,10 +65,14 @@ GxStatus gx_gguf_check_export(GxGgufWork *w)
             "%s: sliding_window is %ld, but max_position_embeddings is %ld, and llama.cpp would attend to all of them; "
             "set max_position_embeddings to %ld in config.json to use the model within its window",
             w->folder, (long)c->sliding_window, (long)c->max_position_embeddings, (long)c->sliding_window);
-    if (strcmp(c->rope_type, "default") && !w->arch->has_rope_freqs)
+    if (c->attention_bias || c->mlp_bias)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: RoPE is scaled (%s), which a GGUF file can express only for a llama", w->folder,
-                       c->rope_type);
+                       "%s: %s is true; models with such biases are not exported to GGUF files", w->folder,
+                       c->attention_bias ? "attention_bias" : "mlp_bias");
+    if (strcmp(c->rope_type, "default") && (!w->arch->has_rope_freqs || strcmp(c->rope_type, "llama3")))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: RoPE is scaled (%s); only llama3 is exported to a GGUF file, and only for a llama",
+                       w->folder, c->rope_type);
     if (c->head_dim * c->num_attention_heads != c->hidden_size && !w->arch->has_head_dim)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s: head_dim is %ld, with %ld heads and hidden_size %ld; for a %s llama.cpp reads only "

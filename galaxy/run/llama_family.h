@@ -1,8 +1,8 @@
-// llama_family.h: LLaMA, Mistral, Qwen2 and Qwen3 for the trainer: their options and their config.json.
+// llama_family.h: LLaMA, Mistral, Qwen2, Qwen3, SmolLM3 and Phi-3 for the trainer: their options and their config.json.
 //
-// Reading refuses by name whatever would change the arithmetic and is not implemented (RoPE scalings other than LLaMA
-// 3.1's, biases other than Qwen2's, dropout, other activations and heads), and every member of a wrong type: no member
-// is ever silently ignored. Writing gives RoPE in the spellings of both transformers 4 and 5, since 4.x would silently
+// Reading refuses by name whatever would change the arithmetic and is not implemented (RoPE's longrope, biases other
+// than Qwen2's, dropout, other activations and heads), and every member of a wrong type: no member is ever silently
+// ignored. Writing gives RoPE in the spellings of both transformers 4 and 5, since 4.x would silently
 // read a file with the newer spelling as theta = 10000, unscaled. All versions understand torch_dtype; 4.x before 4.56
 // does not know its newer name, dtype.
 #ifndef GX_LLAMA_FAMILY_H
@@ -28,6 +28,7 @@ GX_END
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../base/text.h"
 #include "../task/causal_lm.h"
 #include "../task/classification.h"
 #include "../task/dpo.h"
@@ -56,18 +57,33 @@ static const GxField gx__llama_family_options[] = {
     {"pad_token_id", GX_FIELD_INT, offsetof(GxLlamaConfig, pad_token_id), "-1",
      "id of the padding token, whose row of the embedding gets no gradient from its look-ups; -1: none", "-1.."},
     {"model_type", GX_FIELD_STRING, offsetof(GxLlamaConfig, model_type), "llama",
-     "model family; qwen2: q, k and v have biases; qwen3: each head's q and k are normed", "llama|mistral|qwen2|qwen3"},
+     "model family; qwen2: q, k and v have biases; qwen3: each head's q and k are normed; smollm3: some layers have no "
+     "RoPE",
+     "llama|mistral|qwen2|qwen3|smollm3|phi3"},
     // these differ in config.json: each model type has its own spelling of windows, and RoPE has an object of its own
     {"sliding_window", GX_FIELD_INT, offsetof(GxLlamaConfig, sliding_window), "0",
-     "mistral, qwen2, qwen3: number of most recent tokens that each token attends to, itself included; 0: all", "0.."},
+     "all but llama: number of most recent tokens that each token attends to, itself included; 0: all", "0.."},
     {"max_window_layers", GX_FIELD_INT, offsetof(GxLlamaConfig, max_window_layers), "0",
      "qwen2, qwen3: number of layers, from the first, that attend to all tokens in spite of sliding_window", "0.."},
     {"layer_types", GX_FIELD_STRING, offsetof(GxLlamaConfig, layer_types), "",
-     "qwen2, qwen3: instead of max_window_layers, a letter per layer: s (sliding_window) or f (full attention)", NULL},
+     "qwen2, qwen3: instead of max_window_layers, a letter per layer: s (sliding_window) or f (full attention); "
+     "smollm3: if not given, the layers without RoPE have the window",
+     NULL},
+    {"no_rope_layer_interval", GX_FIELD_INT, offsetof(GxLlamaConfig, no_rope_layer_interval), "0",
+     "smollm3: the last of every so many layers has no RoPE; 0: 4", "0.."},
+    {"no_rope_layers", GX_FIELD_STRING, offsetof(GxLlamaConfig, no_rope_layers), "",
+     "smollm3: instead of no_rope_layer_interval, a digit per layer: 1 (RoPE) or 0 (none)", NULL},
+    {"attention_bias", GX_FIELD_BOOL, offsetof(GxLlamaConfig, attention_bias), "false",
+     "llama, qwen3, smollm3: the matrices of attention have biases", NULL},
+    {"mlp_bias", GX_FIELD_BOOL, offsetof(GxLlamaConfig, mlp_bias), "false",
+     "llama, smollm3: the matrices of the MLP have biases", NULL},
     {"rope_type", GX_FIELD_STRING, offsetof(GxLlamaConfig, rope_type), "default",
-     "RoPE's scaling; llama3: as in LLaMA 3.1, with the next four options", "default|llama3"},
+     "RoPE's scaling for longer sequences than a model was first trained on; linear: of all wavelengths; llama3, yarn: "
+     "of long ones, as in LLaMA 3.1 and YaRN; dynamic: none up to max_position_embeddings, which is all that is "
+     "supported",
+     "default|linear|dynamic|yarn|llama3"},
     {"rope_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_factor), "0",
-     "llama3: factor by which long RoPE wavelengths are stretched; 0: 8", "0.."},
+     "factor by which the scaling stretches RoPE's wavelengths; 0: llama3: 8, others: there must be one", "0.."},
     {"rope_low_freq_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_low_freq_factor), "0",
      "llama3: wavelengths that fit fewer times than this into the longest sequence before the scaling are stretched by "
      "the whole rope_factor; 0: 1",
@@ -76,7 +92,21 @@ static const GxField gx__llama_family_options[] = {
      "llama3: wavelengths that fit more times than this into it stay as they are; 0: 4", "0.."},
     {"rope_original_max_position_embeddings", GX_FIELD_INT,
      offsetof(GxLlamaConfig, rope_original_max_position_embeddings), "0",
-     "llama3: longest sequence, in tokens, before the scaling; 0: 8192", "0.."},
+     "llama3, yarn: longest sequence, in tokens, before the scaling; 0: llama3: 8192, yarn: max_position_embeddings",
+     "0.."},
+    {"rope_beta_fast", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_beta_fast), "0",
+     "yarn: wavelengths that fit at least this many times into that sequence stay as they are; 0: 32", "0.."},
+    {"rope_beta_slow", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_beta_slow), "0",
+     "yarn: wavelengths that fit at most this many times into it are stretched by the whole rope_factor; 0: 1", "0.."},
+    {"rope_attention_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_attention_factor), "0",
+     "yarn: what q and k are multiplied by; 0: 1 + 0.1 ln(rope_factor)", "0.."},
+    {"rope_mscale", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_mscale), "0",
+     "yarn: with rope_mscale_all_dim, the weight of the logarithm in rope_attention_factor; 0: 1", "0.."},
+    {"rope_mscale_all_dim", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_mscale_all_dim), "0",
+     "yarn: with rope_mscale, the weight in another such sum, by which it is divided; 0: it is not divided", "0.."},
+    {"rope_untruncated", GX_FIELD_BOOL, offsetof(GxLlamaConfig, rope_untruncated), "false",
+     "yarn: the first and the last pair between these wavelengths keep their fractions (truncate false in config.json)",
+     NULL},
 };
 // The first five are required in a config.json; transformers has defaults for the others.
 enum {
@@ -85,15 +115,19 @@ enum {
     GX__LLAMA_FAMILY_PLAIN = 14 // those that config.json has under the same name
 };
 
-// The members of llama3 scaling in RoPE's object.
-static const GxField gx__llama_rope_fields[] = {
+// The members of RoPE's object that say how it is scaled: gx_llama_rope_numbers under the names that they have there.
+static const GxField gx__llama_rope_fields[GX_LLAMA_ROPE_NUMBERS] = {
     {"factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_factor), NULL, "", "1.."},
     {"low_freq_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_low_freq_factor), NULL, "", "1e-6.."},
     {"high_freq_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_high_freq_factor), NULL, "", "1e-6.."},
     {"original_max_position_embeddings", GX_FIELD_INT, offsetof(GxLlamaConfig, rope_original_max_position_embeddings),
      NULL, "", "1.."},
+    {"beta_fast", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_beta_fast), NULL, "", "1e-6.."},
+    {"beta_slow", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_beta_slow), NULL, "", "1e-6.."},
+    {"attention_factor", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_attention_factor), NULL, "", "1e-6.."},
+    {"mscale", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_mscale), NULL, "", "0.."},
+    {"mscale_all_dim", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_mscale_all_dim), NULL, "", "0.."},
 };
-enum { GX__LLAMA_ROPE_FIELDS = sizeof gx__llama_rope_fields / sizeof *gx__llama_rope_fields };
 
 // The members of config.json for models with sliding windows.
 static const GxField gx__llama_window_fields[] = {
@@ -107,14 +141,19 @@ typedef struct {
     int64_t kv_heads, positions; // kv_heads 0: as many as query heads
     int64_t window, window_from; // size of the sliding window, and the first layer that has it
     int64_t head_dim;            // 0: hidden_size / num_attention_heads, which null means, too
+    double rms_norm_eps, rope_theta;
+    int tie_word_embeddings;
+    int64_t pad_token_id; // -1: none, which null means, too
 } GxLlamaKind;
 static const GxLlamaKind gx__llama_kinds[] = {
-    {"llama", "LlamaForCausalLM", "LlamaForSequenceClassification", 0, 2048, 0, 0, 0},
-    {"mistral", "MistralForCausalLM", "MistralForSequenceClassification", 8, 131072, 4096, 0, 0},
-    {"qwen2", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification", 32, 32768, 4096, 28, 0},
-    {"qwen3", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification", 32, 32768, 4096, 28, 128},
+    {"llama", "LlamaForCausalLM", "LlamaForSequenceClassification", 0, 2048, 0, 0, 0, 1e-6, 1e4, 0, -1},
+    {"mistral", "MistralForCausalLM", "MistralForSequenceClassification", 8, 131072, 4096, 0, 0, 1e-6, 1e4, 0, -1},
+    {"qwen2", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification", 32, 32768, 4096, 28, 0, 1e-6, 1e4, 0, -1},
+    {"qwen3", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification", 32, 32768, 4096, 28, 128, 1e-6, 1e4, 0, -1},
+    {"smollm3", "SmolLM3ForCausalLM", "SmolLM3ForSequenceClassification", 4, 32768, 0, 0, 0, 1e-6, 2e6, 1, 128004},
+    {"phi3", "Phi3ForCausalLM", "Phi3ForSequenceClassification", 0, 4096, 0, 0, 0, 1e-5, 1e4, 0, 32000},
 };
-static const char *const gx__llama_types[] = {"llama", "mistral", "qwen2", "qwen3", NULL};
+static const char *const gx__llama_types[] = {"llama", "mistral", "qwen2", "qwen3", "smollm3", "phi3", NULL};
 
 static const GxLlamaKind *gx__llama_kind(const char *type)
 {
@@ -135,50 +174,90 @@ static const GxJsonKey gx__llama_rope_keys[] = {
     {"original_max_position_embeddings", GX_KEY_READ, NULL},
     {"partial_rotary_factor", GX_KEY_READ, NULL},
     {"mrope_section", GX_KEY_REFUSED, "positions would have several parts"},
-    {"attention_factor=1.0", GX_KEY_REFUSED, "attention would be scaled"},
-    {"mscale=1.0", GX_KEY_REFUSED, "attention would be scaled"},
-    {"mscale_all_dim", GX_KEY_REFUSED, "attention would be scaled"},
+    {"attention_factor", GX_KEY_READ, NULL},
+    {"mscale", GX_KEY_READ, NULL},
+    {"mscale_all_dim", GX_KEY_READ, NULL},
+    {"beta_fast", GX_KEY_READ, NULL},
+    {"beta_slow", GX_KEY_READ, NULL},
+    {"truncate", GX_KEY_READ, NULL},
     {"short_factor", GX_KEY_REFUSED, "angles would be scaled"},
     {"long_factor", GX_KEY_REFUSED, "angles would be scaled"},
     {"alpha=1.0", GX_KEY_REFUSED, "angles would be scaled"},
-    {"beta_fast", GX_KEY_REFUSED, "angles would be scaled"},
-    {"beta_slow", GX_KEY_REFUSED, "angles would be scaled"},
 };
 const GxJsonKeys gx_llama_rope_keys = {GX_KEYS(gx__llama_rope_keys)};
 
-// Reads rope_type (in older files: type) and the numbers that belong to it.
+// Reads rope_type (in older files: type). transformers 4 prefers the second, transformers 5 the first.
 static GxStatus gx__llama_family_read_rope_type(GxLlamaConfig *c, const GxJson *rope, const char *where, GxError *err)
 {
     static const char *const keys[] = {"type", "rope_type"};
+    const GxJson *found = NULL;
     for (int i = 0; i < 2; i++) {
         const GxJson *value = gx_json_get(rope, keys[i]);
         char *text;
         int64_t bytes;
         if (!value) continue;
+        if (found && strcmp(gx_json_string(found), gx_json_string(value)))
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s: type is \"%.60s\", but rope_type \"%.60s\"; remove one of them, or make them the same",
+                           where, gx_json_string(found), gx_json_string(value));
+        found = value;
         snprintf(c->rope_type, sizeof c->rope_type, "%.20s", gx_json_string(value));
-        if (!strcmp(c->rope_type, "default") || !strcmp(c->rope_type, "llama3")) continue;
+        if (gx_text_is_among(c->rope_type, "default|linear|dynamic|yarn|llama3")) continue;
         GX_TRY(gx_json_dump(value, 0, &text, &bytes, err));
-        GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s is %.100s; only \"default\" and \"llama3\" are supported", where,
-                keys[i], text);
+        GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                "%s: %s is %.100s; only \"default\", \"linear\", \"dynamic\", \"yarn\" and \"llama3\" are supported",
+                where, keys[i], text);
         free(text);
         return gx_error_code(err);
     }
-    if (strcmp(c->rope_type, "llama3") && !gx_json_get(rope, "factor")) return GX_OK;
-    if (strcmp(c->rope_type, "llama3"))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: there is a factor, but no rope_type that it belongs to; supported: \"llama3\"", where);
-    return gx_json_get_fields(rope, gx__llama_rope_fields, GX__LLAMA_ROPE_FIELDS, 1, c, where, err);
+    if (!strcmp(c->rope_type, "") && gx_json_get(rope, "factor"))
+        return GX_FAIL(
+            err, GX_ERR_UNSUPPORTED,
+            "%s: there is a factor, but no rope_type that it belongs to; supported: \"linear\", \"dynamic\", "
+            "\"yarn\" and \"llama3\"",
+            where);
+    return GX_OK;
+}
+
+// Reads what belongs to the type. What does not is ignored by transformers, too, and is named.
+static GxStatus gx__llama_family_read_rope_numbers(GxLlamaConfig *c, const GxJson *rope, const char *where,
+                                                   const GxLogger *log, GxError *err)
+{
+    const int is_llama3 = !strcmp(c->rope_type, "llama3"), is_yarn = !strcmp(c->rope_type, "yarn");
+    const char *type = c->rope_type[0] ? c->rope_type : "default";
+    int truncate = 1;
+    for (int i = 0; i < GX_LLAMA_ROPE_NUMBERS; i++) {
+        const GxField *f = &gx__llama_rope_fields[i];
+        const GxJson *value = gx_json_get(rope, f->name);
+        const int belongs = gx_text_is_among(type, gx_llama_rope_numbers[i].types),
+                  is_null = value && gx_json_type(value) == GX_JSON_NULL;
+        if (belongs && (is_llama3 || !strcmp(f->name, "factor"))) {
+            GX_TRY(gx_json_get_fields(rope, f, 1, 1, c, where, err));
+            continue;
+        }
+        if (!value || (is_null && strcmp(f->name, "original_max_position_embeddings"))) continue;
+        GX_TRY(gx_json_take_field(value, f, belongs ? c : NULL, where, GX_ERR_FORMAT, err));
+        if (!belongs)
+            gx_log(log, GX_LOG_WARNING, "%s: %s is ignored: it does not belong to rope_type %s, in transformers either",
+                   where, f->name, type);
+    }
+    if (gx_json_type(gx_json_get(rope, "truncate")) == GX_JSON_NULL)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: truncate is null; expected true or false", where);
+    GX_TRY(gx_json_get_bool(rope, "truncate", 0, &truncate, where, err));
+    if (is_yarn) c->rope_untruncated = !truncate;
+    return GX_OK;
 }
 
 // Reads RoPE's own object: rope_scaling (4.x) or rope_parameters (5.x). If theta is given both inside and outside of
 // it, the two must be the same: 4.x reads the outer one, 5.x the object's.
 static GxStatus gx__llama_family_read_rope(GxLlamaConfig *c, const GxJson *json, const GxJson *rope, const char *where,
-                                           GxError *err)
+                                           const GxLogger *log, GxError *err)
 {
     const GxField *theta = gx__llama_family_options;
     const GxJson *alone = gx_json_get(json, "rope_theta"), *own = gx_json_get(rope, "rope_theta");
     while (theta->offset != offsetof(GxLlamaConfig, rope_theta)) theta++;
     GX_TRY(gx__llama_family_read_rope_type(c, rope, where, err));
+    GX_TRY(gx__llama_family_read_rope_numbers(c, rope, where, log, err));
     GX_TRY(gx_family_need(rope, "partial_rotary_factor", "1.0", where, err));
     for (GxJsonMember m = GX_ZERO; gx_json_next(rope, &m);)
         if (gx_json_type(m.value) == GX_JSON_OBJECT)
@@ -204,7 +283,7 @@ static GxStatus gx__llama_family_read_ropes(GxLlamaConfig *c, const GxJson *json
         GxJson *rope = NULL;
         GX_TRY(gx_json_get_object(json, places[i], 0, &rope, path, err));
         snprintf(where, sizeof where, "%s: %s", path, places[i]);
-        if (rope) GX_TRY(gx__llama_family_read_rope(&each[i], json, rope, where, err));
+        if (rope) GX_TRY(gx__llama_family_read_rope(&each[i], json, rope, where, log, err));
         GX_TRY(gx_json_check_keys(rope, GX_KEYS(gx__llama_rope_keys), where, log, err));
         if (rope) *c = each[i], found++;
     }
@@ -240,6 +319,8 @@ static const GxJsonKey gx__llama_family_keys[] = {
     {"use_sliding_window", GX_KEY_READ, NULL},
     {"max_window_layers", GX_KEY_READ, NULL},
     {"layer_types", GX_KEY_READ, NULL},
+    {"no_rope_layer_interval", GX_KEY_READ, NULL},
+    {"no_rope_layers", GX_KEY_READ, NULL},
     {"hidden_act", GX_KEY_READ, NULL},
     {"attention_bias", GX_KEY_READ, NULL},
     {"mlp_bias", GX_KEY_READ, NULL},
@@ -252,8 +333,9 @@ static const GxJsonKey gx__llama_family_keys[] = {
     {"max_sequence_length", GX_KEY_HARMLESS,
      "the first LLaMA's max_position_embeddings, which transformers does not "
      "look at either"},
-    {"original_max_position_embeddings", GX_KEY_REFUSED,
-     "transformers takes it for that of RoPE's scaling; it is read only from rope_scaling or rope_parameters"},
+    {"original_max_position_embeddings", GX_KEY_READ, NULL},
+    {"embd_pdrop", GX_KEY_READ, NULL},
+    {"resid_pdrop", GX_KEY_READ, NULL},
     {"quantization", GX_KEY_REFUSED, "weights would be stored in a different form, that of MLX"},
 };
 const GxJsonKeys gx_llama_keys = {GX_KEYS(gx__llama_family_keys)};
@@ -261,9 +343,9 @@ const GxJsonKeys gx_llama_keys = {GX_KEYS(gx__llama_family_keys)};
 static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *path, const GxLogger *log, GxError *err)
 {
     static const char *const needs[][2] = {{"hidden_act", "\"silu\""},
-                                           {"attention_bias", "false"},
-                                           {"mlp_bias", "false"},
                                            {"attention_dropout", "0.0"},
+                                           {"embd_pdrop", "0.0"},
+                                           {"resid_pdrop", "0.0"},
                                            {"partial_rotary_factor", "1.0"}};
     // Files of early 2023 say LLaMAForCausalLM.
     GX_TRY(gx_family_check_type(json, gx__llama_types, path, err));
@@ -274,6 +356,42 @@ static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *
     if (!strcmp(kind->type, "llama")) GX_TRY(gx_family_need(json, "use_sliding_window", "false", path, err));
     GX_TRY(gx_bnb_check_config(gx_json_get(json, "quantization_config"), path, log, err));
     return gx_family_check_architecture(json, architectures, path, err);
+}
+
+// original_max_position_embeddings outside of RoPE's object: a phi3's is for a scaling that is not supported, and says
+// nothing without one.
+static GxStatus gx__llama_family_check_original(const GxLlamaConfig *c, const GxJson *json, const char *path,
+                                                GxError *err)
+{
+    const GxField *f = gx__llama_rope_fields;
+    while (strcmp(f->name, "original_max_position_embeddings")) f++;
+    const GxJson *value = gx_json_get(json, f->name);
+    if (gx_json_type(value) <= GX_JSON_NULL) return GX_OK;
+    if (!strcmp(c->model_type, "phi3")) return gx_json_take_field(value, f, NULL, path, GX_ERR_FORMAT, err);
+    char *text;
+    int64_t bytes;
+    GX_TRY(gx_json_dump(value, 0, &text, &bytes, err));
+    GX_FAIL(
+        err, GX_ERR_UNSUPPORTED,
+        "%s: original_max_position_embeddings is %.100s: transformers takes it for that of RoPE's scaling; it is read "
+        "only from rope_scaling or rope_parameters",
+        path, text);
+    free(text);
+    return gx_error_code(err);
+}
+
+// transformers ignores them in the other types of models, whose files cannot mean that.
+static GxStatus gx__llama_family_read_biases(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
+{
+    static const char *const keys[] = {"attention_bias", "mlp_bias"}, *const types[] = {"llama|qwen3|smollm3",
+                                                                                        "llama|smollm3"};
+    for (int i = 0; i < 2; i++) {
+        const GxJson *value = gx_json_get(json, keys[i]);
+        const GxField *f = gx_field_find(gx__llama_family_options, GX__LLAMA_FAMILY_OPTIONS, keys[i]);
+        if (value) GX_TRY(gx_json_take_field(value, f, c, path, GX_ERR_FORMAT, err));
+        if (!gx_text_is_among(c->model_type, types[i])) GX_TRY(gx_family_need(json, keys[i], "false", path, err));
+    }
+    return GX_OK;
 }
 
 // Refuses null where transformers does. Elsewhere null means the default, which resolve fills in.
@@ -325,19 +443,23 @@ static GxStatus gx__llama_family_read_layer_types(char types[GX_MAX_UNITS], cons
     return GX_OK;
 }
 
-// Reads which layers of a Qwen have a sliding window, from layer_types or, if it is absent, max_window_layers.
+// Reads which layers of a Qwen have a sliding window, from layer_types or, if it is absent, max_window_layers; of a
+// SmolLM3, from layer_types or, if it is absent, from which layers have no RoPE.
 static GxStatus gx__llama_family_read_sliding_layers(GxLlamaConfig *c, const char *types, const GxJson *json,
                                                      const char *path, GxError *err)
 {
     const GxJson *from = gx_json_get(json, "max_window_layers");
+    const int is_smollm3 = !strcmp(c->model_type, "smollm3");
     int same = 1;
     c->max_window_layers = gx__llama_kind(c->model_type)->window_from;
-    if (from) GX_TRY(gx_json_take_field(from, &gx__llama_window_fields[1], c, path, GX_ERR_FORMAT, err));
-    for (int64_t l = 0; types[l]; l++) same &= (types[l] == 's') == (l >= c->max_window_layers);
+    if (from)
+        GX_TRY(gx_json_take_field(from, &gx__llama_window_fields[1], is_smollm3 ? NULL : c, path, GX_ERR_FORMAT, err));
+    for (int64_t l = 0; types[l]; l++)
+        same &= (types[l] == 's') == (is_smollm3 ? !gx_llama_rotates(c, l) : l >= c->max_window_layers);
     if (!same && strlen(types) >= GX_FIELD_TEXT)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s: layer_types has %ld elements and contradicts max_window_layers; up to %d are supported",
-                       path, (long)strlen(types), GX_FIELD_TEXT - 1);
+                       "%s: layer_types has %ld elements and contradicts %s; up to %d are supported", path,
+                       (long)strlen(types), is_smollm3 ? "no_rope_layers" : "max_window_layers", GX_FIELD_TEXT - 1);
     snprintf(c->layer_types, sizeof c->layer_types, "%.*s", GX_FIELD_TEXT - 1,
              strlen(types) < GX_FIELD_TEXT ? types : "");
     return GX_OK;
@@ -354,7 +476,72 @@ static GxStatus gx__llama_family_check_alike(const char *types, const char *path
                    path);
 }
 
-// Mistral: null means no window. Qwen: there is a window only if use_sliding_window is true; transformers refuses null.
+// Reads which layers have no RoPE. A list of more than GX_FIELD_TEXT - 1 layers must be what no_rope_layer_interval says.
+static GxStatus gx__llama_family_read_no_rope(GxLlamaConfig *c, const GxJson *json, const char *path,
+                                              const GxLogger *log, GxError *err)
+{
+    static const GxField interval = {
+        "no_rope_layer_interval", GX_FIELD_INT, offsetof(GxLlamaConfig, no_rope_layer_interval), NULL, "", "1.."};
+    const GxJson *given = gx_json_get(json, interval.name);
+    const int is_smollm3 = !strcmp(c->model_type, "smollm3");
+    GxJson *list = NULL;
+    int same = 1, unrotated = 0;
+    GX_TRY(gx_json_get_array(json, "no_rope_layers", 0, &list, path, err));
+    if (is_smollm3) c->no_rope_layer_interval = 4;
+    if (given) GX_TRY(gx_json_take_field(given, &interval, is_smollm3 ? c : NULL, path, GX_ERR_FORMAT, err));
+    if (list && gx_json_size(list) < c->num_hidden_layers)
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s: no_rope_layers has %ld elements, and num_hidden_layers is %ld", path,
+                       (long)gx_json_size(list), (long)c->num_hidden_layers);
+    for (int64_t l = 0; list && l < c->num_hidden_layers; l++) {
+        const GxJson *element = gx_json_at(list, l);
+        const int64_t digit = gx_json_int(element);
+        if (gx_json_type(element) != GX_JSON_INT || digit < 0 || digit > 1)
+            return GX_FAIL(err, GX_ERR_FORMAT, "%s: element %ld of no_rope_layers is not 1 (RoPE) or 0 (none)", path,
+                           (long)l);
+        unrotated |= !digit;
+        if (!is_smollm3) continue;
+        same &= digit == ((l + 1) % c->no_rope_layer_interval != 0);
+        if (l + 1 < GX_FIELD_TEXT) c->no_rope_layers[l] = (char)('0' + digit), c->no_rope_layers[l + 1] = 0;
+    }
+    if (unrotated && !is_smollm3)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: no_rope_layers says that layers have no RoPE; only a smollm3 supports that, not a %s", path,
+                       c->model_type);
+    if (given && !is_smollm3)
+        gx_log(log, GX_LOG_WARNING,
+               "%s: no_rope_layer_interval is ignored: a %s has RoPE in all layers, in transformers "
+               "either",
+               path, c->model_type);
+    if (c->num_hidden_layers < GX_FIELD_TEXT) return GX_OK;
+    if (!same)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: no_rope_layers is for %ld layers and contradicts no_rope_layer_interval (%ld); this is "
+                       "supported for up to %d layers",
+                       path, (long)c->num_hidden_layers, (long)c->no_rope_layer_interval, GX_FIELD_TEXT - 1);
+    c->no_rope_layers[0] = 0;
+    return GX_OK;
+}
+
+// All of a Phi-3's layers have the window, whatever layer_types says; there is none by default.
+static GxStatus gx__llama_family_read_phi3_window(GxLlamaConfig *c, const char *types, const GxJson *json,
+                                                  const char *path, const GxLogger *log, GxError *err)
+{
+    const GxJson *window = gx_json_get(json, "sliding_window");
+    const int slides = gx_json_type(window) > GX_JSON_NULL;
+    if (gx_json_type(gx_json_get(json, "use_sliding_window")) > GX_JSON_NULL)
+        gx_log(log, GX_LOG_WARNING,
+               "%s: use_sliding_window is ignored: of a phi3 sliding_window alone counts, in "
+               "transformers, too",
+               path);
+    if (slides) GX_TRY(gx_json_take_field(window, &gx__llama_window_fields[0], c, path, GX_ERR_FORMAT, err));
+    if (!strchr(types, slides ? 'f' : 's')) return GX_OK;
+    return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                   "%s: layer_types says that layers have %s window, but of a phi3 they have what sliding_window says",
+                   path, slides ? "no" : "a");
+}
+
+// Mistral: null means no window. Qwen, SmolLM3: there is a window only if use_sliding_window is true; transformers
+// refuses null.
 static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *json, const char *path,
                                              const GxLogger *log, GxError *err)
 {
@@ -366,12 +553,13 @@ static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *jso
     if (is_llama && gx_json_type(window) > GX_JSON_NULL)
         gx_log(log, GX_LOG_WARNING, "%s: sliding_window is ignored: a llama has none, in transformers either", path);
     if (is_llama) return GX_OK;
+    if (!strcmp(c->model_type, "phi3")) return gx__llama_family_read_phi3_window(c, types, json, path, log, err);
     if (is_mistral) GX_TRY(gx__llama_family_check_alike(types, path, err));
     if (is_mistral && types[0] == 'f') return GX_OK;
     if (!is_mistral && gx_json_type(gx_json_get(json, "use_sliding_window")) == GX_JSON_NULL)
         return GX_FAIL(err, GX_ERR_FORMAT, "%s: use_sliding_window is null; expected true or false", path);
     if (!is_mistral) GX_TRY(gx_json_get_bool(json, "use_sliding_window", 0, &use, path, err));
-    if (!use || gx_json_type(window) == GX_JSON_NULL) {
+    if (!use || gx_json_type(window) == GX_JSON_NULL || (!window && !gx__llama_kind(c->model_type)->window)) {
         if (is_mistral || !strchr(types, 's')) return GX_OK;
         return GX_FAIL(err, GX_ERR_FORMAT,
                        "%s: layer_types has sliding_attention, but there is no window; use_sliding_window must be "
@@ -393,10 +581,16 @@ static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json,
     const int is_null = gx_json_type(gx_json_get(json, "num_key_value_heads")) == GX_JSON_NULL;
     c->num_key_value_heads = is_null ? 0 : kind->kv_heads, c->max_position_embeddings = kind->positions;
     c->head_dim = kind->head_dim;
+    c->rms_norm_eps = kind->rms_norm_eps, c->rope_theta = kind->rope_theta;
+    c->tie_word_embeddings = kind->tie_word_embeddings;
+    c->pad_token_id = gx_json_type(gx_json_get(json, "pad_token_id")) == GX_JSON_NULL ? -1 : kind->pad_token_id;
     GX_TRY(gx__llama_family_refuse_nulls(kind, json, path, err));
     GX_TRY(gx_json_get_fields(json, f, GX__LLAMA_FAMILY_REQUIRED, 1, c, path, err));
     GX_TRY(gx_json_get_fields(json, f + GX__LLAMA_FAMILY_REQUIRED, GX__LLAMA_FAMILY_PLAIN - GX__LLAMA_FAMILY_REQUIRED,
                               0, c, path, err));
+    GX_TRY(gx__llama_family_read_biases(c, json, path, err));
+    GX_TRY(gx__llama_family_check_original(c, json, path, err));
+    GX_TRY(gx__llama_family_read_no_rope(c, json, path, log, err));
     GX_TRY(gx__llama_family_read_window(c, json, path, log, err));
     GX_TRY(gx__llama_family_read_ropes(c, json, path, log, err));
     return gx_family_check_keys(json, GX_KEYS(gx__llama_family_keys), path, log, err);
@@ -404,11 +598,10 @@ static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json,
 
 GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, const GxLogger *log, GxError *err)
 {
-    const GxLlamaConfig absent = {0, 0,  0,  0, 0,  0, 0, 0, 1e-6, 10000, 0.02,
-                                  0, -1, "", 0, "", 0, 0, 0, 0,    0,     ""}; // transformers' own defaults
     GxError unsound = GX_ZERO;
     GxJson *json;
-    *c = absent;
+    memset(c, 0, sizeof *c);
+    c->initializer_range = 0.02; // this one is the same for all types of models (gx__llama_kinds)
     GX_TRY(gx_json_read(&json, path, GX_CONFIG_JSON_CAP, err));
     GxStatus status = gx__llama_family_read_json(c, json, path, log, err);
     gx_json_free(json);
@@ -422,11 +615,35 @@ static const char *gx__llama_architecture(const void *config, const GxHeadReques
     return request && request->kind == GX_HEAD_LABELS ? kind->labels : kind->causal;
 }
 
+static void gx__llama_family_write_no_rope(const GxLlamaConfig *c, GxJson *json, GxError *err)
+{
+    GxJson *list = gx_json_new_array();
+    for (int64_t l = 0; l < c->num_hidden_layers; l++)
+        gx_json_append(list, gx_json_new_int(gx_llama_rotates(c, l)), err);
+    gx_json_set(json, "no_rope_layers", list, err);
+    gx_json_set(json, "no_rope_layer_interval", gx_json_new_int(c->no_rope_layer_interval), err);
+}
+
+// Writes RoPE's object: what belongs to its type, without what transformers computes if it is absent.
+static void gx__llama_family_write_rope(const GxLlamaConfig *c, GxJson *rope, GxError *err)
+{
+    gx_json_set(rope, "rope_theta", gx_json_new_double(c->rope_theta), err);
+    gx_json_set(rope, "rope_type", gx_json_new_string(c->rope_type), err);
+    for (int i = 0; i < GX_LLAMA_ROPE_NUMBERS; i++) {
+        const GxLlamaRopeNumber *n = &gx_llama_rope_numbers[i];
+        const int is_set = n->is_int || *(const double *)((const char *)c + n->offset) != 0;
+        if (is_set && gx_text_is_among(c->rope_type, n->types))
+            gx_json_set_fields(rope, &gx__llama_rope_fields[i], 1, c, err);
+    }
+    if (c->rope_untruncated) gx_json_set(rope, "truncate", gx_json_new_bool(0), err);
+}
+
 // For a Qwen: writes both layer_types, which newer transformers read, and the members that older ones read.
 static void gx__llama_family_write_window(const GxLlamaConfig *c, GxJson *json, GxError *err)
 {
-    const int is_mistral = !strcmp(c->model_type, "mistral");
+    const int is_mistral = gx_text_is_among(c->model_type, "mistral|phi3"); // in all layers, or none
     if (!strcmp(c->model_type, "llama")) return;
+    const int is_smollm3 = !strcmp(c->model_type, "smollm3");
     if (!is_mistral) gx_json_set(json, "use_sliding_window", gx_json_new_bool(c->sliding_window > 0), err);
     if (is_mistral && !c->sliding_window) gx_json_set(json, "sliding_window", gx_json_new_null(), err);
     if (!c->sliding_window) return;
@@ -435,28 +652,28 @@ static void gx__llama_family_write_window(const GxLlamaConfig *c, GxJson *json, 
     GxJson *types = gx_json_new_array();
     for (int64_t l = 0; l < c->num_hidden_layers; l++)
         gx_json_append(types, gx_json_new_string(gx_llama_slides(c, l) ? "sliding_attention" : "full_attention"), err);
-    gx_json_set(json, "max_window_layers", gx_json_new_int(c->max_window_layers), err);
+    if (!is_smollm3) gx_json_set(json, "max_window_layers", gx_json_new_int(c->max_window_layers), err);
     gx_json_set(json, "layer_types", types, err);
 }
 
 GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadRequest *request, const char *path, GxError *err)
 {
-    const int is_scaled = !strcmp(c->rope_type, "llama3");
+    const int is_scaled = strcmp(c->rope_type, "default") != 0;
     GxJson *json = gx_json_new_object();
     gx_family_set_type(json, gx__llama_kind(c->model_type)->type, gx__llama_architecture(c, request), err);
     gx_json_set_fields(json, gx__llama_family_options, GX__LLAMA_FAMILY_PLAIN, c, err);
     for (int i = 0; i < 1 + is_scaled; i++) {
         GxJson *rope = gx_json_new_object();
-        gx_json_set(rope, "rope_theta", gx_json_new_double(c->rope_theta), err);
-        gx_json_set(rope, "rope_type", gx_json_new_string(is_scaled ? "llama3" : "default"), err);
-        if (is_scaled) gx_json_set_fields(rope, gx__llama_rope_fields, GX__LLAMA_ROPE_FIELDS, c, err);
+        gx__llama_family_write_rope(c, rope, err);
         gx_json_set(json, i ? "rope_scaling" : "rope_parameters", rope, err);
     }
-    const int is_llama = !strcmp(c->model_type, "llama"), is_qwen3 = !strcmp(c->model_type, "qwen3");
+    const int is_llama = gx_text_is_among(c->model_type, "llama|smollm3"), // which have the same members about biases
+        is_qwen3 = !strcmp(c->model_type, "qwen3"), is_smollm3 = !strcmp(c->model_type, "smollm3");
+    if (is_smollm3) gx__llama_family_write_no_rope(c, json, err);
     gx__llama_family_write_window(c, json, err);
     gx_json_set(json, "hidden_act", gx_json_new_string("silu"), err);
-    if (is_llama || is_qwen3) gx_json_set(json, "attention_bias", gx_json_new_bool(0), err);
-    if (is_llama) gx_json_set(json, "mlp_bias", gx_json_new_bool(0), err);
+    if (is_llama || is_qwen3) gx_json_set(json, "attention_bias", gx_json_new_bool(c->attention_bias), err);
+    if (is_llama) gx_json_set(json, "mlp_bias", gx_json_new_bool(c->mlp_bias), err);
     if (c->pad_token_id < 0) gx_json_set(json, "pad_token_id", gx_json_new_null(), err);
     gx_json_set(json, "bos_token_id", gx_json_new_null(), err); // if absent, transformers would take 1 and 2
     gx_json_set(json, "eos_token_id", gx_json_new_null(), err);

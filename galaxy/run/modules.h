@@ -276,7 +276,7 @@ static int gx__modules_same_unit(const GxModel *m, int a, int b)
 {
     const GxUnit *x = &m->unit[a], *y = &m->unit[b];
     int same = x->kind == y->kind && x->rows == y->rows && x->has_side == y->has_side &&
-               x->sliding_window == y->sliding_window;
+               x->sliding_window == y->sliding_window && x->skips_rope == y->skips_rope;
     for (int i = 0; i < x->rows && same; i++)
         same = gx__modules_same_tensor(&m->table.row[x->first_row + i], &m->table.row[y->first_row + i]);
     return same;

@@ -55,6 +55,7 @@ typedef struct { // on rank 0: where the values of a tensor come from
     uint64_t *hash;
     float *more; // [cols] each row after the file's last one; NULL: the file has all of them
     int64_t cols;
+    int64_t begin; // the element of the file's tensor with which the values begin
 } gx__TensorSource;
 
 static GxStatus gx__tensor_load_mean(const gx__TensorSource *from, double *sum, GxError *err)
@@ -94,7 +95,7 @@ static void gx__tensor_load_read_values(GxContext *g, const gx__TensorSource *fr
 {
     if (!from || gx_failed(g)) return;
     const int64_t there = from->more ? gx_max(0, gx_min(n, from->e->elements - first)) : n;
-    if (there && gx_safetensors_read(from->s, from->e, first, there, values, &g->error) != GX_OK) return;
+    if (there && gx_safetensors_read(from->s, from->e, from->begin + first, there, values, &g->error) != GX_OK) return;
     for (int64_t k = there; k < n; k++) values[k] = from->more[(first + k) % from->cols];
     if (from->of == GX_PART_ADAPTER && gx_tensor_match_check_finite(from->s, from->e, first, values, there, &g->error))
         return;
@@ -138,7 +139,7 @@ static void gx__tensor_load_boxes(GxContext *g, const gx__TensorSource *from, co
 static void gx__tensor_load_read(void *from, int64_t first, int64_t n, float *x, GxError *err)
 {
     const gx__TensorSource *f = (const gx__TensorSource *)from;
-    if (gx_safetensors_read(f->s, f->e, first, n, x, err) == GX_OK) gx__tensor_load_hash(f->hash, x, n);
+    if (gx_safetensors_read(f->s, f->e, f->begin + first, n, x, err) == GX_OK) gx__tensor_load_hash(f->hash, x, n);
 }
 
 static void gx__tensor_load_read_codes(void *from, const GxQuantized *whole, int64_t first, int64_t n, uint8_t *codes,
@@ -161,9 +162,9 @@ static void gx__tensor_load_read_scales(void *from, const GxQuantized *whole, Gx
 
 // Values are quantized as they are read; a matrix that is quantized in the file is loaded as it is.
 static void gx__tensor_load_quantized(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
-                                      const GxStore *store, int i, int is_quantized, uint64_t *hash)
+                                      const GxStore *store, int i, int is_quantized, int64_t begin, uint64_t *hash)
 {
-    gx__TensorSource from = {s, e, GX_PART_ALL, hash, NULL, 0};
+    gx__TensorSource from = {s, e, GX_PART_ALL, hash, NULL, 0, begin};
     const GxQuantizedSource source = {gx__tensor_load_read_codes, gx__tensor_load_read_scales, &from};
     uint8_t is_loaded_as_is = (uint8_t)is_quantized;
     gx_broadcast(g, GX_AXIS_ALL, 0, &is_loaded_as_is, 1, GX_U8); // only rank 0 has the file open
@@ -188,10 +189,10 @@ static void gx__tensor_load_split(GxContext *g, const gx__TensorSource *from, co
 
 // Rank 0 reads and broadcasts. e NULL: this is not rank 0, or there was an error.
 static void gx__tensor_load_tensor(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
-                                   const GxStore *store, const GxTensorPart *part, int i, void *scratch, float *room,
-                                   uint64_t *hash)
+                                   const GxStore *store, const GxTensorPart *part, int i, int64_t begin, void *scratch,
+                                   float *room, uint64_t *hash)
 {
-    gx__TensorSource entry = {s, e, part->of, hash, NULL, 0}, *from = s ? &entry : NULL;
+    gx__TensorSource entry = {s, e, part->of, hash, NULL, 0, begin}, *from = s ? &entry : NULL;
     if (e && !gx_failed(g)) gx__tensor_load_find_more(&entry, store->table, i, &g->error);
     if (store->table->row[i].parts) gx__tensor_load_split(g, from, store, part, i, scratch);
     else gx__tensor_load_whole(g, from, store, part, i, room);
@@ -212,8 +213,10 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
         if (!gx_tensor_file_has(store, part, i) || (missing && missing[i])) continue;
         if (s) gx_tensor_match_find(&e, s, match, t, i, part->prefix, folder, &g->error);
         uint64_t *own = !hash || t->row[i].is_adapter || t->row[i].copies ? NULL : &hash->all;
-        if (t->row[i].quantized) gx__tensor_load_quantized(g, s, e, store, i, e && match && match->quantized[i], own);
-        else gx__tensor_load_tensor(g, s, e, store, part, i, scratch, room, own);
+        const int64_t begin = match ? t->row[i].stack_first * t->row[i].global_shape[1] : 0;
+        if (t->row[i].quantized)
+            gx__tensor_load_quantized(g, s, e, store, i, e && match && match->quantized[i], begin, own);
+        else gx__tensor_load_tensor(g, s, e, store, part, i, begin, scratch, room, own);
         if (own && t->row[i].unit < t->units - 1) hash->body = hash->all; // before the head
     }
     gx_arena_release(a, mark);

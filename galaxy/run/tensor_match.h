@@ -27,7 +27,8 @@ typedef enum {
     GX_MATCH_BARE_ADAPTER // the same for a model without a head: tensors of heads in the file are ignored
 } GxMatching;
 
-// Which tensors of a file are which rows of a model's table. (transformers' terms: missing keys, unexpected
+// Which tensors of a file are which rows of a model's table; of stacked ones (GxTensor.stack) several rows are in one
+// tensor. (transformers' terms: missing keys, unexpected
 // keys, mismatched keys.)
 typedef struct {
     GxMatching how;
@@ -102,6 +103,7 @@ static void gx__tensor_match_shape(const GxTensor *row, const GxTensorMatch *mat
 {
     memcpy(shape, row->global_shape, sizeof row->global_shape);
     if (match && match->vocab && row->is_vocabulary) shape[0] = match->vocab;
+    if (match && row->stack[0]) shape[0] = row->stack_rows;
 }
 
 static int gx__tensor_match_has_shape(const GxSafetensorsEntry *e, const GxTensor *row, const GxTensorMatch *match)
@@ -183,6 +185,12 @@ static GxStatus gx__tensor_match_quantized(GxTensorMatch *match, const GxSafeten
     GxBnbMatrix m;
     GX_TRY(gx_bnb_find(s, e->name, &m, err));
     if (!m.is_quantized) return GX_OK;
+    if (row->stack[0])
+        return GX_FAIL(
+            err, GX_ERR_UNSUPPORTED,
+            "%s holds %s quantized by bitsandbytes, which is not supported for several matrices in one; name "
+            "a folder in fp32, bf16 or fp16",
+            folder, e->name);
     const char *theirs = gx_quantize_name(1 + (int)m.kind);
     if (row->quantized != 1 + (int)m.kind)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
@@ -215,13 +223,22 @@ static GxStatus gx__tensor_match_zero(const GxSafetensors *s, const GxSafetensor
     return GX_OK;
 }
 
+// The first of the rows that the tensor has stacked; -1: there are none.
+static int gx__tensor_match_stack(const GxTable *t, const char *in_file)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->row[i].stack[0] && !strcmp(t->row[i].stack, in_file)) return i;
+    return -1;
+}
+
 static GxStatus gx__tensor_match_names(GxTensorMatch *match, const GxSafetensors *s, const GxTable *t,
                                        const GxFamily *family, const char *folder, GxError *err)
 {
     for (int e = 0; e < s->n; e++) {
         if (gx_bnb_is_part(s, s->entry[e].name)) continue; // read with its matrix
         int row = gx_tensor_match_row(t, family, s->entry[e].name);
-        if (row >= 0 && t->row[row].is_added) row = -1; // a base has no tensors that an adapter adds
+        if (row >= 0 && (t->row[row].is_added || t->row[row].stack[0])) row = -1; // files of a base have no such tensor
+        if (row == -1) row = gx__tensor_match_stack(t, s->entry[e].name);
         match->unexpected[e] = row == -1;
         if (family->zero && !strcmp(s->entry[e].name, family->zero))
             GX_TRY(gx__tensor_match_zero(s, &s->entry[e], folder, err));
@@ -235,6 +252,8 @@ static GxStatus gx__tensor_match_names(GxTensorMatch *match, const GxSafetensors
                            s->entry[match->entry[row]].name, s->entry[e].name);
         match->entry[row] = e;
         GX_TRY(gx__tensor_match_quantized(match, s, &s->entry[e], t, row, folder, err));
+        for (int i = row + 1; t->row[row].stack[0] && i < t->n && !strcmp(t->row[i].stack, t->row[row].stack); i++)
+            match->entry[i] = e;
     }
     return GX_OK;
 }
@@ -432,7 +451,8 @@ static GxStatus gx__tensor_match_check_rows(const GxTensorMatch *match, const Gx
         if (t->row[i].has_alias && match->entry[i] >= 0)
             GX_TRY(gx__tensor_match_check_alias(match, s, t, i, folder, err));
         if (!t->row[i].has_alias && match->entry[i] < 0 && !match->missing[i])
-            return gx__tensor_match_refuse_missing(s, t->row[i].name, match, folder, err);
+            return gx__tensor_match_refuse_missing(s, t->row[i].stack[0] ? t->row[i].stack : t->row[i].name, match,
+                                                   folder, err);
     }
     return GX_OK;
 }

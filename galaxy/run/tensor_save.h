@@ -27,7 +27,7 @@ typedef struct { // what is saved, and how
     const void *self;    // passed to `change`
 } GxTensorSaving;
 
-// Called on all ranks. Rank 0 writes to `path`; the others may pass "". Several files are named as transformers names
+// Called on all ranks. In a file of weights, stacked tensors (GxTensor.stack) are one. Rank 0 writes to `path`; the others may pass "". Several files are named as transformers names
 // them, PATH-00001-of-00003.safetensors, and PATH.safetensors.index.json says which tensor is in which file. A failure
 // to write is an error in `disk`, on rank 0, and not of the context: nothing more is written, but all ranks continue to
 // the end together. The same holds for a value that F16 cannot hold (GX_ERR_UNSUPPORTED).
@@ -68,8 +68,18 @@ static int gx__tensor_save_saves(const GxStore *s, const GxTensorPart *part, int
     return gx_tensor_file_has(s, part, also ? t->alias.index : row);
 }
 
+// 1: the file has the tensor as a part of another one (GxTensor.stack). An optimizer's state has all under their names.
+static int gx__tensor_save_is_stacked(const GxTensorPart *part, const GxTensor *t)
+{
+    return t->stack[0] && part->values == GX_VALUES_WEIGHTS && !part->prefix[0];
+}
+
 static void gx__tensor_save_part_name(const GxTensorPart *part, const GxTensor *t, char name[GX_NAME + 32])
 {
+    if (gx__tensor_save_is_stacked(part, t)) {
+        snprintf(name, GX_NAME + 32, "%s", t->stack);
+        return;
+    }
     const int is_of_side = !strncmp(t->name, GX_SIDE_PREFIX, strlen(GX_SIDE_PREFIX)); // transformers has none of these
     const char *dot = part->is_bare && !is_of_side ? strchr(t->name, '.') : NULL;
     snprintf(name, GX_NAME + 32, "%s%s", part->prefix, dot ? dot + 1 : t->name);
@@ -96,10 +106,16 @@ static GxStatus gx__tensor_save_assign(gx__TensorSaveFiles *f, GxError *err)
     if (!f->shard_of) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a list of %d tensors", t->n * f->how->parts);
     for (int k = 0; k < t->n * f->how->parts; k++) {
         const GxTensor *row = &t->row[k % t->n];
+        const GxTensorPart *part = &f->how->part[k / t->n];
+        const int is_stacked = gx__tensor_save_is_stacked(part, row);
         int64_t more = (int64_t)gx_dtype_size(f->how->dtype);
         f->shard_of[k] = -1;
-        if (!gx__tensor_save_saves(f->s, &f->how->part[k / t->n], k % t->n)) continue;
-        for (int d = 0; d < row->ndim; d++) more *= row->global_shape[d];
+        if (!gx__tensor_save_saves(f->s, part, k % t->n)) continue;
+        if (is_stacked && row->stack_first > 0) { // it lies behind the row before
+            f->shard_of[k] = f->shards - 1;
+            continue;
+        }
+        for (int d = 0; d < row->ndim; d++) more *= d == 0 && is_stacked ? row->stack_rows : row->global_shape[d];
         if (f->how->shard_bytes && bytes && bytes + more > f->how->shard_bytes) f->shards++, bytes = 0;
         bytes += more;
         f->shard_of[k] = f->shards - 1;
@@ -123,11 +139,14 @@ static GxStatus gx__tensor_save_create(gx__TensorSaveFiles *f, GxError *err)
     if (!e) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a list of %d tensors", t->n * f->how->parts);
     for (int k = 0; k < t->n * f->how->parts; k++) {
         const GxTensor *row = &t->row[k % t->n];
-        if (f->shard_of[k] != f->shard) continue;
-        gx__tensor_save_part_name(&f->how->part[k / t->n], row, e[n].name);
+        const GxTensorPart *part = &f->how->part[k / t->n];
+        const int is_stacked = gx__tensor_save_is_stacked(part, row);
+        if (f->shard_of[k] != f->shard || (is_stacked && row->stack_first > 0)) continue;
+        gx__tensor_save_part_name(part, row, e[n].name);
         e[n].dtype = f->how->dtype;
         e[n].ndim = row->ndim;
         memcpy(e[n].shape, row->global_shape, sizeof row->global_shape);
+        if (is_stacked) e[n].shape[0] = row->stack_rows;
         n++;
     }
     GxStatus status = gx__tensor_save_path(f, f->shard, path, err);
@@ -246,8 +265,8 @@ static int gx__tensor_save_sends(const GxContext *g) { return gx_group_index(g, 
 // NULL on others). Weights without fp32 masters (frozen, in bf16) are widened chunk by chunk, quantized ones in whole
 // rows.
 static void gx__tensor_save_save_whole(GxContext *g, GxSafetensorsWriter *w, const GxTensorSaving *how,
-                                       const char *name, const GxStore *s, GxValues what, int row, int stage,
-                                       float *room, GxError *disk)
+                                       const char *name, int64_t begin, const GxStore *s, GxValues what, int row,
+                                       int stage, float *room, GxError *disk)
 {
     GxArena *a = gx_host_arena(g);
     const GxTensor *t = &s->table->row[row];
@@ -265,7 +284,7 @@ static void gx__tensor_save_save_whole(GxContext *g, GxSafetensorsWriter *w, con
         if (has) gx_to_host(g, host_copy, values, 4 * n);
         if (gx__tensor_save_sends(g)) gx__tensor_save_pass(g, stage, host_copy, n);
         if (w && !gx_failed(g) && !gx_error_code(disk))
-            gx__tensor_save_values(w, how->dtype, name, first, host_copy, n, disk);
+            gx__tensor_save_values(w, how->dtype, name, begin + first, host_copy, n, disk);
         gx_arena_release(a, mark);
         gx_arena_release(g->arena, place);
     }
@@ -273,8 +292,8 @@ static void gx__tensor_save_save_whole(GxContext *g, GxSafetensorsWriter *w, con
 
 // Saves a split tensor: the ranks of its stage send their parts to the first of them, and that rank to rank 0.
 static void gx__tensor_save_save_boxes(GxContext *g, GxSafetensorsWriter *w, const GxTensorSaving *how,
-                                       const char *name, const GxStore *s, GxValues what, int row, int stage,
-                                       void *scratch, GxError *disk)
+                                       const char *name, int64_t begin, const GxStore *s, GxValues what, int row,
+                                       int stage, void *scratch, GxError *disk)
 {
     const GxTensor *t = &s->table->row[row];
     const int has = gx_store_has(s, row), is_first = gx_group_index(g, t->split_axes) == 0,
@@ -287,7 +306,7 @@ static void gx__tensor_save_save_boxes(GxContext *g, GxSafetensorsWriter *w, con
         if (has && is_read) gx_box_gather(g, t, values, first, rows, scratch);
         if (is_first && is_read) gx__tensor_save_pass(g, stage, (float *)scratch, rows * n);
         if (w && !gx_failed(g) && !gx_error_code(disk))
-            gx__tensor_save_values(w, how->dtype, name, first * n, (const float *)scratch, rows * n, disk);
+            gx__tensor_save_values(w, how->dtype, name, begin + first * n, (const float *)scratch, rows * n, disk);
     }
     gx_arena_release(g->arena, place);
 }
@@ -300,13 +319,14 @@ static void gx__tensor_save_save_tensor(GxContext *g, GxSafetensorsWriter *w, co
     char name[GX_NAME + 32];
     const GxTensor *t = &s->table->row[i];
     gx__tensor_save_part_name(part, t, name);
+    const int64_t begin = gx__tensor_save_is_stacked(part, t) ? t->stack_first * t->global_shape[1] : 0;
     if (t->has_alias) i = t->alias.index; // which has the values
     const int stage = gx__tensor_save_rank(s, rooms->units, i);
     const int takes_part = gx_store_has(s, i) || gx_group_index(g, GX_AXIS_PP) == 0;
     if (!takes_part) return;
-    if (t->parts) gx__tensor_save_save_boxes(g, w, how, name, s, part->values, i, stage, rooms->scratch, disk);
+    if (t->parts) gx__tensor_save_save_boxes(g, w, how, name, begin, s, part->values, i, stage, rooms->scratch, disk);
     else if (gx_tensor_file_reads(g, s, i))
-        gx__tensor_save_save_whole(g, w, how, name, s, part->values, i, stage, rooms->room, disk);
+        gx__tensor_save_save_whole(g, w, how, name, begin, s, part->values, i, stage, rooms->room, disk);
 }
 
 void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const GxTensorSaving *how, GxError *disk)
