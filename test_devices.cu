@@ -1591,6 +1591,14 @@ static void call_tanh_backward(GxContext *g, void **b, const Shape *s, GxDtype t
 {
     (void)a, gx_tanh_backward(g, b[0], b[1], b[2], s->d[0], t);
 }
+static void call_relu_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_relu_forward(g, b[0], b[1], s->d[0], t);
+}
+static void call_relu_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)a, gx_relu_backward(g, b[0], b[1], b[2], s->d[0], t);
+}
 
 // ---- gate: d = n ---------------------------------------------------------------------------------------------------
 
@@ -2143,6 +2151,14 @@ static const Op ops[] = {
      FLAT,
      LIST(in_place),
      {RESULT("dx", OUT, ACT, d0, few), INPUT("dy", ACT, d0), INPUT("y", ACT, d0)}},
+    {SLOT(relu_forward), NULL, NULL, 1, FLAT, LIST(in_place), {RESULT("y", OUT, ACT, d0, few), INPUT("x", ACT, d0)}},
+    {SLOT(relu_backward),
+     NULL,
+     NULL,
+     1,
+     FLAT,
+     LIST(in_place),
+     {RESULT("dx", OUT, ACT, d0, few), INPUT("dy", ACT, d0), INPUT("y", ACT, d0)}},
     {SLOT(gate_forward),
      NULL,
      NULL,
@@ -2663,6 +2679,8 @@ TEST(gelu_forward_is_the_same_on_every_device) { check_op("gelu_forward"); }
 TEST(gelu_backward_is_the_same_on_every_device) { check_op("gelu_backward"); }
 TEST(tanh_forward_is_the_same_on_every_device) { check_op("tanh_forward"); }
 TEST(tanh_backward_is_the_same_on_every_device) { check_op("tanh_backward"); }
+TEST(relu_forward_is_the_same_on_every_device) { check_op("relu_forward"); }
+TEST(relu_backward_is_the_same_on_every_device) { check_op("relu_backward"); }
 TEST(gate_forward_is_the_same_on_every_device) { check_op("gate_forward"); }
 TEST(gate_backward_is_the_same_on_every_device) { check_op("gate_backward"); }
 TEST(scale_columns_forward_is_the_same_on_every_device) { check_op("scale_columns_forward"); }

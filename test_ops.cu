@@ -1273,6 +1273,25 @@ static void tanh_library(GxContext *g, Case *c, int accumulate, int variant) // 
     gx_tanh_backward(g, x->fd, variant ? x->fd : y->fd, y->fv, x->n, GX_F32);
 }
 
+// -- relu: exact
+
+static void relu_forward(Case *c)
+{
+    for (int64_t i = 0; i < c->in[0].n; i++) c->out[0].v[i] = fmax(c->in[0].v[i], 0);
+}
+static void relu_backward(Case *c)
+{
+    for (int64_t i = 0; i < c->in[0].n; i++) c->in[0].d[i] = c->in[0].v[i] > 0 ? c->out[0].d[i] : 0;
+}
+static void relu_library(GxContext *g, Case *c, int accumulate, int variant) // 1: in place
+{
+    (void)accumulate;
+    Slot *x = &c->in[0], *y = &c->out[0];
+    if (variant) copy_staged(g, y->fv, x->fv, x->n), copy_staged(g, x->fd, y->fd, x->n);
+    gx_relu_forward(g, y->fv, variant ? y->fv : x->fv, x->n, GX_F32);
+    gx_relu_backward(g, x->fd, variant ? x->fd : y->fd, y->fv, x->n, GX_F32);
+}
+
 // -- gate: mu and 1 - mu have an exp, a sum and two divisions each
 
 static const Shape gate_shapes[] = {{.d = {5, 11}}, {.d = {1, 1}}, {.d = {3, 768}}, {.d = {33, 300}}};
@@ -1550,6 +1569,7 @@ static const Op ops[] = {
      COUNT(residual_shapes)},
     {"gelu", gelu_open, gelu_forward, gelu_backward, gelu_library, 3, 1, gelu_shapes, COUNT(gelu_shapes)},
     {"tanh", tanh_open, tanh_forward, tanh_backward, tanh_library, 2, 1, tanh_shapes, COUNT(tanh_shapes)},
+    {"relu", tanh_open, relu_forward, relu_backward, relu_library, 2, 1, gate_shapes, COUNT(gate_shapes)},
     {"gate", gate_open, gate_forward, gate_backward, gate_library, 3, 1, gate_shapes, COUNT(gate_shapes)},
     {"columns", columns_open, columns_forward, columns_backward, columns_library, 4, 1, columns_shapes,
      COUNT(columns_shapes)},
@@ -1792,6 +1812,7 @@ TEST(dropout_is_what_the_oracle_says) { for_each_case(check_library, "dropout");
 TEST(residual_is_what_the_oracle_says) { for_each_case(check_library, "residual"); }
 TEST(gelu_is_what_the_oracle_says) { for_each_case(check_library, "gelu"); }
 TEST(tanh_is_what_the_oracle_says) { for_each_case(check_library, "tanh"); }
+TEST(relu_is_what_the_oracle_says) { for_each_case(check_library, "relu"); }
 TEST(gate_is_what_the_oracle_says) { for_each_case(check_library, "gate"); }
 TEST(scaled_columns_are_what_the_oracle_says) { for_each_case(check_library, "columns"); }
 TEST(picked_rows_are_what_the_oracle_says) { for_each_case(check_library, "picked_rows"); }
@@ -3591,7 +3612,7 @@ static GxAttention call_attention(int64_t T, int64_t h, GxDtype type)
     return a;
 }
 
-enum { CALLS = 58 };
+enum { CALLS = 60 };
 static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDtype type)
 {
     float(*x)[POOL] = p->x;
@@ -3757,6 +3778,9 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     if (which == 56)
         return gx_attention_merge(g, x[0], x[1], x[2], x[3], R, HEADS, C, type),
                promise("attention_merge", 1, 1, 3 * HEADS * n, 12 * HEADS * (n + R), gx_dims(R, HEADS, C, 0));
+    if (which == 57) return gx_relu_forward(g, x[0], x[1], n, type), promise("relu_forward", 1, 1, n, 8 * n, count);
+    if (which == 58)
+        return gx_relu_backward(g, x[0], x[1], x[2], n, type), promise("relu_backward", 1, 1, n, 12 * n, count);
     return gx_convert(g, x[0], GX_BF16, x[1], type, n), promise("convert", 1, 1, 0, 6 * n, count);
 }
 

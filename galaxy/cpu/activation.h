@@ -13,6 +13,8 @@ void gx_cpu_gelu_backward(GxContext *g, void *dx, void *y, const void *dy, const
                           int64_t F, int kind, GxDtype dtype);
 void gx_cpu_tanh_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype);
 void gx_cpu_tanh_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n, GxDtype dtype);
+void gx_cpu_relu_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype);
+void gx_cpu_relu_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n, GxDtype dtype);
 
 GX_END
 #endif
@@ -179,6 +181,42 @@ void gx_cpu_tanh_backward(GxContext *g, void *dx, const void *dy, const void *y,
     GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, n)))
     for (int64_t i = 0; i < n; i += GX__CPU_RANGE)
         GX_CPU_TYPES(dtype, gx__cpu_tanh_backward_range, gx_cpu_at(dx, i, dtype), gx_cpu_from(dy, i, dtype),
+                     gx_cpu_from(y, i, dtype), gx_min(GX__CPU_RANGE, n - i));
+}
+
+// y[i] = x[i] > 0 ? x[i] : 0
+static GX_CPU_INLINE void gx__cpu_relu_range(void *y, const void *x, int64_t n, GxDtype dtype)
+{
+    GX_OMP(simd)
+    for (int64_t i = 0; i < n; i++) {
+        const float v = gx_cpu_load(x, i, dtype);
+        gx_cpu_store(y, i, v < 0 ? 0 : v, dtype); // NaN stays
+    }
+}
+
+void gx_cpu_relu_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype)
+{
+    (void)g;
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, n)))
+    for (int64_t i = 0; i < n; i += GX__CPU_RANGE)
+        GX_CPU_TYPES(dtype, gx__cpu_relu_range, gx_cpu_at(y, i, dtype), gx_cpu_from(x, i, dtype),
+                     gx_min(GX__CPU_RANGE, n - i));
+}
+
+// dx[i] = y[i] > 0 ? dy[i] : 0
+static GX_CPU_INLINE void gx__cpu_relu_backward_range(void *dx, const void *dy, const void *y, int64_t n, GxDtype dtype)
+{
+    GX_OMP(simd)
+    for (int64_t i = 0; i < n; i++)
+        gx_cpu_store(dx, i, gx_cpu_load(y, i, dtype) > 0 ? gx_cpu_load(dy, i, dtype) : 0, dtype);
+}
+
+void gx_cpu_relu_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n, GxDtype dtype)
+{
+    (void)g;
+    GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, n)))
+    for (int64_t i = 0; i < n; i += GX__CPU_RANGE)
+        GX_CPU_TYPES(dtype, gx__cpu_relu_backward_range, gx_cpu_at(dx, i, dtype), gx_cpu_from(dy, i, dtype),
                      gx_cpu_from(y, i, dtype), gx_min(GX__CPU_RANGE, n - i));
 }
 #endif

@@ -113,6 +113,8 @@ static void gx__cpu_device_fill(void)
     d.gelu_backward = gx_cpu_gelu_backward;
     d.tanh_forward = gx_cpu_tanh_forward;
     d.tanh_backward = gx_cpu_tanh_backward;
+    d.relu_forward = gx_cpu_relu_forward;
+    d.relu_backward = gx_cpu_relu_backward;
 
     d.gate_forward = gx_cpu_gate_forward;
     d.gate_backward = gx_cpu_gate_backward;

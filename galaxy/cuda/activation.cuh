@@ -15,6 +15,8 @@ void gx_cuda_gelu_backward(GxContext *g, void *dx, void *y, const void *dy, cons
                            int64_t F, int kind, GxDtype dtype);
 void gx_cuda_tanh_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype);
 void gx_cuda_tanh_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n, GxDtype dtype);
+void gx_cuda_relu_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype);
+void gx_cuda_relu_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n, GxDtype dtype);
 
 GX_END
 #endif
@@ -237,5 +239,52 @@ template <class T> static void gx__cuda_tanh_backward(GxContext *g, void *dx, co
 void gx_cuda_tanh_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n, GxDtype dtype)
 {
     GX_CUDA_TYPES(dtype, gx__cuda_tanh_backward, g, dx, dy, y, n);
+}
+
+// y[i] = x[i] > 0 ? x[i] : 0
+template <class T> struct GxReluForwardOp : GxEachOp {
+    T *y;
+    const T *x;
+    template <int N> __device__ void at(int64_t i) const
+    {
+        float v[N];
+        gx_load(v, x + i);
+        for (int j = 0; j < N; j++) v[j] = v[j] < 0 ? 0 : v[j]; // NaN stays
+        gx_store(y + i, v);
+    }
+};
+template <class T> static void gx__cuda_relu_forward(GxContext *g, void *y, const void *x, int64_t n)
+{
+    const GxReluForwardOp<T> op = {{}, (T *)y, (const T *)x};
+    gx_each<T>(g, "relu_forward", op, n, gx_aligned(y) && gx_aligned(x));
+}
+
+void gx_cuda_relu_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_relu_forward, g, y, x, n);
+}
+
+// dx[i] = y[i] > 0 ? dy[i] : 0
+template <class T> struct GxReluBackwardOp : GxEachOp {
+    T *dx;
+    const T *dy, *y;
+    template <int N> __device__ void at(int64_t i) const
+    {
+        float d[N], t[N];
+        gx_load(d, dy + i);
+        gx_load(t, y + i);
+        for (int j = 0; j < N; j++) d[j] = t[j] > 0 ? d[j] : 0;
+        gx_store(dx + i, d);
+    }
+};
+template <class T> static void gx__cuda_relu_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n)
+{
+    const GxReluBackwardOp<T> op = {{}, (T *)dx, (const T *)dy, (const T *)y};
+    gx_each<T>(g, "relu_backward", op, n, gx_aligned(dx) && gx_aligned(dy) && gx_aligned(y));
+}
+
+void gx_cuda_relu_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n, GxDtype dtype)
+{
+    GX_CUDA_TYPES(dtype, gx__cuda_relu_backward, g, dx, dy, y, n);
 }
 #endif

@@ -111,6 +111,8 @@ static GxDevice gx__cuda_device_filled(void)
     d.gelu_backward = gx_cuda_gelu_backward;
     d.tanh_forward = gx_cuda_tanh_forward;
     d.tanh_backward = gx_cuda_tanh_backward;
+    d.relu_forward = gx_cuda_relu_forward;
+    d.relu_backward = gx_cuda_relu_backward;
 
     d.gate_forward = gx_cuda_gate_forward;
     d.gate_backward = gx_cuda_gate_backward;

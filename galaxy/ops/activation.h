@@ -1,5 +1,5 @@
 // activation.h: SwiGLU (Shazeer 2020, arXiv:2002.05202), silu(gate) * up, with silu(z) = z / (1 + exp(-z)); GELU
-// (Hendrycks & Gimpel 2016, arXiv:1606.08415) with the bias before it; tanh.
+// (Hendrycks & Gimpel 2016, arXiv:1606.08415) with the bias before it; tanh; relu.
 #ifndef GX_ACTIVATION_H
 #define GX_ACTIVATION_H
 #include "device.h"
@@ -33,6 +33,12 @@ void gx_tanh_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dt
 
 // dx = dy*(1 - y^2), n elements. dx may be dy. bytes: 3*n*size; FLOPs: 3*n
 void gx_tanh_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n, GxDtype dtype);
+
+// y = max(x, 0), n elements; NaN stays NaN. y may be x. bytes: 2*n*size; FLOPs: n
+void gx_relu_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype);
+
+// dx = dy where y > 0, else 0, n elements. dx may be dy. bytes: 3*n*size; FLOPs: n
+void gx_relu_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n, GxDtype dtype);
 
 GX_END
 #endif
@@ -93,5 +99,19 @@ void gx_tanh_backward(GxContext *g, void *dx, const void *dy, const void *y, int
     if (!gx_op_check(g, "tanh_backward", dtype, n, 1)) return;
     if (gx_op_begin(g, "tanh_backward", gx_dims(n, 0, 0, 0), 3 * n * gx_dtype_size(dtype), 3.0 * n))
         g->device->tanh_backward(g, dx, dy, y, n, dtype);
+}
+
+void gx_relu_forward(GxContext *g, void *y, const void *x, int64_t n, GxDtype dtype)
+{
+    if (!gx_op_check(g, "relu_forward", dtype, n, 1)) return;
+    if (gx_op_begin(g, "relu_forward", gx_dims(n, 0, 0, 0), 2 * n * gx_dtype_size(dtype), 1.0 * n))
+        g->device->relu_forward(g, y, x, n, dtype);
+}
+
+void gx_relu_backward(GxContext *g, void *dx, const void *dy, const void *y, int64_t n, GxDtype dtype)
+{
+    if (!gx_op_check(g, "relu_backward", dtype, n, 1)) return;
+    if (gx_op_begin(g, "relu_backward", gx_dims(n, 0, 0, 0), 3 * n * gx_dtype_size(dtype), 1.0 * n))
+        g->device->relu_backward(g, dx, dy, y, n, dtype);
 }
 #endif

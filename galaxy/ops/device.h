@@ -147,6 +147,8 @@ struct GxDevice {
                           int64_t F, int kind, GxDtype);
     void (*tanh_forward)(GxContext *, void *y, const void *x, int64_t n, GxDtype);
     void (*tanh_backward)(GxContext *, void *dx, const void *dy, const void *y, int64_t n, GxDtype);
+    void (*relu_forward)(GxContext *, void *y, const void *x, int64_t n, GxDtype);
+    void (*relu_backward)(GxContext *, void *dx, const void *dy, const void *y, int64_t n, GxDtype);
     // gate
     void (*gate_forward)(GxContext *, void *y, const void *a, const void *b, const void *gate, float temperature,
                          int64_t n, GxDtype);
