@@ -32,6 +32,7 @@ GX_END
 #include "../task/classification.h"
 #include "../task/embedding.h"
 #include "../task/masked_lm.h"
+#include "../task/token_classification.h"
 
 #define GX__BERT_FAMILY_AT(field) offsetof(GxBertConfig, field)
 static const GxField gx__bert_family_options[] = {
@@ -290,7 +291,8 @@ static GxStatus gx__bert_family_write(const void *config, const GxHeadRequest *r
     return gx_bert_config_write((const GxBertConfig *)config, request, path, err);
 }
 
-static const GxTask *const gx__bert_family_tasks[] = {&gx_masked_lm, &gx_classification, &gx_embedding_task, NULL};
+static const GxTask *const gx__bert_family_tasks[] = {&gx_masked_lm, &gx_classification, &gx_token_classification,
+                                                      &gx_embedding_task, NULL};
 
 const GxFamily gx_bert = {
     "bert",
