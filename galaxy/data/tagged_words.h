@@ -222,8 +222,8 @@ static GxStatus gx__tagged_json_label(GxTaggedWords *t, const GxJson *value, int
     if (t->has_numbers) return GX_OK;
     const char *name = gx_json_string(value);
     if (!name[strspn(name, " \t")] || strlen(name) > GX_LABEL_BYTES)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: label %ld of \"%s\" has %ld bytes; expected a name of 1 to %d",
-                       t->path, (long)number, (long)i + 1, t->column, (long)strlen(name), GX_LABEL_BYTES);
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: label %ld of \"%s\" is blank, or longer than %d bytes", t->path,
+                       (long)number, (long)i + 1, t->column, GX_LABEL_BYTES);
     return gx__tagged_put_text(t, name, (int64_t)strlen(name), &t->label[w], err);
 }
 

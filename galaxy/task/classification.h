@@ -124,6 +124,7 @@ static GxStatus gx__classification_decide(GxContext *g, GxClassification *c, GxC
 {
     GxError *err = &g->error;
     GX_TRY(gx_classification_ask_model(g, h, setup));
+    c->head.is_new = h->is_other;
     GX_TRY(gx_classification_choose_problem(c, h, setup, err));
     GX_TRY(gx_classification_open_files(g, c, h, setup));
     gx_classification_warn_of_pairs(g, c);

@@ -124,6 +124,7 @@ static const GxField gx__token_classification_options[] = {
 };
 static const char *const gx__token_classification_own[] = {"train_data", "validation_data", "tokenizer",
                                                            "predict",    "predictions",     NULL};
+static const char *const gx__token_classification_reading[] = {"label_all_tokens", NULL};
 static const GxField gx__token_classification_identity[] = {
     {"labels_hash", GX_FIELD_HASH, GX__TOKEN_CLASSIFICATION_AT(labels_hash), NULL, "of the labels in their order",
      NULL},
@@ -728,7 +729,7 @@ const GxTask gx_token_classification = {
         GX_FIELDS(gx__token_classification_options), // fields, n_fields
         gx__token_classification_own,                // own
         NULL,                                        // defaults
-        NULL,                                        // reading
+        gx__token_classification_reading,            // reading
     },
     {
         // loss
