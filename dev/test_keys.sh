@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 # A line for each file that is read: the headers that read it and have its tables; behind the bar what they ask for as well, and is no key of that file.
 readers=(
     "config.json: galaxy/run/family_json.h galaxy/run/llama_family.h galaxy/run/bert_family.h galaxy/run/bart_family.h galaxy/data/model_labels.h
-        | rope_factor rope_low_freq_factor rope_high_freq_factor rope_original_max_position_embeddings llama mistral qwen2 qwen3 bert roberta bart" # options, which have other names there
+        | rope_factor rope_low_freq_factor rope_high_freq_factor rope_original_max_position_embeddings llama mistral qwen2 qwen3 bert roberta distilbert bart task_type" # options, which have other names there; of adapter_config.json
     "generation_config.json: galaxy/io/generation_config.h |"
     "generation_config.json beside an encoder: galaxy/task/beam_options.h |"
     "quantised matrices: galaxy/io/bnb.h |"
