@@ -250,7 +250,7 @@ TEST(bad_pairs_and_options_are_refused_by_name)
     expect_error("--eos_token_id 300 --vocab_size 400 --pad_token_id 500", "pad_token_id is 500");
     expect_error("--pp 2 --ranks 2", "--pp of a bart, which has an encoder and a decoder");
     expect_error("--plan auto --ranks 2", "--plan of a bart");
-    expect_error("--cp 2 --ranks 2", "the loss of task seq2seq is of whole texts");
+    expect_error("--cp 2 --ranks 2", "task seq2seq needs whole texts on each");
     snprintf(more, sizeof more, "--model %s --tuning side", begun());
     expect_error(more, "a side network beside a model with an encoder and a decoder");
     snprintf(more, sizeof more, "--model %s --tuning prompt", begun());

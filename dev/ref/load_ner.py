@@ -1,11 +1,12 @@
 """Judges a folder of --task token_classification as transformers' run_ner would, and compares with what Galaxy said.
 
-    python dev/ref/load_ner.py DIR DATA [--max_seq_length 128] [--label_all_tokens] [--log LOG] [--predictions FILE]
+    python dev/ref/load_ner.py DIR DATA [--max_seq_length 128] [--label_all_tokens] [--log LOG] [--predictions FILE] [--save FOLDER]
 
 DIR is loaded by AutoModelForTokenClassification and AutoTokenizer. DATA are JSON lines with "tokens" and "ner_tags" (names).
 Words are tokenized with is_split_into_words, the label is on a word's first token (or on all), and -100 on others. Prints
 loss, precision, recall, f1 (of seqeval, if it is installed, and of code here that follows conlleval) and accuracy. LOG is the
 log.jsonl of a run whose last validation must say the same; FILE what --predict wrote, which must be the same labels.
+FOLDER gets model and tokenizer as transformers saves them.
 
 Prints a last line that begins with "ok", or says what is wrong and exits with 1.
 """
@@ -109,6 +110,7 @@ def main():
     parser.add_argument("--label_all_tokens", action="store_true")
     parser.add_argument("--log", type=pathlib.Path)
     parser.add_argument("--predictions", type=pathlib.Path)
+    parser.add_argument("--save", type=pathlib.Path)
     args = parser.parse_args()
     model, report = AutoModelForTokenClassification.from_pretrained(args.folder, local_files_only=True, dtype=torch.float32,
                                                                     attn_implementation="eager", output_loading_info=True)
@@ -116,6 +118,9 @@ def main():
     is_level = model.config.model_type == "roberta"  # as run_ner has it
     tokenizer = AutoTokenizer.from_pretrained(args.folder, local_files_only=True,
                                               **({"add_prefix_space": True} if is_level else {}))
+    if args.save:
+        model.save_pretrained(args.save)
+        tokenizer.save_pretrained(args.save)
     rows = [json.loads(line) for line in args.data.read_text().splitlines()]
     loss, truth, guess, predictions = evaluate(model.eval(), tokenizer, rows, args)
     found, how = scores(truth, guess)

@@ -98,10 +98,10 @@ static const GxField gx__token_classification_options[] = {
     {"validation_fraction", GX_FIELD_DOUBLE, GX__TOKEN_CLASSIFICATION_AT(validation_fraction), "0.05",
      "fraction of train_data held out for validation if there is no validation_data; 0: none", "0..0.9"},
     {"text_column", GX_FIELD_STRING, GX__TOKEN_CLASSIFICATION_AT(text_column), "tokens",
-     "in .jsonl, name of the member with the list of words (also --text_column_name)", NULL},
+     "in .jsonl, name of the member with the list of words", NULL},
     {"label_column", GX_FIELD_STRING, GX__TOKEN_CLASSIFICATION_AT(label_column), "",
-     "in .jsonl, name of the member with the list of labels (also --label_column_name); empty: the first of "
-     "ner_tags, labels and tags that there is",
+     "in .jsonl, name of the member with the list of labels; empty: the first of ner_tags, labels and tags that "
+     "there is",
      NULL},
     {"label_all_tokens", GX_FIELD_BOOL, GX__TOKEN_CLASSIFICATION_AT(label_all_tokens), "false",
      "give all tokens of a word its label, with I- in place of B-; false: only the first", NULL},
