@@ -1078,8 +1078,8 @@ TEST(a_head_for_other_labels_is_refused_with_what_can_be_done)
               strstr(said.log, "--ignore_mismatched_sizes is for the head of --model, which is not given"),
           "%s", said.log);
     snprintf(flags, sizeof flags, "--task masked_lm --train_data %s --labels a,b", path_of("t.tsv"));
-    CHECK(run("none", flags) == 1 &&
-              strstr(said.log, "no option --labels for this task; it belongs to --task classification: choose that"),
+    CHECK(run("none", flags) == 1 && strstr(said.log, "no option --labels for this task; it belongs to --task "
+                                                      "classification or --task token_classification: choose that"),
           "%s", said.log);
     snprintf(flags, sizeof flags, "--train_data %s --validation_fraction 0 --classifier_dropout ", path_of("t.tsv"));
     strcat(flags, "-0.5");
