@@ -248,6 +248,7 @@
 #include "galaxy/data/blend.h"
 #include "galaxy/data/labels.h"
 #include "galaxy/data/model_labels.h"
+#include "galaxy/data/tagged_words.h"
 #include "galaxy/data/score_requests.h"
 
 #include "galaxy/plan/assignment.h"
@@ -296,6 +297,10 @@
 #include "galaxy/task/classification_labels.h"
 #include "galaxy/task/classification_texts.h"
 #include "galaxy/task/classification.h"
+#include "galaxy/task/labelled_words.h"
+#include "galaxy/task/token_labels.h"
+#include "galaxy/task/entities.h"
+#include "galaxy/task/token_classification.h"
 #include "galaxy/task/text_groups.h"
 #include "galaxy/task/embedding_texts.h"
 #include "galaxy/task/embedding_batch.h"

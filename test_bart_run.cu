@@ -434,7 +434,7 @@ TEST(bad_pairs_and_options_are_refused_by_name)
     expect_error("--label_smoothing_factor 1.5", "label_smoothing_factor");
     expect_error("--pp 2 --ranks 2", "--pp of a bart, which has an encoder and a decoder");
     expect_error("--plan auto --ranks 2", "--plan of a bart");
-    expect_error("--cp 2 --ranks 2", "the loss of task seq2seq is of whole texts");
+    expect_error("--cp 2 --ranks 2", "task seq2seq needs whole texts on each");
     snprintf(more, sizeof more, "--model %s --tuning side", begun());
     expect_error(more, "a side network beside a model with an encoder and a decoder");
     snprintf(more, sizeof more, "--model %s --tuning prompt", begun());

@@ -1,6 +1,6 @@
 // test_bert_modes.cu: models with picked rows in every mode against serial, dropout on: BERT's masked tokens with pairs
-// of texts, labels of whole texts (BERT, RoBERTa, LLaMA), LLaMA with texts that share a column and labels that do not
-// count, and BART and mBART, whose decoders attend to their encoder's output.
+// of texts, labels of whole texts (BERT, RoBERTa, DistilBERT, LLaMA), labels of tokens, LLaMA with texts that share a
+// column and labels that do not count, and BART, mBART and T5, whose decoders attend to their encoder's output.
 // As test_modes.cu: loss, every gradient by name, norms, weights, moments, results of a validation.
 #include "test/subjects.h"
 
@@ -90,6 +90,18 @@ TEST(labels_of_a_roberta_in_every_mode_are_serial)
     for (int i = 0; i < 3; i++) check_subject_of(i, &roberta_labels, "labels of a RoBERTa");
 }
 
+// Of a DistilBERT attention has no dropout behind it, and the head has a relu.
+TEST(labels_of_a_distilbert_in_every_mode_are_serial)
+{
+    for (int i = 0; i < 3; i++) check_subject_of(i, &distilled_labels, "labels of a DistilBERT");
+}
+
+// Their head is a dropout of the rows that it picks, and one small matrix.
+TEST(labels_of_tokens_in_every_mode_are_serial)
+{
+    for (int i = 0; i < 3; i++) check_subject_of(i, &token_labels, "labels of tokens");
+}
+
 TEST(targets_of_sources_in_every_mode_are_serial)
 {
     for (int i = 0; i < 3; i++) check_subject_of(i, &targets, "targets");
@@ -139,6 +151,7 @@ TEST(all_triples_of_methods_with_all_of_the_ends_are_serial)
     for (int i = 0; i < (TEST_IS_SANITIZED ? 2 : 5); i++)
         check_triples(subjects[cases[i].subject], subject_names[cases[i].subject], &shapes[cases[i].shape], i, 5);
     check_triples(&targets, "targets", &shapes[3], 2, 5);
+    check_triples(&token_labels, "labels of tokens", &shapes[3], 1, 5);
     check_triples(&targets, "targets", &shapes[1], 0, 5);
     check_triples(&translations, "targets of an mBART", &shapes[3], 4, 5);
     check_triples(&t5_targets, "targets of a T5", &shapes[3], 1, 5);

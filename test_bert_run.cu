@@ -341,8 +341,9 @@ TEST(a_config_json_says_every_field_and_reads_back_the_same)
         {97, 48, 80, 3, 6, 77, 4, 5, "gelu_new", 0.25, 0.5, 0.75, 1, 0.5, 0, "bert"}, // none of them the default
         {97, 48, 80, 3, 6, 77, 4, -1, "gelu", 0, 0, -1, 1e-12, 0.02, 1, "bert"},
         {97, 48, 80, 3, 6, 77, 1, 5, "gelu", 0, 0, 0.5, 1e-5, 0.02, 1, "roberta"},
-        {97, 48, 80, 3, 6, 77, 1, 1, "gelu", 0, 0, -1, 1e-5, 0.02, 1, "xlm-roberta"}};
-    for (int i = 0; i < 4; i++) {
+        {97, 48, 80, 3, 6, 77, 1, 1, "gelu", 0, 0, -1, 1e-5, 0.02, 1, "xlm-roberta"},
+        {97, 48, 80, 3, 6, 77, 2, -1, "gelu_new", 0.25, 0.5, 0.75, 1e-12, 0.5, 0, "distilbert"}};
+    for (int i = 0; i < 5; i++) {
         GxBertConfig back = GX_ZERO;
         GxError err = GX_ZERO;
         const char *path = path_of("config.json");
@@ -352,13 +353,17 @@ TEST(a_config_json_says_every_field_and_reads_back_the_same)
         for (int f = 0; f < gx_bert.n_fields; f++)
             CHECK(gx_field_same(&gx_bert.fields[f], &all[i], &back), "%s is not what it was", gx_bert.fields[f].name);
         char *text = read_text(path);
-        static const char *const lines[4][8] = {
+        static const char *const lines[5][12] = {
             {"\"architectures\": [\"BertForMaskedLM\"]", "\"model_type\": \"bert\"", "\"torch_dtype\": \"float32\"",
              "\"layer_norm_eps\": 1.0", "\"classifier_dropout\": 0.75", "\"tie_word_embeddings\": false", NULL},
             {"\"classifier_dropout\": null", "\"pad_token_id\": null", "\"hidden_dropout_prob\": 0.0",
              "\"layer_norm_eps\": 1e-12", NULL},
             {"\"architectures\": [\"RobertaForMaskedLM\"]", "\"model_type\": \"roberta\"", "\"pad_token_id\": 5", NULL},
-            {"\"architectures\": [\"XLMRobertaForMaskedLM\"]", "\"model_type\": \"xlm-roberta\"", NULL}};
+            {"\"architectures\": [\"XLMRobertaForMaskedLM\"]", "\"model_type\": \"xlm-roberta\"", NULL},
+            {"\"architectures\": [\"DistilBertForMaskedLM\"]", "\"model_type\": \"distilbert\"", "\"dim\": 48",
+             "\"hidden_dim\": 80", "\"n_layers\": 3", "\"n_heads\": 6", "\"activation\": \"gelu_new\"",
+             "\"dropout\": 0.25", "\"attention_dropout\": 0.5", "\"seq_classif_dropout\": 0.75",
+             "\"pad_token_id\": null", NULL}};
         check_says("config.json", text, lines[i]);
         CHECK(!strstr(text, "id2label") && !strstr(text, "problem_type"), "labels of a model without: %s", text);
         free(text);
@@ -367,19 +372,22 @@ TEST(a_config_json_says_every_field_and_reads_back_the_same)
 
 TEST(what_a_config_json_leaves_out_is_what_transformers_takes_for_it)
 {
-    // as BertConfig, RobertaConfig and XLMRobertaConfig of transformers 4.57 and 5.23 does
+    // as BertConfig, RobertaConfig, XLMRobertaConfig and DistilBertConfig of transformers 4.57 and 5.23 do
     const GxBertConfig of[] = {
         {30522, 768, 3072, 12, 12, 512, 2, 0, "gelu", 0.1, 0.1, -1, 1e-12, 0.02, 1, "bert"},
         {50265, 768, 3072, 12, 12, 512, 2, 1, "gelu", 0.1, 0.1, -1, 1e-12, 0.02, 1, "roberta"},
-        {30522, 768, 3072, 12, 12, 512, 2, 1, "gelu", 0.1, 0.1, -1, 1e-12, 0.02, 1, "xlm-roberta"}};
+        {30522, 768, 3072, 12, 12, 512, 2, 1, "gelu", 0.1, 0.1, -1, 1e-12, 0.02, 1, "xlm-roberta"},
+        {30522, 768, 3072, 6, 12, 512, 2, 0, "gelu", 0.1, 0.1, 0.2, 1e-12, 0.02, 1, "distilbert"}};
     static const char *const texts[] = {
         "{\"model_type\": \"bert\"}",
         "{\"model_type\": \"bert\", \"architectures\": null, \"classifier_dropout\": null, \"pruned_heads\": {}, "
         "\"is_decoder\": false, \"position_embedding_type\": \"absolute\", \"chunk_size_feed_forward\": 7, "
         "\"use_cache\": true, \"gradient_checkpointing\": false, \"transformers_version\": \"4.6.0.dev0\"}",
-        "{\"model_type\": \"roberta\"}", "{\"model_type\": \"xlm-roberta\", \"bos_token_id\": 0, \"eos_token_id\": 2}"};
-    for (int t = 0; t < 4; t++) {
-        const GxBertConfig expected = of[t / 2 + t / 3];
+        "{\"model_type\": \"roberta\"}", "{\"model_type\": \"xlm-roberta\", \"bos_token_id\": 0, \"eos_token_id\": 2}",
+        "{\"model_type\": \"distilbert\", \"sinusoidal_pos_embds\": true, \"tie_weights_\": true, \"qa_dropout\": "
+        "0.1}"};
+    for (int t = 0; t < 5; t++) {
+        const GxBertConfig expected = of[t < 2 ? 0 : t - 1];
         GxBertConfig c = GX_ZERO;
         GxError err = GX_ZERO;
         char path[GX_PATH];
@@ -403,7 +411,12 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"model_type\": \"roberta\", \"architectures\": [\"BertForMaskedLM\"]",
          "architectures is [\"BertForMaskedLM\"]; expected RobertaForMaskedLM, RobertaForSequenceClassification, "},
         {"\"model_type\": \"llama\"", "model_type is \"llama\"; here a model of type \"bert\", \"roberta\", "
-                                      "\"xlm-roberta\" is expected (train_llama"},
+                                      "\"xlm-roberta\", \"distilbert\" is expected (train_llama"},
+        {"\"model_type\": \"distilbert\", \"activation\": \"relu\"",
+         "activation is \"relu\"; expected one of gelu|gelu_new"},
+        {"\"model_type\": \"distilbert\", \"dim\": 13", "is not a multiple of"},
+        {"\"model_type\": \"distilbert\", \"architectures\": [\"DistilBertForQuestionAnswering\"]",
+         "expected DistilBertForMaskedLM, DistilBertForSequenceClassification, DistilBertForTokenClassification, "},
         {"\"hidden_size\": 13", "hidden_size (13) is not a multiple of num_attention_heads"},
         {"\"is_decoder\": true", "is_decoder is true; only false is supported"},
         {"\"add_cross_attention\": true", "add_cross_attention is true; only false is supported"},
@@ -426,9 +439,9 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"vocab_size\": null", "vocab_size is null; expected an integer"},
         {"\"layer_norm_eps\": 0", "layer_norm_eps is 0; expected a number"},
         {"\"tie_word_embeddings\": 1", "tie_word_embeddings is 1; expected true or false"},
-        {"\"architectures\": [\"BertForTokenClassification\"]",
-         "architectures is [\"BertForTokenClassification\"]; expected BertForMaskedLM, "
-         "BertForSequenceClassification, "},
+        {"\"architectures\": [\"BertForQuestionAnswering\"]",
+         "architectures is [\"BertForQuestionAnswering\"]; expected BertForMaskedLM, "
+         "BertForSequenceClassification, BertForTokenClassification, "},
         {"\"architectures\": [\"BertLMHeadModel\"]", "architectures is [\"BertLMHeadModel\"]; expected"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

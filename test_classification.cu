@@ -1073,15 +1073,15 @@ TEST(a_head_for_other_labels_is_refused_with_what_can_be_done)
         CHECK(!is_there(path_of("none")), "%s: it was begun", flags);
     }
     snprintf(flags, sizeof flags, "--train_data %s --validation_fraction 0 --ranks 2 --cp 2", path_of("number.tsv"));
-    CHECK(run("none", flags) == 1 && strstr(said.log, "--cp 2 divides sequences among ranks, but the loss of task "
-                                                      "classification is of whole texts"),
+    CHECK(run("none", flags) == 1 && strstr(said.log, "--cp 2 divides sequences among ranks, but task "
+                                                      "classification needs whole texts on each"),
           "%s", said.log);
     CHECK(run("none", "--ignore_mismatched_sizes true") == 1 &&
               strstr(said.log, "--ignore_mismatched_sizes is for the head of --model, which is not given"),
           "%s", said.log);
     snprintf(flags, sizeof flags, "--task masked_lm --train_data %s --labels a,b", path_of("t.tsv"));
-    CHECK(run("none", flags) == 1 &&
-              strstr(said.log, "no option --labels for this task; it belongs to --task classification: choose that"),
+    CHECK(run("none", flags) == 1 && strstr(said.log, "no option --labels for this task; it belongs to --task "
+                                                      "classification or --task token_classification: choose that"),
           "%s", said.log);
     snprintf(flags, sizeof flags, "--train_data %s --validation_fraction 0 --classifier_dropout ", path_of("t.tsv"));
     strcat(flags, "-0.5");

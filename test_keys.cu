@@ -249,6 +249,12 @@ static const Reader readers[] = {
      "",
      read_llama,
      {&gx_llama_keys, &gx_family_keys, NULL}},
+    {"a DistilBERT's config.json",
+     "config.json",
+     "{\"model_type\": \"distilbert\", \"vocab_size\": 40, \"dim\": 16, \"n_layers\": 1, \"n_heads\": 2}",
+     "",
+     read_bert,
+     {&gx_distilbert_keys, &gx_family_keys, NULL}},
 };
 enum { READERS = sizeof readers / sizeof *readers };
 
@@ -374,6 +380,11 @@ TEST(of_configurations_as_libraries_write_them_nothing_is_said)
         "{" SIZES "\"model_type\": \"xlm-roberta\", \"architectures\": [\"XLMRobertaForMaskedLM\"], "
         "\"bos_token_id\": 0, \"eos_token_id\": 2, \"pad_token_id\": 1, \"output_past\": true, \"use_cache\": true, "
         "\"position_embedding_type\": \"absolute\", \"max_position_embeddings\": 514, \"type_vocab_size\": 1}",
+        "{\"model_type\": \"distilbert\", \"activation\": \"gelu\", \"architectures\": [\"DistilBertForMaskedLM\"], "
+        "\"attention_dropout\": 0.1, \"dim\": 768, \"dropout\": 0.1, \"hidden_dim\": 3072, \"initializer_range\": "
+        "0.02, \"max_position_embeddings\": 512, \"n_heads\": 12, \"n_layers\": 6, \"output_past\": true, "
+        "\"pad_token_id\": 0, \"qa_dropout\": 0.1, \"seq_classif_dropout\": 0.2, \"sinusoidal_pos_embds\": false, "
+        "\"tie_weights_\": true, \"transformers_version\": \"4.10.0.dev0\", \"vocab_size\": 30522}",
         "{\"model_type\": \"bart\", \"architectures\": [\"BartModel\"], \"vocab_size\": 40, \"d_model\": 16, "
         "\"add_bias_logits\": false, \"add_final_layer_norm\": false, \"classif_dropout\": 0.1, "
         "\"normalize_before\": false, \"normalize_embedding\": true, \"num_hidden_layers\": 6, "
@@ -414,8 +425,8 @@ TEST(of_configurations_as_libraries_write_them_nothing_is_said)
         char *text;
         int64_t bytes;
         if (!CHECK(gx_file_read(path, 1 << 20, &text, &bytes, &err) == GX_OK, "%s", err.message)) continue;
-        const int is_bert = strstr(text, "\"bert\"") || strstr(text, "roberta\""), is_bart = !!strstr(text, "bart\""),
-                  is_t5 = !!strstr(text, "t5\"");
+        const int is_bert = strstr(text, "\"bert\"") || strstr(text, "roberta\"") || strstr(text, "\"distilbert\""),
+                  is_bart = !!strstr(text, "bart\""), is_t5 = !!strstr(text, "t5\"");
         const int with_weights = is_t5 && i < list.n; // which say that the head is not tied
         const GxStatus status = is_bert   ? gx_bert_config_read(&bert, path, &heard, &err)
                                 : is_bart ? gx_bart_config_read(&bart, path, &heard, &err)

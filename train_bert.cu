@@ -1,5 +1,5 @@
-// train_bert.cu: trains a BERT, RoBERTa or XLM-R. A layer is two (core, CON) pairs: CON adds the core's result to the
-// residual stream and then applies the norm:
+// train_bert.cu: trains a BERT, RoBERTa, XLM-R or DistilBERT. A layer is two (core, CON) pairs: CON adds the core's
+// result to the residual stream and then applies the norm:
 //
 //     x --+-- ATT -- + -- norm --+-- MLP -- + -- norm -- y
 //         +----------+           +----------+

@@ -7,7 +7,7 @@
 typedef struct {
     GxSafetensors file;
     char folder[40], variant[40]; // variant: of a case that has several, whose numbers have it before their names
-    int is_bert, has_dropout, layers, targets;
+    int is_bert, is_distilled, has_dropout, layers, targets;
     int has_memory, decoder_layers; // 1: a BART or a T5, and `layers` are its encoder's
     GxLlamaConfig llama;
     GxBertConfig bert;
@@ -211,8 +211,8 @@ static void reference_head(TestReference *r, int64_t vocab)
         reference_labels(r, logits->shape[1]);
         return;
     }
-    r->head.kind = r->is_bert ? GX_HEAD_MASKED : GX_HEAD_CAUSAL;
-    r->target_outputs[0] = vocab;
+    r->head.kind = logits->shape[2] != vocab ? GX_HEAD_TOKEN_LABELS : r->is_bert ? GX_HEAD_MASKED : GX_HEAD_CAUSAL;
+    r->head.labels = r->target_outputs[0] = logits->shape[2];
     reference_pick(r, reference_rotated(r, "labels"));
     if (!reference_find(r, "next_sentence")) return;
     r->head.with_pairs = 1, r->targets = 2, r->target_outputs[1] = 2;
@@ -319,7 +319,9 @@ __attribute__((unused)) static int test_reference_open(TestReference *r, const c
     char path[140];
     GxError err = GX_ZERO;
     memset(r, 0, sizeof *r);
-    r->is_bert = !strncmp(name, "bert", 4) || !strncmp(name, "roberta", 7) || !strncmp(name, "xlmr", 4);
+    r->is_distilled = !strncmp(name, "distilbert", 10);
+    r->is_bert =
+        r->is_distilled || !strncmp(name, "bert", 4) || !strncmp(name, "roberta", 7) || !strncmp(name, "xlmr", 4);
     const int is_bart = strstr(name, "bart_") != NULL, is_t5 = strstr(name, "t5_") != NULL;
     r->has_memory = is_bart || is_t5;
     sscanf(name, "%39[^:]:%39s", r->folder, r->variant);
@@ -398,7 +400,7 @@ __attribute__((unused)) static int test_reference_gradient(const TestReference *
     char what[200], weight[200];
     int64_t n = 0, m = 0;
     double squares = 0;
-    const char *key = strstr(name, r->has_memory ? "k_proj.bias" : "key.bias");
+    const char *key = strstr(name, r->has_memory ? "k_proj.bias" : r->is_distilled ? "k_lin.bias" : "key.bias");
     snprintf(what, sizeof what, "grad.%s", name);
     float *ref = test_reference_floats(r, what, 0, &n);
     if (!ref || !CHECK(n == count, "%s: %ld elements", what, (long)n)) return 0;

@@ -709,6 +709,7 @@ static inline double gate_scale(const Result *serial, const char *name)
 static inline double least_gradient(const Result *serial, const char *name)
 {
     static const char *const keys[][2] = {{"key.bias", "key.weight"},
+                                          {"k_lin.bias", "k_lin.weight"},   // of a DistilBERT
                                           {"k_proj.bias", "k_proj.weight"}, // of a BART
                                           {"k_proj.adaption_bias", "k_proj.adaption_scale"}};
     const GxTable *table = &serial->model->m.table;

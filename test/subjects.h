@@ -101,6 +101,9 @@ static const GxBertConfig bert_config = {61, 36, 40, LAYERS, 6, 16, 3, 0, "gelu"
 static const GxBertConfig roberta_config = {61,     36,  40,  LAYERS, 6,     16,  3, 1,
                                             "gelu", 0.1, 0.2, 0.3,    1e-12, 0.2, 1, "roberta"};
 
+static const GxBertConfig distilled_config = {61,     36,  40,  LAYERS, 6,     16,  2, 0,
+                                              "gelu", 0.1, 0.2, 0.3,    1e-12, 0.2, 1, "distilbert"};
+
 static void bert_tie(void *config, int tied) { ((GxBertConfig *)config)->tie_word_embeddings = tied; }
 
 static void fill_pretraining(const Layout *l, GxBatch *b, const int64_t *sample, int32_t *room)
@@ -154,6 +157,15 @@ static void fill_vectors(const Layout *l, GxBatch *b, const int64_t *sample, int
 static void fill_first_tokens(const Layout *l, GxBatch *b, const int64_t *sample, int32_t *room)
 {
     fill_parts(l, b, sample, room, 1);
+}
+
+// Rows of tokens, as of masked ones, with one of three labels each.
+static void fill_token_labels(const Layout *l, GxBatch *b, const int64_t *sample, int32_t *room)
+{
+    const Arrays a = arrays_in(room);
+    fill_columns(b, sample, &a);
+    pick_tokens(l, b, sample, &a);
+    for (int64_t i = 0; i < b->target[0].n; i++) a.labels[0][i] %= 3;
 }
 
 // ---- LLaMA ---------------------------------------------------------------------------------------------------------
@@ -238,22 +250,29 @@ static TestSubject pretraining =
 static TestSubject targets = {
     &gx_bart, sizeof bart_config, &bart_config, bart_tie, {GX_HEAD_CAUSAL, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 61, 1,
     0,        fill_targets};
+#define BERT_LIKE(config) &gx_bert, sizeof config, &config, bert_tie
 static TestSubject translations = {
     &gx_bart, sizeof mbart_config, &mbart_config, bart_tie, {GX_HEAD_CAUSAL, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 61, 1,
     0,        fill_targets};
 static TestSubject t5_targets = {
     &gx_t5, sizeof t5_config, &t5_config, t5_tie, {GX_HEAD_CAUSAL, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 61, 1,
     0,      fill_targets};
-static TestSubject roberta_labels = {&gx_bert,
-                                     sizeof roberta_config,
-                                     &roberta_config,
-                                     bert_tie,
+static TestSubject roberta_labels = {BERT_LIKE(roberta_config),
                                      {GX_HEAD_LABELS, 0, 3, GX_CROSS_ENTROPY, NULL, 0},
                                      1,
                                      3,
                                      1,
                                      0,
-                                     fill_labels};
+                                     fill_labels},
+                   distilled_labels = {BERT_LIKE(distilled_config),
+                                       {GX_HEAD_LABELS, 0, 3, GX_CROSS_ENTROPY, NULL, 0},
+                                       1,
+                                       3,
+                                       1,
+                                       0,
+                                       fill_labels},
+                   token_labels = {
+                       BERT, {GX_HEAD_TOKEN_LABELS, 0, 3, GX_CROSS_ENTROPY, NULL, 0}, 1, 3, 1, 0, fill_token_labels};
 static TestSubject *const subjects[] = {&pretraining, &masked, &labels,  &several, &numbers,
                                         &texts,       &scores, &vectors, &firsts};
 static const char *const subject_names[] = {"pre-training",   "masked tokens", "labels",
@@ -263,7 +282,7 @@ enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
 __attribute__((constructor)) static void set_depths(void)
 {
-    roberta_labels.depth = reference_depth_of(36, T, 36, 40, 61, LAYERS);
+    roberta_labels.depth = distilled_labels.depth = token_labels.depth = reference_depth_of(36, T, 36, 40, 61, LAYERS);
     t5_targets.depth = targets.depth = translations.depth = 2 * reference_depth_of(36, T + 5 * 36, 36, 40, 61, LAYERS);
     for (int i = 0; i < SUBJECTS; i++)
         subjects[i]->depth = subjects[i]->family == &gx_llama ? test_model_depth(&model_config, T, 0)

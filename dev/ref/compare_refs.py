@@ -30,7 +30,7 @@ def norm(x):
 def scale(name, old):
     """The norm of what a tensor is compared with. A key's bias shifts all scores of a query alike, so its gradient is 0
     but for the roundings of the terms that cancel: these have the scale of the gradient of the key's weight."""
-    term = name.replace("key.bias", "key.weight")
+    term = name.replace("key.bias", "key.weight").replace("k_lin.bias", "k_lin.weight")
     return norm(old[term if "grad." in name else name])
 
 

@@ -1,14 +1,15 @@
-"""Loads a BERT, a RoBERTa or an XLM-R that Galaxy saved, as a user of transformers would, and checks what is in it.
+"""Loads a BERT, a RoBERTa, an XLM-R or a DistilBERT that Galaxy saved, as a user of transformers would, and checks what is in it.
 
     python dev/ref/load_bert.py DIR [--logits FILE] [--ids "1 17 4 2"]
 
 DIR holds config.json and model.safetensors (or shards), and may hold a tokenizer. It is loaded as BertForPreTraining,
-BertForMaskedLM, BertForSequenceClassification and BertModel (Roberta..., XLMRoberta...: without the first). What
+BertForMaskedLM, BertForSequenceClassification, BertForTokenClassification and BertModel (Roberta..., XLMRoberta...,
+DistilBert...: without the first). What
 config.json's architectures names must find all that it has, and use all that is there; the others may lack a head that
 DIR has not, or leave one that they have not, but whole; and every weight is the file's, to the bit.
 
 FILE (safetensors) holds what Galaxy computed: tokens [B,T], if need be types and mask [B,T], all int32, and one or more
-of logits ([B,T,V], or [B,labels] of a classification), next_sentence_logits [B,2], pooled [B,C], x.L [B,T,C] (what
+of logits ([B,T,V], or [B,labels] of a classification, [B,T,labels] of tokens), next_sentence_logits [B,2], pooled [B,C], x.L [B,T,C] (what
 leaves the last of L layers); the dumps of make_bert_refs.py are such files. Rows of padding are not compared.
 --ids prints these outputs for one text.
 
@@ -22,9 +23,12 @@ import sys
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
-from transformers import (AutoTokenizer, BertForMaskedLM, BertForPreTraining, BertForSequenceClassification, BertModel,
-                          PreTrainedTokenizerFast, RobertaForMaskedLM, RobertaForSequenceClassification, RobertaModel,
-                          XLMRobertaForMaskedLM, XLMRobertaForSequenceClassification, XLMRobertaModel)
+from transformers import (AutoTokenizer, BertForMaskedLM, BertForPreTraining, BertForSequenceClassification,
+                          BertForTokenClassification, BertModel, DistilBertForMaskedLM,
+                          DistilBertForSequenceClassification, DistilBertForTokenClassification, DistilBertModel,
+                          PreTrainedTokenizerFast, RobertaForMaskedLM, RobertaForSequenceClassification,
+                          RobertaForTokenClassification, RobertaModel, XLMRobertaForMaskedLM,
+                          XLMRobertaForSequenceClassification, XLMRobertaForTokenClassification, XLMRobertaModel)
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 BOUND = 1e-5  # relative L2: fp32 sums in another order
@@ -32,21 +36,31 @@ TEXTS = ("In the beginning was the Word.", "Crème brûlée, naïvely – 北京
          "x" * 120 + " é")
 # The parts of a BERT, by what their tensors' names begin with, once "bert." or "roberta." is cut off.
 PARTS = {"embeddings": "encoder", "encoder": "encoder", "pooler": "pooler", "cls.predictions": "predictions",
-         "cls.seq_relationship": "next sentence", "classifier": "classifier", "lm_head": "predictions"}
+         "cls.seq_relationship": "next sentence", "classifier": "classifier", "lm_head": "predictions",
+         "transformer": "encoder", "vocab_transform": "predictions", "vocab_layer_norm": "predictions",
+         "vocab_projector": "predictions", "pre_classifier": "classifier"}
 CLASSES = {
     "bert": {BertForPreTraining: {"encoder", "pooler", "predictions", "next sentence"},
              BertForMaskedLM: {"encoder", "predictions"},
              BertForSequenceClassification: {"encoder", "pooler", "classifier"},
+             BertForTokenClassification: {"encoder", "classifier"},
              BertModel: {"encoder", "pooler"}},
     "roberta": {RobertaForMaskedLM: {"encoder", "predictions"},
                 RobertaForSequenceClassification: {"encoder", "classifier"},
+                RobertaForTokenClassification: {"encoder", "classifier"},
                 RobertaModel: {"encoder", "pooler"}},
     "xlm-roberta": {XLMRobertaForMaskedLM: {"encoder", "predictions"},
                     XLMRobertaForSequenceClassification: {"encoder", "classifier"},
+                    XLMRobertaForTokenClassification: {"encoder", "classifier"},
                     XLMRobertaModel: {"encoder", "pooler"}},
+    "distilbert": {DistilBertForMaskedLM: {"encoder", "predictions"},
+                   DistilBertForSequenceClassification: {"encoder", "classifier"},
+                   DistilBertForTokenClassification: {"encoder", "classifier"},
+                   DistilBertModel: {"encoder"}},
 }
 
 BASES = {BertModel, RobertaModel, XLMRobertaModel}
+LABELS = ("ForSequenceClassification", "ForTokenClassification")  # of which a folder has one or the other
 
 
 def check(ok, message):
@@ -55,7 +69,7 @@ def check(ok, message):
 
 
 def plain(name):
-    return name.removeprefix("bert.").removeprefix("roberta.")
+    return name.removeprefix("bert.").removeprefix("roberta.").removeprefix("distilbert.")
 
 
 def part_of(name):
@@ -71,6 +85,7 @@ def read_weights(folder):
     weights = {plain(n): t for name in sorted(names) for n, t in load_file(folder / name).items()}
     is_tied = json.loads((folder / "config.json").read_text()).get("tie_word_embeddings", True)
     tied = {f"{head}.decoder.{what}" for head in ("cls.predictions", "lm_head") for what in ("weight", "bias")}
+    tied.add("vocab_projector.weight")
     check(not is_tied or not tied & set(weights),
           f"{folder}: has the decoder's weight or bias, which are tied: transformers does not save them")
     return weights
@@ -98,7 +113,9 @@ def load_as(kind, folder, weights, is_own):
 
 def outputs_of(models, there, tokens, types, mask):
     """What the folder's parts make of a batch, by the names that dumps have."""
-    inputs = dict(input_ids=tokens.long(), token_type_ids=types.long(), attention_mask=mask.long())
+    inputs = dict(input_ids=tokens.long(), attention_mask=mask.long())
+    if not any(kind.config_class.model_type == "distilbert" for kind in models):
+        inputs["token_type_ids"] = types.long()
 
     def of(end):
         return next(model for kind, model in models.items() if kind.__name__.endswith(end))
@@ -109,7 +126,7 @@ def outputs_of(models, there, tokens, types, mask):
         if "pooler" in there:
             out["pooled"] = base.pooler_output
         if "classifier" in there:
-            out["logits"] = of("ForSequenceClassification")(**inputs).logits
+            out["logits"] = of(LABELS)(**inputs).logits
         elif "predictions" in there:
             out["logits"] = of("ForMaskedLM")(**inputs).logits
         if "next sentence" in there:
@@ -182,7 +199,9 @@ def main():
     check(own in {kind.__name__ for kind in classes}, f"{args.folder}: architectures names {own}")
     weights = read_weights(args.folder)
     there = {part_of(n) for n in weights}
-    models = {kind: load_as(kind, args.folder, weights, kind.__name__ == own) for kind in classes}
+    # A classifier of other labels has other shapes, or names: only its own class can load it.
+    models = {kind: load_as(kind, args.folder, weights, kind.__name__ == own) for kind in classes
+              if kind.__name__ == own or "classifier" not in there or not kind.__name__.endswith(LABELS)}
     said = [f"{own} of {sum(t.numel() for t in weights.values())} parameters ({', '.join(sorted(there))})"]
     if args.logits:
         said += compare(models, there, args.logits)

@@ -77,7 +77,7 @@ def main():
     base = json.loads((args.folder / "adapter_config.json").read_text())["base_model_name_or_path"]
     with warnings.catch_warnings(record=True) as said:  # peft only warns of tensors that are missing
         warnings.simplefilter("always")
-        more = dict(num_labels=labels_of(args.folder)) if args.kind == "AutoModelForSequenceClassification" else {}
+        more = dict(num_labels=labels_of(args.folder)) if "Classification" in (args.kind or "") else {}
         kind = "AutoModel" if args.vectors else args.kind
         model = getattr(transformers, kind).from_pretrained(base, **more, local_files_only=True, dtype=torch.float32, attn_implementation="eager")
         model = PeftModel.from_pretrained(model, args.folder).eval()

@@ -13,23 +13,27 @@ models compute, in float32, with attn_implementation="eager".
     roberta_mlm, _mlm_dropout     RobertaForMaskedLM; hidden_act gelu_new, which its head does not have; pad_token_id 1,
                                   and a pad token within a text
     xlmr_cls3, xlmr_cls3_dropout  XLMRobertaForSequenceClassification: one of 3 classes; pad_token_id 2
+    bert_ner, bert_ner_dropout    BertForTokenClassification: one of 5 classes for some tokens
+    roberta_ner_dropout           RobertaForTokenClassification, with a classifier_dropout of its own
+    distilbert_mlm, _mlm_dropout  DistilBertForMaskedLM
+    distilbert_cls3, _cls3_dropout, _ner_dropout    DistilBertForSequenceClassification, ...ForTokenClassification
     bert_embed                    BertModel without pooler: embeddings of texts, ranked (MultipleNegativesRanking)
     bert_variants/*.safetensors   bert_pretrain's weights as other files hold them: see make_variants
     llama_score                   LlamaForSequenceClassification: 3 classes, from the last token that is no pad
     llama_packed                  LlamaForCausalLM: documents that share a row and do not see each other
 
-Keys of ref.safetensors; what is said of bert_* holds for roberta_* and xlmr_*, too, but that these have positions, no
-types, and no pooler. B samples, T positions, C hidden_size, H heads, V vocab_size; l counts layers from 0. Numbers
+Keys of ref.safetensors; what is said of bert_* holds for the others, too, but that roberta_* and xlmr_* have positions,
+no types, and no pooler, and distilbert_* no types and no pooler. B samples, T positions, C hidden_size, H heads, V vocab_size; l counts layers from 0. Numbers
 are int32 or fp32; a scalar is [1].
 
     tokens, types   [B,T]       input_ids; token_type_ids (bert_*)
     mask            [B,T]       1: a token, 0: padding, which no token sees (not in llama_packed)
     labels          [B,T]       bert_mlm, bert_pretrain: the token that belongs at that position; llama_packed: behind
-                                it; -100: no loss there
+                                it; *_ner: its class; -100: no loss there
                     [B]         bert_cls1: fp32; bert_cls3, llama_score: classes
                     [B,5]       bert_cls5: fp32, 0 or 1
     next_sentence   [B]         bert_pretrain: 0: B follows A, 1: it does not
-    count           [1]         bert_mlm, bert_pretrain, llama_packed: labels that count
+    count           [1]         bert_mlm, bert_pretrain, *_ner, llama_packed: labels that count
     positions       [B,T]       llama_packed: position in the document; roberta_*, xlmr_*: row of the table of positions
     documents       [B,T]       llama_packed: number of the document in the row
     rows            [B]         llama_score: the position whose output is scored
@@ -45,7 +49,7 @@ are int32 or fp32; a scalar is [1].
     norm            [B,T,C]     llama_*: the final norm
     pooled          [B,C]       bert_pretrain, bert_cls*: the pooler's output, after tanh, before dropout
     transform       [B,T,C]     bert_mlm, bert_pretrain: what enters the decoder
-    logits          [B,T,V]     or [B, labels]: of classification, llama_score
+    logits          [B,T,V]     or [B, labels]: of classification, llama_score; or [B,T,labels]: *_ner
     next_sentence_logits [B,2]  bert_pretrain
 
     loss            [1]         the mean over counted labels; bert_cls5: over all B*5 numbers; bert_pretrain: the sum of
@@ -68,10 +72,11 @@ of SGD draws with step + k. Masks are those of galaxy/base/random.h and galaxy/o
 here, as uint8: 1 is kept, and multiplied by 1/(1 - p). Probability and number of each site:
 
     kept.embed      [B,T,C]     hidden_dropout_prob             0
-    kept.att.l      [B,T,C]     hidden_dropout_prob             8(l + 1)
+    kept.att.l      [B,T,C]     hidden_dropout_prob             8(l + 1)                (not in a DistilBERT)
     kept.probs.l    [B,H,T,T]   attention_probs_dropout_prob    8(l + 1) + 1
     kept.mlp.l      [B,T,C]     hidden_dropout_prob             8(l + 1) + 2
     kept.head       [B,C]       classifier_dropout              8(layers + 1), the elements numbered as those of t = 0
+                    [B,T,C]     *_ner: the same; of a DistilBERT with the dropout of its layers
     kept.head_in    [B,C]       xlmr_*: classifier_dropout      8(layers + 1) + 1, as kept.head: before the first matrix
 
 bert_embed. The texts are n anchors, their n positives, and n negatives. VARIANT is mean, cls (of the first 2n texts
@@ -94,8 +99,10 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from transformers import (AttentionInterface, BertConfig, BertForMaskedLM, BertForPreTraining,
-                          BertForSequenceClassification, BertModel, LlamaConfig, LlamaForCausalLM,
-                          LlamaForSequenceClassification, RobertaConfig, RobertaForMaskedLM, XLMRobertaConfig,
+                          BertForSequenceClassification, BertForTokenClassification, BertModel, DistilBertConfig,
+                          DistilBertForMaskedLM, DistilBertForSequenceClassification, DistilBertForTokenClassification,
+                          LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification, RobertaConfig,
+                          RobertaForMaskedLM, RobertaForTokenClassification, XLMRobertaConfig,
                           XLMRobertaForSequenceClassification)
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 from transformers.utils.logging import disable_progress_bar
@@ -201,13 +208,16 @@ AttentionMaskInterface.register("eager_with_sites", eager_mask)
 
 def put_sites(model, dropout):
     """Replaces every dropout of a BERT; returns the sites by the name of their mask in the dump."""
+    if model.config.model_type == "distilbert":
+        return put_distilled_sites(model, dropout)
     bert, c, heads = model.base_model, model.config, {}
     sites = {"embed": (bert.embeddings, 0, c.hidden_dropout_prob)}
     for l, layer in enumerate(bert.encoder.layer):
         sites[f"att.{l}"] = (layer.attention.output, 8 * (l + 1), c.hidden_dropout_prob)
         sites[f"probs.{l}"] = (layer.attention.self, 8 * (l + 1) + 1, c.attention_probs_dropout_prob)
         sites[f"mlp.{l}"] = (layer.output, 8 * (l + 1) + 2, c.hidden_dropout_prob)
-    if hasattr(model, "classifier") and c.model_type != "bert":
+    is_matrix = isinstance(getattr(model, "classifier", None), torch.nn.Linear)
+    if hasattr(model, "classifier") and not is_matrix:
         first, second = (Site(dropout, SITE_DROPOUT | 8 * (c.num_hidden_layers + 1) + which, c.classifier_dropout)
                          for which in (1, 0))
         model.classifier.dropout = TwoSites(first, second)
@@ -215,11 +225,27 @@ def put_sites(model, dropout):
     elif hasattr(model, "classifier"):
         p = c.hidden_dropout_prob if c.classifier_dropout is None else c.classifier_dropout
         sites["head"] = (model, 8 * (c.num_hidden_layers + 1), p)
+    return {**put_all(model, dropout, sites), **heads}
+
+
+def put_distilled_sites(model, dropout):
+    bert, c = model.base_model, model.config
+    sites = {"embed": (bert.embeddings, 0, c.dropout)}
+    for l, layer in enumerate(bert.transformer.layer):
+        sites[f"probs.{l}"] = (layer.attention, 8 * (l + 1) + 1, c.attention_dropout)
+        sites[f"mlp.{l}"] = (layer.ffn, 8 * (l + 1) + 2, c.dropout)
+    if hasattr(model, "classifier"):
+        sites["head"] = (model, 8 * (c.n_layers + 1),
+                         c.seq_classif_dropout if hasattr(model, "pre_classifier") else c.dropout)
+    return put_all(model, dropout, sites)
+
+
+def put_all(model, dropout, sites):
     for module, number, p in sites.values():
         module.dropout = Site(dropout, SITE_DROPOUT | number, p)
     left = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Dropout)]
     assert not left, left
-    return {**{name: module.dropout for name, (module, _, _) in sites.items()}, **heads}
+    return {name: module.dropout for name, (module, _, _) in sites.items()}
 
 
 # ------------------------------------------------------------------------------ models and data
@@ -259,7 +285,8 @@ def labels_at(places, tokens, vocab):
 
 
 def inputs_of(batch):
-    return dict(input_ids=batch["tokens"], token_type_ids=batch["types"], attention_mask=batch["mask"])
+    types = {"token_type_ids": batch["types"]} if "types" in batch else {}
+    return dict(input_ids=batch["tokens"], attention_mask=batch["mask"], **types)
 
 
 def entropy(logits, labels):
@@ -277,6 +304,8 @@ def hook_bert(model, dump):
 
     handles = [bert.embeddings.LayerNorm.register_forward_hook(keep("embed.sum", is_input=True)),
                bert.embeddings.register_forward_hook(keep("x.0"))]
+    if model.config.model_type == "distilbert":
+        return handles + hook_distilled(model, keep)
     for l, layer in enumerate(bert.encoder.layer):
         handles += [module.register_forward_hook(keep(f"{name}.{l + (name == 'x')}")) for name, module in (
             ("o", layer.attention.self), ("att", layer.attention.output.dense), ("mid", layer.attention.output),
@@ -287,6 +316,17 @@ def hook_bert(model, dump):
         handles.append(model.cls.predictions.transform.register_forward_hook(keep("transform")))
     if hasattr(model, "lm_head"):
         handles.append(model.lm_head.layer_norm.register_forward_hook(keep("transform")))
+    return handles
+
+
+def hook_distilled(model, keep):
+    handles = []
+    for l, layer in enumerate(model.base_model.transformer.layer):
+        handles += [layer.attention.out_lin.register_forward_hook(keep(f"o.{l}", is_input=True))]
+        handles += [module.register_forward_hook(keep(f"{name}.{l + (name == 'x')}")) for name, module in (
+            ("att", layer.attention.out_lin), ("mid", layer.sa_layer_norm), ("mlp", layer.ffn.lin2), ("x", layer))]
+    if hasattr(model, "vocab_layer_norm"):
+        handles.append(model.vocab_layer_norm.register_forward_hook(keep("transform")))
     return handles
 
 
@@ -497,6 +537,68 @@ def make_xlmr_cls(out, name, dropout):
     dump_model(out / name, model, batch, compute, hook_bert, Dropout(977, 3, 5, T) if dropout else None)
 
 
+# -100 where a word's first token is not, and outside of words.
+WORD_LABELS = ((IGNORE, 3, IGNORE, 0, 2, 2, IGNORE, 1, IGNORE), (IGNORE, 4, 0, IGNORE, IGNORE, IGNORE),
+               (IGNORE, IGNORE, 1, 0, IGNORE, 3, IGNORE))
+
+
+def label_words(batch):
+    batch["labels"] = torch.full_like(batch["tokens"], IGNORE)
+    for b, labels in enumerate(WORD_LABELS):
+        batch["labels"][b, :len(labels)] = torch.tensor(labels)
+    batch["count"] = (batch["labels"] != IGNORE).sum()
+
+
+def dump_labelled(out, name, model, batch, dropout):
+    def compute(model):
+        output = model(**inputs_of(batch), labels=batch["labels"])
+        return dict(logits=output.logits, loss=same_loss(entropy(output.logits, batch["labels"]), output.loss))
+
+    dump_model(out / name, model, batch, compute, hook_bert, dropout)
+
+
+def make_ner(out, name, dropout):
+    T, config = 9, bert_config(dropout, num_labels=5)
+    batch = texts([9, 6, 7], T, config.vocab_size, 2, [4, 5, 6])
+    label_words(batch)
+    model = make_model(BertForTokenClassification, config, 0.2)
+    dump_labelled(out, name, model, batch, Dropout(977, 3, 5, T) if dropout else None)
+
+
+def make_roberta_ner(out, name, dropout):
+    T, pad = 9, 1
+    fields = roberta_fields(num_labels=5, pad_token_id=pad, max_position_embeddings=T + pad + 1, classifier_dropout=0.3,
+                            **DROPOUT)
+    config = RobertaConfig(attn_implementation="eager_with_sites", **fields)
+    batch = roberta_texts([9, 6, 7], T, config)
+    batch["positions"] = positions_of(batch["tokens"], pad)
+    label_words(batch)
+    dump_labelled(out, name, make_model(RobertaForTokenClassification, config, 0.2), batch, Dropout(977, 3, 5, T))
+
+
+def make_distilled(out, name, dropout):
+    """In the masked one sample 1 has no label."""
+    T, task = 9, name.split("_")[1]
+    rates = dict(dropout=0.1, attention_dropout=0.2, seq_classif_dropout=0.3) if dropout else dict(
+        dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0)
+    config = DistilBertConfig(attn_implementation="eager_with_sites" if dropout else "eager", dim=12, n_heads=3,
+                              hidden_dim=21, n_layers=2, vocab_size=61, max_position_embeddings=13,
+                              num_labels=5 if task == "ner" else 3, **rates)
+    kind = {"mlm": DistilBertForMaskedLM, "cls3": DistilBertForSequenceClassification,
+            "ner": DistilBertForTokenClassification}[task]
+    batch = texts([9, 6, 7], T, config.vocab_size)
+    batch.pop("types")
+    if task == "mlm":
+        places = [(0, 1), (0, 4), (0, 7), (2, 3), (2, 2)]
+        batch["labels"] = labels_at(places, batch["tokens"], config.vocab_size)
+        batch["count"] = (batch["labels"] != IGNORE).sum()
+    elif task == "ner":
+        label_words(batch)
+    else:
+        batch["labels"] = torch.tensor([2, 0, 1])
+    dump_labelled(out, name, make_model(kind, config, 0.2), batch, Dropout(977, 3, 5, T) if dropout else None)
+
+
 def mse(logits, labels):
     return F.mse_loss(logits.float()[:, 0], labels)
 
@@ -629,6 +731,10 @@ CASES = {
     "bert_cls1": make_cls, "bert_cls3": make_cls, "bert_cls3_dropout": make_cls, "bert_cls5": make_cls,
     "roberta_mlm": make_roberta_mlm, "roberta_mlm_dropout": make_roberta_mlm,
     "xlmr_cls3": make_xlmr_cls, "xlmr_cls3_dropout": make_xlmr_cls,
+    "bert_ner": make_ner, "bert_ner_dropout": make_ner, "roberta_ner_dropout": make_roberta_ner,
+    "distilbert_mlm": make_distilled, "distilbert_mlm_dropout": make_distilled,
+    "distilbert_cls3": make_distilled, "distilbert_cls3_dropout": make_distilled,
+    "distilbert_ner_dropout": make_distilled,
     "bert_embed": make_embed, "llama_score": make_score, "llama_packed": make_packed,
 }
 

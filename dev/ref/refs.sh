@@ -26,6 +26,7 @@ again() { # all references, and the tables of Unicode
         made_by scores build/refs/scores.jsonl
         made_by noise build/refs/noise.jsonl
         made_by text_metrics build/refs/text_metrics.jsonl
+        made_by words build/refs/words.jsonl
         made_by csv build/refs/csv.jsonl
         made_by gguf --out build/refs/gguf
         made_by unicode build/unicode_tables.h
@@ -56,6 +57,7 @@ load dev/ref/load_bpe.py build/refs/bpe_trained --text "$text" --ids build/refs/
 load dev/ref/load_bert.py data/ref/bert_pretrain --logits data/ref/bert_pretrain/ref.safetensors
 load dev/ref/load_bert.py data/ref/roberta_mlm --logits data/ref/roberta_mlm/ref.safetensors
 load dev/ref/load_bert.py data/ref/xlmr_cls3 --logits data/ref/xlmr_cls3/ref.safetensors
+for model in bert_ner distilbert_mlm distilbert_cls3; do load dev/ref/load_bert.py data/ref/$model --logits data/ref/$model/ref.safetensors; done
 # A BART, mBARTs and T5s that transformers saved, and what is trained from them: both write the same targets.
 (echo source; head -n 40 "$text" | tr -d '\t"' | grep . | cut -c1-30) >build/refs/sources.tsv
 (printf 'source\ttarget\n'; for i in $(seq 200); do printf 'the cat %d runs\tcat %d\n' "$i" "$((i % 7))"; done) >build/refs/sources_targets.tsv
@@ -129,6 +131,27 @@ merged AutoModelForSequenceClassification build/refs/bert/checkpoint-4 --task cl
 merged AutoModelForPreTraining build/refs/bert/checkpoint-4 --task masked_lm --nsp true --train_data build/refs/documents.txt
 bert --model build/refs/bert/checkpoint-4 --task classification --train_data build/refs/labels.tsv --max_steps 2 --output_dir build/refs/bert_labels
 merged AutoModelForSequenceClassification build/refs/bert_labels/checkpoint-2 --task classification --train_data build/refs/labels.tsv --target_modules classifier,query
+# Labels of words: transformers, with seqeval's counts, says the same of a folder, whole, as an adapter, and of a DistilBERT; and of what it saves again.
+words() { for i in $(seq "$1"); do printf '{"tokens": ["Cat", "%d", "runs", "unbelievably", "."], "ner_tags": ["B-PET", "I-PET", "O", "O", "O"]}\n{"tokens": ["it", "rains", "on", "Dog%d", "."], "ner_tags": ["O", "O", "O", "B-PET", "O"]}\n' "$i" "$i"; done; }
+words 60 >build/refs/words_train.jsonl; words 9 | sed '1~3s/Cat/cats/; 2~4s/rains/runs/' >build/refs/words_new.jsonl
+labelled() { # a folder with a model
+    rm -f build/refs/words_said.jsonl
+    ./train_bert --task token_classification --seq_len 32 --model "$1" --predict build/refs/words_new.jsonl --predictions build/refs/words_said.jsonl >/dev/null
+    "$python" dev/ref/load_ner.py "$1" build/refs/words_new.jsonl --max_seq_length 32 --predictions build/refs/words_said.jsonl "${@:2}"
+}
+bert --model build/refs/bert/checkpoint-4 --task token_classification --learning_rate 5e-3 --train_data build/refs/words_train.jsonl \
+    --validation_data build/refs/words_new.jsonl --max_steps 60 --output_dir build/refs/names
+labelled build/refs/names/checkpoint-60 --log build/refs/names/log.jsonl --save build/refs/names_again
+labelled build/refs/names_again
+merged AutoModelForTokenClassification build/refs/bert/checkpoint-4 --task token_classification --train_data build/refs/words_train.jsonl
+labelled build/refs/merged
+bert --task masked_lm --model_type distilbert --hidden_size 32 --intermediate_size 48 --num_attention_heads 4 --num_hidden_layers 2 --max_position_embeddings 64 \
+    --train_data build/refs/documents.txt --tokenizer data/ref/wordpiece --max_steps 4 --output_dir build/refs/distilled
+load dev/ref/load_bert.py build/refs/distilled/checkpoint-4
+bert --model build/refs/distilled/checkpoint-4 --task token_classification --learning_rate 5e-3 --train_data build/refs/words_train.jsonl \
+    --validation_data build/refs/words_new.jsonl --max_steps 60 --label_all_tokens true --output_dir build/refs/names
+labelled build/refs/names/checkpoint-60 --log build/refs/names/log.jsonl --label_all_tokens
+merged AutoModelForSequenceClassification build/refs/distilled/checkpoint-4 --task classification --train_data build/refs/labels.tsv
 "$python" dev/ref/lora_targets.py --llama build/refs/run/checkpoint-4 --bert build/refs/bert/checkpoint-4 --texts build/refs/documents.txt --pairs build/refs/pairs.tsv
 "$python" dev/ref/random_adapters.py --programs . --logits "$dump" --count 40
 # Bottleneck adapters of the same, in a model of transformers.

@@ -22,7 +22,9 @@ typedef struct {
     // "regression", "single_label_classification", "multi_label_classification"; "": null or absent, which in
     // transformers means the first if there is one label, the second if labels are integers, otherwise the third
     char problem_type[GX_FIELD_TEXT];
-    int is_classifier; // architectures has ...ForSequenceClassification: the folder has the weights of such a head
+    // architectures has ...ForSequenceClassification, ...ForTokenClassification: the folder has the weights of such a
+    // head. Of an adapter with a head both are set, unless its task_type says which it is
+    int is_classifier, is_token_classifier;
 } GxModelLabels;
 
 // Refused by name: numbers in id2label that are not 0 to n - 1, empty or duplicate names, a name with another number in
@@ -135,13 +137,13 @@ static GxStatus gx__model_labels_problem(GxModelLabels *m, const GxJson *json, c
 
 static GxStatus gx__model_labels_take(GxModelLabels *m, const GxJson *json, const char *path, GxError *err)
 {
-    static const char ending[] = "ForSequenceClassification";
+    static const char *const endings[] = {"ForSequenceClassification", "ForTokenClassification"};
+    int *const is_of[] = {&m->is_classifier, &m->is_token_classifier};
     GxJson *id2label = NULL, *label2id = NULL; // label2id is only compared with id2label
     const GxJson *list = gx_json_get(json, "architectures");
     for (int64_t i = 0; i < gx_json_size(list); i++) {
         const char *name = gx_json_string(gx_json_at(list, i));
-        const size_t n = strlen(name);
-        m->is_classifier |= n >= sizeof ending && !strcmp(name + n - (sizeof ending - 1), ending);
+        for (int k = 0; k < 2; k++) *is_of[k] |= gx_text_stem(name, endings[k]) > 0;
     }
     GX_TRY(gx__model_labels_problem(m, json, path, err));
     GX_TRY(gx_json_get_object(json, "id2label", 0, &id2label, path, err));
@@ -160,6 +162,21 @@ GxStatus gx_labels_read(GxModelLabels *m, const char *folder, GxError *err)
     const GxStatus status = gx__model_labels_take(m, json, path, err);
     gx_json_free(json);
     return status;
+}
+
+// Sets what the adapter's head is for, by the task_type of its adapter_config.json.
+static void gx__model_labels_set_kind(GxModelLabels *m, const char *adapter)
+{
+    char path[GX_PATH];
+    GxJson *json = NULL;
+    GxError ignored = GX_ZERO; // whoever opens the adapter reports what is wrong with the file
+    m->is_classifier = m->is_token_classifier = 1;
+    if (gx_path_join(path, adapter, "adapter_config.json", &ignored) != GX_OK) return;
+    if (gx_json_read_object(&json, path, 1 << 20, 0, &ignored) != GX_OK) return;
+    const char *type = gx_json_string(gx_json_get(json, "task_type"));
+    if (!strcmp(type, "SEQ_CLS")) m->is_token_classifier = 0;
+    if (!strcmp(type, "TOKEN_CLS")) m->is_classifier = 0;
+    gx_json_free(json);
 }
 
 // The outputs of the head for labels among the adapter's tensors; 0: there is none.
@@ -195,12 +212,12 @@ GxStatus gx_labels_read_adapted(GxModelLabels *m, const char *folder, const char
     for (int i = 0; i < 2; i++) {
         if (!from[i][0]) continue;
         GX_TRY(gx_labels_read(m, from[i], err));
-        m->is_classifier = 1;
+        gx__model_labels_set_kind(m, adapter);
         if (m->is_said && m->labels.n == outputs) return GX_OK;
         gx_model_labels_close(m);
     }
     memset(m, 0, sizeof *m);
-    m->is_classifier = 1;
+    gx__model_labels_set_kind(m, adapter);
     return gx__model_labels_numbered(m, outputs, GX_LABEL_CLASS, adapter, err);
 }
 

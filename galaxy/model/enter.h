@@ -4,7 +4,9 @@
 //     NORM        in = scale * dropout(norm(x))         an RMS norm or a layer norm; dropout and scale only at the end of
 //                                                       a stack
 //     TRANSFORM   in = layer_norm(gelu(x W^T + b))      before the vocabulary of a masked language model
-//     POOL        in = dropout(tanh(x W^T + b))         before labels of a whole text; x itself may pass a dropout
+//     POOL        in = dropout(tanh(x W^T + b))         before labels of a whole text; x itself may pass a dropout; relu
+//                                                       may take the place of tanh
+//     DROPOUT     in = dropout(x)                       before labels of tokens
 //
 // It works on rows of CON's layout. Before a head, the rows of the head's target are first picked out of the stream;
 // their gradients are added to the stream's. The backward picks them again, so they are not kept.
@@ -113,7 +115,8 @@ static void gx__enter_pool(const GxPairView *v, GxRows in, GxRows x)
     const GxRows pooled = v->slot->enter[0];
     const GxDropout d = gx__enter_dropout(v, GX_DROPOUT_CON, v->spec->enter.dropout);
     gx_linear_apply(v->p, &v->pair->enter, pooled, x, 0);
-    gx_tanh_forward(v->g, pooled.data, pooled.data, pooled.rows * pooled.cols, pooled.dtype);
+    (v->spec->enter.is_relu ? gx_relu_forward : gx_tanh_forward)(v->g, pooled.data, pooled.data,
+                                                                 pooled.rows * pooled.cols, pooled.dtype);
     gx_dropout(v->g, in.data, pooled.data, in.rows, in.cols, &d, in.dtype);
 }
 
@@ -200,7 +203,25 @@ static void gx__enter_pool_backward(const GxPairView *v, GxRows d, GxRows din)
     const GxRows pooled = v->slot->enter[0];
     const GxDropout drop = gx__enter_dropout(v, GX_DROPOUT_CON, v->spec->enter.dropout);
     gx_dropout(v->g, d.data, din.data, d.rows, d.cols, &drop, d.dtype);
-    gx_tanh_backward(v->g, d.data, d.data, pooled.data, d.rows * d.cols, d.dtype);
+    const int64_t n = d.rows * d.cols;
+    if (v->spec->enter.is_relu) gx_relu_backward(v->g, d.data, NULL, d.data, pooled.data, n, d.dtype);
+    else gx_tanh_backward(v->g, d.data, d.data, pooled.data, n, d.dtype);
+}
+
+// ---- dropout alone -------------------------------------------------------------------------------------------------
+
+static void gx__enter_drop(const GxPairView *v, GxRows in, GxRows picked)
+{
+    const GxDropout d = gx__enter_dropout(v, GX_DROPOUT_CON, v->spec->enter.dropout);
+    gx_dropout(v->g, in.data, picked.data, in.rows, in.cols, &d, in.dtype);
+}
+
+static void gx__enter_drop_backward(const GxPairView *v, GxRows dx, GxRows din)
+{
+    const GxDropout d = gx__enter_dropout(v, GX_DROPOUT_CON, v->spec->enter.dropout);
+    const GxRows dpicked = gx_picked_rows(v, v->m->mode->methods.con, din.rows, din.cols);
+    gx_dropout(v->g, dpicked.data, din.data, din.rows, din.cols, &d, din.dtype);
+    gx__enter_put(v, dx, dpicked);
 }
 
 // ---- enter ---------------------------------------------------------------------------------------------------------
@@ -217,6 +238,7 @@ void gx_enter_forward(GxPass *p, int k, GxRows in, GxRows x)
     case GX_ENTER_NORM: gx__enter_norm(v, in, picked); break;
     case GX_ENTER_TRANSFORM: gx__enter_transform(v, in, picked); break;
     case GX_ENTER_POOL: gx__enter_pool(v, in, gx__enter_read(v, picked, x)); break;
+    case GX_ENTER_DROPOUT: gx__enter_drop(v, in, picked); break;
     default:
         if (in.data != picked.data) gx_copy(v->g, in.data, picked.data, gx_rows_bytes(in));
     }
@@ -230,6 +252,10 @@ void gx_enter_backward(GxPass *p, int k, GxRows dx, GxRows din, GxRows x)
     gx_view_at(v, GX_AT_NORM);
     if (e->kind == GX_ENTER_NOTHING) {
         gx__enter_put(v, dx, din);
+        return;
+    }
+    if (e->kind == GX_ENTER_DROPOUT) {
+        gx__enter_drop_backward(v, dx, din);
         return;
     }
     const GxRows picked = gx__enter_picked(v, din.rows, x);

@@ -1,5 +1,6 @@
-// model/labels.h: the head for classification and regression of whole texts as a core: outputs = in W^T + b and their
-// loss; its pair has no outgoing stream. It reads one row of each text: the first (BERT) or the last (LLaMA).
+// model/labels.h: the head for classification and regression as a core: outputs = in W^T + b and their loss; its pair
+// has no outgoing stream. Of whole texts it reads one row of each, the first (BERT) or the last (LLaMA); for labels of
+// tokens the rows of those that have one.
 //
 //     CROSS_ENTROPY         one of several labels                          loss: of each row
 //     SQUARED_ERROR         numbers: regression                            sum over the row's outputs

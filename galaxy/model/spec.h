@@ -20,7 +20,8 @@ typedef enum {
     GX_ENTER_NOTHING = 0, // the norm, if any, comes after CON
     GX_ENTER_NORM,        // scale * dropout(norm(x)): before cores; the final norm
     GX_ENTER_TRANSFORM,   // norm(activation(x W^T + b)): before the vocabulary of a masked language model
-    GX_ENTER_POOL         // dropout(tanh(dropout(x) W^T + b)): before labels
+    GX_ENTER_POOL,        // dropout(tanh(dropout(x) W^T + b)): before labels
+    GX_ENTER_DROPOUT      // dropout(x): before labels of tokens
 } GxEnterKind;
 // head | layers | embedding | the end of an encoder: its output is the memory that a decoder reads, and no stream
 // leaves it
@@ -37,9 +38,10 @@ typedef struct {
     GxNormKind norm;
     float eps;
     GxActivation activation; // TRANSFORM
-    float dropout;           // of POOL, of NORM
+    float dropout;           // of POOL, of DROPOUT, of NORM
     float scale;             // of NORM; 0: 1
     float input_dropout;     // of the rows that POOL reads
+    int is_relu;             // POOL: relu in place of tanh
     const char *norm_name, *matrix;
 } GxEnterSpec;
 typedef struct {                   // a bias of attention's scores by distance (relative.h)
@@ -105,18 +107,19 @@ typedef struct {
 
 // Which head a task needs.
 typedef enum {
-    GX_HEAD_CAUSAL = 0, // the next token of each row
-    GX_HEAD_MASKED,     // the tokens at masked rows; with_pairs: also whether two texts follow each other, as target 1
-    GX_HEAD_LABELS,     // classes or numbers for a whole text
-    GX_HEAD_VECTORS     // a vector of a whole text
+    GX_HEAD_CAUSAL = 0,  // the next token of each row
+    GX_HEAD_MASKED,      // the tokens at masked rows; with_pairs: also whether two texts follow each other, as target 1
+    GX_HEAD_LABELS,      // classes or numbers for a whole text
+    GX_HEAD_VECTORS,     // a vector of a whole text
+    GX_HEAD_TOKEN_LABELS // a class for each of a text's tokens
 } GxHeadKind;
 typedef struct {
     GxHeadKind kind;
     int with_pairs;
-    int64_t labels; // outputs
+    int64_t labels; // outputs, of LABELS and TOKEN_LABELS
     GxLossKind loss;
     const char *const *label_name; // [labels]; NULL: labels have no names
-    // 1, for LABELS: the folder that training starts from has other labels, so the outputs are initialized
+    // 1, for LABELS and TOKEN_LABELS: the folder that training starts from has other labels, so the outputs are initialized
     int is_new;
 } GxHeadRequest;
 
@@ -130,7 +133,11 @@ static inline GxGelu gx_gelu_of(GxActivation a)
 {
     return a == GX_GELU_NEW || a == GX_GEGLU_NEW ? GX_GELU_TANH : GX_GELU_ERF;
 }
-const char *gx_head_name(GxHeadKind kind); // "masked tokens"
+const char *gx_head_name(GxHeadKind kind);            // "masked tokens"
+static inline int gx_head_has_labels(GxHeadKind kind) // 1: its outputs are labels, which config.json names
+{
+    return kind == GX_HEAD_LABELS || kind == GX_HEAD_TOKEN_LABELS;
+}
 
 GX_END
 #endif
@@ -140,7 +147,7 @@ GX_END
 
 const char *gx_head_name(GxHeadKind kind)
 {
-    static const char *const names[] = {"the next token", "masked tokens", "labels", "vectors"};
+    static const char *const names[] = {"the next token", "masked tokens", "labels", "vectors", "labels of tokens"};
     return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : "?";
 }
 #endif

@@ -186,6 +186,7 @@ static const char *gx__adapter_task_type(const GxModel *m)
     case GX_HEAD_CAUSAL: return "CAUSAL_LM";
     // with SEQ_CLS peft would train the head whole
     case GX_HEAD_LABELS: return gx__adapter_trains_head(m) ? "SEQ_CLS" : "";
+    case GX_HEAD_TOKEN_LABELS: return gx__adapter_trains_head(m) ? "TOKEN_CLS" : "";
     case GX_HEAD_VECTORS: return "FEATURE_EXTRACTION";
     default: return ""; // peft has no task type for masked language models
     }

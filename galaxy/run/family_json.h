@@ -134,10 +134,11 @@ static int gx__family_is_among(const char *name, const char *const *names)
 
 GxStatus gx_family_check_type(const GxJson *json, const char *const *types, const char *path, GxError *err)
 {
-    static const char *const families[][2] = {
-        {"llama", "llama"}, {"mistral", "llama"}, {"qwen2", "llama"},  {"qwen3", "llama"},      {"smollm3", "llama"},
-        {"phi3", "llama"},  {"bert", "bert"},     {"roberta", "bert"}, {"xlm-roberta", "bert"}, {"bart", "bart"},
-        {"mbart", "bart"},  {"t5", "t5"},         {"mt5", "t5"}}; // type, program
+    static const char *const families[][2] = {{"llama", "llama"},     {"mistral", "llama"}, {"qwen2", "llama"},
+                                              {"qwen3", "llama"},     {"smollm3", "llama"}, {"phi3", "llama"},
+                                              {"bert", "bert"},       {"roberta", "bert"},  {"xlm-roberta", "bert"},
+                                              {"distilbert", "bert"}, {"bart", "bart"},     {"mbart", "bart"},
+                                              {"t5", "t5"},           {"mt5", "t5"}}; // type, program
     const GxJson *value = gx_json_get(json, "model_type");
     const char *type = gx_json_string(value);
     char *text = NULL, built[200] = "";
@@ -190,7 +191,7 @@ void gx_family_set_labels(GxJson *json, const GxHeadRequest *request, GxError *e
     static const char *const problems[] = {"single_label_classification", "regression", "multi_label_classification"};
     GxJson *names, *numbers;
     char number[24], name[32];
-    if (!request || request->kind != GX_HEAD_LABELS) return;
+    if (!request || !gx_head_has_labels(request->kind)) return;
     names = gx_json_new_object(), numbers = gx_json_new_object();
     for (int64_t i = 0; i < request->labels; i++) {
         snprintf(number, sizeof number, "%ld", (long)i);
@@ -201,7 +202,8 @@ void gx_family_set_labels(GxJson *json, const GxHeadRequest *request, GxError *e
     }
     gx_json_set(json, "id2label", names, err);
     gx_json_set(json, "label2id", numbers, err);
-    gx_json_set(json, "problem_type", gx_json_new_string(problems[request->loss]), err);
+    if (request->kind == GX_HEAD_LABELS)
+        gx_json_set(json, "problem_type", gx_json_new_string(problems[request->loss]), err);
 }
 
 GxStatus gx_family_write(GxJson *json, const char *path, GxError *err)

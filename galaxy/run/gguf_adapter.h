@@ -72,11 +72,11 @@ static void gx__gguf_factor_name(const GxTensor *t, const char *factor, char out
 
 static GxStatus gx__gguf_adapter_check_kind(const gx__GgufAdapter *a, GxError *err)
 {
-    if (!strcmp(a->config.task_type, "SEQ_CLS"))
+    if (!strcmp(a->config.task_type, "SEQ_CLS") || !strcmp(a->config.task_type, "TOKEN_CLS"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "%s is an adapter for classification (task_type SEQ_CLS), whose head is trained with it, but "
+                       "%s is an adapter for classification (task_type %s), whose head is trained with it, but "
                        "llama.cpp reads only LoRA's matrices from an adapter",
-                       a->folder);
+                       a->folder, a->config.task_type);
     if (a->adapter.lora.r) return GX_OK;
     const GxAdapterKind *kind = gx_adapter_kind(&a->adapter);
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,

@@ -66,7 +66,7 @@ typedef struct {
     char base[GX_PATH];
     const GxFamily *family;
     GxHeadRequest head;
-    GxModelLabels labels; // for GX_HEAD_LABELS; `head` points to its names
+    GxModelLabels labels; // for a head of labels; `head` points to its names
     int quantize;         // how the base is kept: 1 + GxQuantKind; 0: not quantized
     GxDtype products;     // the type of the products with it in training
     const GxModel *m;     // while it is written
@@ -83,15 +83,17 @@ static const GxSafetensorsEntry *gx__merge_find(const GxSafetensors *s, const ch
 }
 
 // Reads the names of the labels from the adapter's folder or, if it has none, from the base's.
-static GxStatus gx__merge_read_labels(gx__Merge *m, const char *adapter, int64_t outputs, GxError *err)
+static GxStatus gx__merge_read_labels(gx__Merge *m, const char *adapter, int64_t outputs, int is_of_tokens,
+                                      GxError *err)
 {
     static const char *const problems[] = {"single_label_classification", "regression", "multi_label_classification"};
     char path[GX_PATH];
     GX_TRY(gx_model_config_path(path, adapter, err));
     GX_TRY(gx_labels_read(&m->labels, gx_path_is_file(path) ? adapter : m->base, err));
     const int is_named = m->labels.is_said && m->labels.labels.n == outputs;
-    m->head.kind = GX_HEAD_LABELS, m->head.labels = outputs;
+    m->head.kind = is_of_tokens ? GX_HEAD_TOKEN_LABELS : GX_HEAD_LABELS, m->head.labels = outputs;
     m->head.label_name = is_named ? m->labels.labels.name : NULL;
+    if (is_of_tokens) return GX_OK;
     m->head.loss = outputs == 1 ? GX_SQUARED_ERROR : GX_CROSS_ENTROPY;
     for (int i = 0; i < 3; i++)
         if (!strcmp(m->labels.problem_type, problems[i])) m->head.loss = (GxLossKind)i;
@@ -106,11 +108,13 @@ static GxStatus gx__merge_choose_head(gx__Merge *m, const char *adapter, const G
                              *factor = gx__merge_find(s, is_bert ? "classifier.lora_B." : "score.lora_B."),
                              *labels = whole ? whole : factor; // either has one row per label
     m->head.kind = is_bert ? GX_HEAD_MASKED : GX_HEAD_CAUSAL;
-    if (labels) return gx__merge_read_labels(m, adapter, labels->shape[0], err);
+    const int is_of_tokens = !strcmp(m->config.task_type, "TOKEN_CLS") ||
+                             (!m->config.task_type[0] && gx_text_stem(architecture, "ForTokenClassification") > 0);
+    if (labels) return gx__merge_read_labels(m, adapter, labels->shape[0], is_of_tokens, err);
     if (!is_bert) return GX_OK;
     if (!strcmp(m->config.task_type, "FEATURE_EXTRACTION") ||
         (!gx__merge_find(s, "bert.") && !gx__merge_find(s, "cls.") && !gx__merge_find(s, "roberta.") &&
-         !gx__merge_find(s, "lm_head.")))
+         !gx__merge_find(s, "lm_head.") && !gx__merge_find(s, "distilbert.") && !gx__merge_find(s, "vocab_")))
         m->head.kind = GX_HEAD_VECTORS;
     else m->head.with_pairs = !strcmp(architecture, "BertForPreTraining") || gx__merge_find(s, "cls.seq_relationship.");
     return GX_OK;
@@ -146,10 +150,10 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
     if (status == GX_OK) {
         const char *architecture = gx_json_string(gx_json_at(gx_json_get(json, "architectures"), 0));
         const char *type = gx_json_string(gx_json_get(json, "model_type"));
-        m->family = !strcmp(type, "bert") || strstr(type, "roberta")  ? &gx_bert
-                    : !strcmp(type, "bart") || !strcmp(type, "mbart") ? &gx_bart
-                    : !strcmp(type, "t5") || !strcmp(type, "mt5")     ? &gx_t5
-                                                                      : &gx_llama;
+        m->family = gx_text_stem(type, "bert") >= 0 || strstr(type, "roberta") ? &gx_bert
+                    : !strcmp(type, "bart") || !strcmp(type, "mbart")          ? &gx_bart
+                    : !strcmp(type, "t5") || !strcmp(type, "mt5")              ? &gx_t5
+                                                                               : &gx_llama;
         status = gx__merge_choose_head(m, adapter, &s, architecture, err);
         gx_json_free(json);
     }

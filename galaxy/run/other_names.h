@@ -181,6 +181,8 @@ const GxConfigHint gx_other_names[] = {
     {"dataset", "train_data", "a file; download data sets of a hub first"},
     {"data", "train_data", NULL},
     {"data_dir", "train_data", "a folder of .txt and .jsonl, or files: A,B"},
+    {"text_column_name", "text_column", NULL},
+    {"label_column_name", "label_column", NULL},
     {"train_file", "train_data", NULL},
     {"input_bin", "train_data", NULL},
     {"validation_file", "validation_data", "other tasks hold out --validation_fraction"},

@@ -253,22 +253,23 @@ static GxStatus gx__peft_refuse_type(const char *type, const char *path, GxError
 // A classifier has the same names whether it looks at sentences, at each token or at several choices.
 static GxStatus gx__peft_check_task(const GxPeftConfig *c, const GxJson *json, const char *path, GxError *err)
 {
-    static const char *const tasks[] = {"", "CAUSAL_LM", "SEQ_CLS", "SEQ_2_SEQ_LM", "FEATURE_EXTRACTION"};
+    static const char *const tasks[] = {"", "CAUSAL_LM", "SEQ_CLS", "TOKEN_CLS", "SEQ_2_SEQ_LM", "FEATURE_EXTRACTION"};
     const char *of = gx_json_string(gx_json_get(gx_json_get(json, "auto_mapping"), "base_model_class"));
     int is_built = 0;
-    for (int i = 0; i < 5; i++) is_built |= !strcmp(c->task_type, tasks[i]);
+    for (int i = 0; i < 6; i++) is_built |= !strcmp(c->task_type, tasks[i]);
     if (!is_built)
-        return GX_FAIL(
-            err, GX_ERR_UNSUPPORTED,
-            "%s: task_type is \"%s\", which is not supported; CAUSAL_LM, SEQ_CLS, SEQ_2_SEQ_LM, FEATURE_EXTRACTION and "
-            "null are",
-            path, c->task_type);
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s: task_type is \"%s\", which is not supported; CAUSAL_LM, SEQ_CLS, TOKEN_CLS, SEQ_2_SEQ_LM, "
+                       "FEATURE_EXTRACTION and null are",
+                       path, c->task_type);
     const int has_head = strstr(c->modules_to_save, "classifier") || strstr(c->modules_to_save, "score") ||
                          strstr(c->targets, "classifier") || strstr(c->targets, "score");
-    if (!has_head || c->task_type[0] || !of[0] || gx_text_stem(of, "ForSequenceClassification") >= 0) return GX_OK;
+    if (!has_head || c->task_type[0] || !of[0] || gx_text_stem(of, "ForSequenceClassification") >= 0 ||
+        gx_text_stem(of, "ForTokenClassification") >= 0)
+        return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                    "%s: auto_mapping says that the adapter's classifier belongs to a %.100s, which is not supported; "
-                   "only ...ForSequenceClassification is",
+                   "only ...ForSequenceClassification and ...ForTokenClassification are",
                    path, of);
 }
 

@@ -52,7 +52,8 @@ void gx_report_weights(const GxSession *s, const GxWeightsLoaded *w)
 {
     const GxTrainRun *r = s->run;
     if (w->reinitialised.n)
-        gx_report(s->g, "  newly initialized instead of those in %s (--ignore_mismatched_sizes): %s\n", r->o.model,
+        gx_report(s->g, "  newly initialized instead of those in %s%s: %s\n", r->o.model,
+                  r->o.ignore_mismatched_sizes ? " (--ignore_mismatched_sizes)" : ", which are of another head",
                   w->reinitialised.text);
     if (w->missing.n) gx_report(s->g, "  newly initialized, not in %s: %s\n", r->o.model, w->missing.text);
     if (w->mismatched.n)

@@ -148,7 +148,7 @@ static GxStatus gx__session_data_open_task(GxSession *s)
                        "--dp_samples_list gives each copy of the model micro-batches of its own, but task %s compares "
                        "the texts of all copies in each micro-batch; use --dp_batch_size_list instead",
                        r->task->name);
-    if (task.ignore_mismatched_sizes && !(request && request->kind == GX_HEAD_LABELS))
+    if (task.ignore_mismatched_sizes && !(request && gx_head_has_labels(request->kind)))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--ignore_mismatched_sizes needs a head for labels, which task %s does not have; leave it out",
                        r->task->name);

@@ -165,10 +165,9 @@ static GxStatus gx__session_model_cp(const GxSession *s, GxCp *cp)
     memset(cp, 0, sizeof *cp);
     if (n == 1) return GX_OK;
     if (!r->task->batch.stands_alone || !r->task->batch.stands_alone(r->self))
-        return GX_FAIL(
-            &s->g->error, GX_ERR_UNSUPPORTED,
-            "--cp %d divides sequences among ranks, but the loss of task %s%s is of whole texts; leave it out", n,
-            r->task->name, r->task->batch.stands_alone ? " with these options" : "");
+        return GX_FAIL(&s->g->error, GX_ERR_UNSUPPORTED,
+                       "--cp %d divides sequences among ranks, but task %s%s needs whole texts on each; leave it out",
+                       n, r->task->name, r->task->batch.stands_alone ? " with these options" : "");
     for (int i = 0; i < o->cp_list.n; i++) rows.begin[i + 1] = rows.begin[i] + o->cp_list.v[i];
     const int zigzags = (int)(o->cp_zigzags ? o->cp_zigzags : gx__session_model_has_documents(s) ? 4 : 1);
     GX_TRY(gx_cp_open(cp, gx_mesh_index(&s->mesh, GX_AXIS_CP), &rows, zigzags, &s->g->error));

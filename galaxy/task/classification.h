@@ -124,6 +124,7 @@ static GxStatus gx__classification_decide(GxContext *g, GxClassification *c, GxC
 {
     GxError *err = &g->error;
     GX_TRY(gx_classification_ask_model(g, h, setup));
+    c->head.is_new = h->is_other;
     GX_TRY(gx_classification_choose_problem(c, h, setup, err));
     GX_TRY(gx_classification_open_files(g, c, h, setup));
     gx_classification_warn_of_pairs(g, c);
@@ -339,36 +340,9 @@ static void gx__classification_allocate(GxContext *g, void *self, GxModel *m, in
     c->one.target[0].labels = c->one.target[0].labels_host = NULL, c->one.target[0].values = NULL; // only results
 }
 
-// The outputs of row i, as fp32 [outputs], from the host's copy of the batch's outputs.
-static const float *gx__classification_results(GxClassification *c, int64_t i)
+static const float *gx__classification_results(GxClassification *c, int64_t i) // of row i, as fp32 [outputs]
 {
-    const uint16_t *narrow = (const uint16_t *)c->outputs_host + i * c->outputs;
-    if (c->dtype == GX_F32) return (const float *)c->outputs_host + i * c->outputs;
-    for (int v = 0; v < c->outputs; v++) c->wide[v] = gx_from_bf16(narrow[v]);
-    return c->wide;
-}
-
-static void gx__classification_fetch(GxContext *g, GxClassification *c, const GxBatch *b)
-{
-    const GxRows all = b->target[0].logits;
-    const GxRows some = gx_some_rows(all, 0, b->target[0].n);
-    void *room = realloc(c->outputs_host, (size_t)gx_max(1, gx_rows_bytes(all)));
-    if (room) c->outputs_host = room;
-    else GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the model's outputs");
-    if (!gx_failed(g) && some.rows) gx_to_host(g, c->outputs_host, some.data, gx_rows_bytes(some));
-}
-
-// The index of a row of the stream among the target's rows; -1: it is not among them.
-static int64_t gx__classification_find(const GxTarget *t, int64_t row)
-{
-    const int32_t *rows = gx_target_rows(t);
-    int64_t low = 0, high = t->n;
-    while (low < high) {
-        const int64_t middle = (low + high) / 2;
-        if (rows[middle] < row) low = middle + 1;
-        else high = middle;
-    }
-    return low < t->n && rows[low] == row ? low : -1;
+    return gx_text_output(c->outputs_host, c->dtype, i, c->outputs, c->wide);
 }
 
 static void gx__classification_see(GxContext *g, void *self, const GxBatch *b)
@@ -377,12 +351,12 @@ static void gx__classification_see(GxContext *g, void *self, const GxBatch *b)
     const GxTexts *t = &c->held_out;
     if (!b) gx_predictions_begin(&c->predicted);
     if (!b || gx_failed(g) || !gx_has_head(g)) return;
-    gx__classification_fetch(g, c, b);
+    gx_text_fetch(g, &c->outputs_host, &b->target[0]);
     for (int64_t column = 0; column < b->B && b->sample + column < c->columns && !gx_failed(g); column++) {
         const int64_t *begin = c->begin + b->sample + column;
         for (int64_t k = begin[0], at = 0; k < begin[1]; at += t->length[c->order[k++]]) {
             const int64_t row = (at + gx__classification_row(c, t, c->order[k])) * b->B + column,
-                          i = gx__classification_find(&b->target[0], row);
+                          i = gx_text_find_row(&b->target[0], row);
             if (i >= 0) gx_predictions_put(&c->predicted, c->order[k], gx__classification_results(c, i));
         }
     }
@@ -491,7 +465,7 @@ static void gx__classification_run_one(GxContext *g, GxClassification *c, const 
         gx_to_device(g, c->one_block, c->one_host, c->one_bytes);
     }
     forward->run(g, forward->user, b, NULL);
-    if (i >= 0) gx__classification_fetch(g, c, b);
+    if (i >= 0) gx_text_fetch(g, &c->outputs_host, &b->target[0]);
 }
 
 static char *gx__classification_sample(GxContext *g, void *self, const GxForward *forward, uint64_t seed)

@@ -57,6 +57,7 @@ typedef struct {
     int32_t n, problem; // n 0: the model has no head for labels
     int32_t is_named;   // not LABEL_0, LABEL_1, …
     int32_t is_typed;   // config.json says which problem it is for
+    int32_t is_other;   // the model has a head for labels of tokens, under the same names
     char name[GX_LABELS_MOST][GX_LABEL_BYTES + 1];
 } GxClassificationHead;
 
@@ -98,6 +99,7 @@ static GxStatus gx__classification_read_head(GxClassificationHead *h, const GxTa
                      : h->n == 1       ? GX_PROBLEM_REGRESSION
                                        : GX_PROBLEM_SINGLE;
     }
+    if (status == GX_OK) h->is_other = m.is_token_classifier && !m.is_classifier;
     for (int32_t i = 0; i < h->n; i++) {
         snprintf(plain, sizeof plain, "LABEL_%d", i);
         snprintf(h->name[i], sizeof h->name[i], "%s", m.labels.name[i]);

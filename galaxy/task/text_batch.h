@@ -79,6 +79,14 @@ void gx_text_label(GxTextWriter *w, int target, int64_t column, int64_t t, int32
 void gx_text_values(GxTextWriter *w, int target, int64_t column, int64_t t, const float *values); // NULL: alone
 void gx_text_finish(GxTextWriter *w);
 
+// ---- results -------------------------------------------------------------------------------------------------------
+
+// Copies the logits of a target's rows to the host; *host grows as needed, and is the caller's to free.
+void gx_text_fetch(GxContext *g, void **host, const GxTarget *t);
+// The outputs of row i of that copy, in fp32; wide[outputs] is used if they are not.
+const float *gx_text_output(const void *host, GxDtype dtype, int64_t i, int64_t outputs, float *wide);
+int64_t gx_text_find_row(const GxTarget *t, int64_t row); // the index of row t*B + b among the target's; -1: none
+
 // ---- texts into columns --------------------------------------------------------------------------------------------
 
 typedef struct {
@@ -114,6 +122,8 @@ GX_END
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../base/dtype.h"
+#include "../ops/memory.h"
 
 // ---- where arrays lie ----------------------------------------------------------------------------------------------
 
@@ -255,6 +265,37 @@ void gx_text_finish(GxTextWriter *w)
             gx__text_sink(w, k, 0, left);
         }
     }
+}
+
+// ---- results -------------------------------------------------------------------------------------------------------
+
+void gx_text_fetch(GxContext *g, void **host, const GxTarget *t)
+{
+    const GxRows some = gx_some_rows(t->logits, 0, t->n);
+    void *room = realloc(*host, (size_t)gx_max(1, gx_rows_bytes(t->logits)));
+    if (room) *host = room;
+    else GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the model's outputs");
+    if (!gx_failed(g) && some.rows) gx_to_host(g, *host, some.data, gx_rows_bytes(some));
+}
+
+const float *gx_text_output(const void *host, GxDtype dtype, int64_t i, int64_t outputs, float *wide)
+{
+    const uint16_t *narrow = (const uint16_t *)host + i * outputs;
+    if (dtype == GX_F32) return (const float *)host + i * outputs;
+    for (int64_t v = 0; v < outputs; v++) wide[v] = gx_from_bf16(narrow[v]);
+    return wide;
+}
+
+int64_t gx_text_find_row(const GxTarget *t, int64_t row)
+{
+    const int32_t *rows = gx_target_rows(t);
+    int64_t low = 0, high = t->n;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (rows[middle] < row) low = middle + 1;
+        else high = middle;
+    }
+    return low < t->n && rows[low] == row ? low : -1;
 }
 
 // ---- texts into columns --------------------------------------------------------------------------------------------

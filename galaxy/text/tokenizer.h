@@ -48,6 +48,9 @@ const char *gx_tokenizer_identity(const GxTokenizer *t);
 // count as U+FFFD (unicode.h), except where tokens are bytes.
 GxStatus gx_tokenizer_encode(const GxTokenizer *t, const void *text, int64_t bytes, GxSpecialTokens special,
                              int32_t *ids, int64_t *n, GxError *err);
+// For texts that come as lists of words, each encoded by itself: has a byte-level BPE put a space before a word, as a
+// word within a text has it. Files that are written stay as they were. Returns 1 if that changes its ids.
+int gx_tokenizer_take_words(GxTokenizer *t);
 int64_t gx_tokenizer_most(const GxTokenizer *t, int64_t bytes); // the most tokens of a text of so many bytes
 // The first place from `at` on where text[bytes] may be cut so that both parts, encoded separately, have the ids of the
 // whole. It follows the end of a line, with ASCII characters on both sides: no white space before the line's end, a
@@ -300,6 +303,14 @@ GxStatus gx_tokenizer_decode(const GxTokenizer *t, const int32_t *ids, int64_t n
 }
 
 int64_t gx_tokenizer_most(const GxTokenizer *t, int64_t bytes) { return bytes * t->tokens_for_byte; }
+
+int gx_tokenizer_take_words(GxTokenizer *t)
+{
+    GxWords *v = t->kind == &gx_bpe ? (GxWords *)t->vocabulary : NULL;
+    if (!v || !gx_words_add_prefix(v)) return 0;
+    t->tokens_for_byte = gx_words_tokens_for_byte(v);
+    return 1;
+}
 
 int64_t gx_tokenizer_cut(const GxTokenizer *t, const char *text, int64_t bytes, int64_t at)
 {

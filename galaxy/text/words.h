@@ -101,6 +101,9 @@ int32_t gx_words_id_of(const GxWords *v, const char *piece, int64_t bytes); // a
 // The most tokens per byte of text, and the most bytes of decoded text per token; GX_WORDS_TOO_MANY: at least so many.
 int gx_words_tokens_for_byte(const GxWords *v);
 int gx_words_longest(const GxWords *v);
+// With the pre-tokenizer ByteLevel alone: puts a space before a text that does not begin with one (add_prefix_space).
+// Returns 1 if that is new.
+int gx_words_add_prefix(GxWords *v);
 int gx_words_lines_are_apart(const GxTokenizer *t); // a function of a GxTokenizerKind (tokenizer_kind.h)
 
 // Regular expressions by which many models split text into words.
@@ -273,6 +276,18 @@ int gx_words_tokens_for_byte(const GxWords *v)
             most = gx_min(most, GX_WORDS_TOO_MANY);
         }
     return (int)most;
+}
+
+int gx_words_add_prefix(GxWords *v)
+{
+    GxWordSteps *s = &v->pre_tokenizer;
+    const int is_split = s->n == 2 && s->step[0].kind == GX_WORDS_SPLIT && !strcmp(s->step[0].text, gx_words_of_gpt2),
+              is_byte_level = (s->n == 1 || is_split) && s->step[s->n - 1].kind == GX_WORDS_BYTES;
+    if (!is_byte_level) return 0;
+    memmove(s->step + 1, s->step, (size_t)s->n * sizeof *s->step);
+    memset(s->step, 0, sizeof *s->step);
+    s->step[0].kind = GX_WORDS_PREFIX, s->n++;
+    return 1;
 }
 
 // A byte may become U+FFFD, which has three bytes; a piece of two or more bytes has one or two bytes for each byte that
