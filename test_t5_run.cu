@@ -250,7 +250,7 @@ TEST(what_a_t5_is_not_is_refused_by_name)
     char more[500];
     expect_error("--pp 2 --ranks 2", "--pp of a t5, which has an encoder and a decoder");
     expect_error("--plan auto --ranks 2", "--plan of a t5");
-    expect_error("--cp 2 --ranks 2", "the loss of task seq2seq is of whole texts");
+    expect_error("--cp 2 --ranks 2", "task seq2seq needs whole texts on each");
     expect_error("--relative_attention_num_buckets 10",
                  "relative_attention_max_distance is 3; it must be more than half");
     expect_error("--model data/ref/bart_odd", "train_bart trains this one");
