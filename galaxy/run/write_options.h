@@ -76,7 +76,7 @@ static const GxField gx__write_search_options[] = {
     {"num_beams", GX_FIELD_INT, GX__WRITE_AT(num_beams), "1",
      "continue each prompt by a search with so many beams, for the likeliest text as a whole; 1: no beams. This and "
      "the "
-     "next five, if they are not given, are set by generation_config.json, unless its do_sample is true",
+     "next five, if they are not given, are set by generation_config.json, unless tokens are drawn",
      "1..256"},
     {"num_return_sequences", GX_FIELD_INT, GX__WRITE_AT(num_return_sequences), "1",
      "texts that are written for each prompt, the best first; at most as many as there are beams", "1..256"},

@@ -320,19 +320,20 @@ static const char *gx__writer_asks_for_search(const GxWriteOptions *o)
                                      : NULL;
 }
 
-// Options of a search that were not given are those of generation_config.json, if that does not draw tokens.
+// Options of a search that were not given are those of generation_config.json, unless tokens are drawn.
 static void gx__writer_take_search(GxWriter *w)
 {
     GxWriteOptions *o = w->o;
     const GxGenerationConfig *c = &w->generation;
     const GxConfig *set = &w->config;
     const int file_asks = c->num_beams > 1 || c->no_repeat_ngram_size || c->min_new_tokens;
-    if (o->chat || c->samples) {
+    const int draws = o->temperature != 0 && !gx__writer_asks_for_search(o);
+    if (o->chat || draws) {
         if (file_asks || c->num_return_sequences > 1)
             gx_log(&w->g->log, GX_LOG_WARNING,
                    "%s: generation_config.json asks for a search (num_beams, num_return_sequences, "
                    "no_repeat_ngram_size or min_new_tokens), which is ignored: %s",
-                   o->model, o->chat ? "answers of a conversation are not searched" : "do_sample draws tokens");
+                   o->model, o->chat ? "answers of a conversation are not searched" : "tokens are drawn");
         return;
     }
     if (!gx_config_is_set(set, "num_beams")) o->num_beams = c->num_beams;
