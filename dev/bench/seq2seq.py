@@ -63,7 +63,8 @@ def galaxy(family, args):
     lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     rates = [line["tokens_per_s"] for line in lines if "tokens_per_s" in line]
     assert not any(line.get("padding") for line in lines), "texts are not as long as their columns"
-    return [1e3 * TEXTS * TOKENS * 2 / rate for rate in rates[1:]], int(re.search(r"peak memory ([0-9]+) MB", ran.stdout + ran.stderr)[1])
+    # the rate is of targets' tokens
+    return [1e3 * TEXTS * TOKENS / rate for rate in rates[1:]], int(re.search(r"peak memory ([0-9]+) MB", ran.stdout + ran.stderr)[1])
 
 
 # ---- transformers, in a process of its own ---------------------------------------------------------------------------
