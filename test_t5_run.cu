@@ -108,6 +108,13 @@ TEST(what_is_computed_again_and_a_resumed_run_have_the_same_bits)
     free(whole), free(both);
 }
 
+TEST(layers_of_both_stacks_are_counted_for_what_is_computed_again)
+{
+    CHECK(run("listed", "--max_steps 1 --recompute layer:0,2") == 0, "%s", said.log);
+    CHECK(run("auto", "--max_steps 1 --recompute auto") == 0 && strstr(said.log, "--recompute auto: "), "%s", said.log);
+    expect_error("--recompute layer:3", "the model has no layer 3; its layers are 0 to 2");
+}
+
 // Its names of modules are peft's; the tables are no linears, and stay.
 TEST(an_adapter_leaves_the_tables_of_positions)
 {
@@ -146,6 +153,10 @@ TEST(a_config_json_that_asks_for_something_else_is_refused_by_file_and_key)
     expect_config("{\"model_type\": \"t5\"}", "decoder_start_token_id is missing");
     expect_config("{\"model_type\": \"t5\", \"decoder_start_token_id\": null}", "decoder_start_token_id is missing");
     expect_config(T5 ", \"feed_forward_proj\": \"gated-relu\"}", "feed_forward_proj is \"gated-relu\"");
+    expect_config(T5 ", \"dense_act_fn\": \"gelu_new\"}", "dense_act_fn is \"gelu_new\"; only \"relu\"");
+    expect_config(T5 ", \"feed_forward_proj\": \"gated-gelu\", \"dense_act_fn\": \"gelu\"}", "only \"gelu_new\"");
+    expect_config(T5 ", \"feed_forward_proj\": \"gated-silu\", \"is_gated_act\": false}", "is_gated_act is false");
+    expect_config(T5 ", \"feed_forward_proj\": \"gated-silu\", \"dense_act_fn\": \"silu\"}", NULL);
     expect_config(T5 ", \"is_encoder_decoder\": false}", "is_encoder_decoder is false");
     expect_config(T5 ", \"relative_attention_num_buckets\": 31}", "relative_attention_num_buckets is 31");
     expect_config(T5 ", \"relative_attention_max_distance\": 16}", "relative_attention_max_distance is 16");
