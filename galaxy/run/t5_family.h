@@ -134,9 +134,8 @@ static GxStatus gx__t5_family_refuse_unbuilt(const GxJson *json, const char *pat
 // feed_forward_proj in all that it writes; what says otherwise is refused.
 static GxStatus gx__t5_family_check_activation(const GxT5Config *c, const GxJson *json, const char *path, GxError *err)
 {
-    static const char *const follows[][3] = {{"relu", "\"relu\"", "false"},
-                                             {"gated-gelu", "\"gelu_new\"", "true"},
-                                             {"gated-silu", "\"silu\"", "true"}};
+    static const char *const follows[][3] = {
+        {"relu", "\"relu\"", "false"}, {"gated-gelu", "\"gelu_new\"", "true"}, {"gated-silu", "\"silu\"", "true"}};
     for (size_t i = 0; i < sizeof follows / sizeof *follows; i++) {
         if (strcmp(c->feed_forward_proj, follows[i][0]) != 0) continue;
         GX_TRY(gx_family_need(json, "dense_act_fn", follows[i][1], path, err));
