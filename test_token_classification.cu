@@ -111,7 +111,7 @@ static void check_tokens(const GxJson *c)
     gx_tokenizer_take_words(&tokenizer);
     CHECK(gx_tagged_words_open(&file, path_of("words.jsonl"), &reading, &err) == GX_OK &&
               gx_labelled_words_open(&t, &file, GX_TEXTS_ALL, 0, &err) == GX_OK &&
-              gx_labelled_words_tokenize(&t, &tokenizer, 1000, 0, 2, &err) == GX_OK,
+              gx_labelled_words_tokenize(&t, &tokenizer, 1000, 0, NULL, 2, &err) == GX_OK,
           "%s", err.message);
     if (CHECK(t.n == 1 && t.length[0] == gx_json_size(ids), "%d tokens, expected %ld", t.n ? t.length[0] : 0,
               (long)gx_json_size(ids)))
@@ -294,19 +294,20 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
     gx_token_classification.data.close(&c);
 }
 
-// Two of five sentences are wrong in themselves, one has an unknown label.
+// Two of seven sentences are wrong in themselves, one has an unknown label, one has only a space of no width.
 TEST(bad_sentences_are_left_out_if_that_is_asked_for)
 {
     GxTokenClassification c;
     GxContext g;
     char flags[700];
-    write_file("bad.conll", "ada B-PER\nmet O\n\nada\nmet O\n\nkurt B-PER\n. O\n\nkurt B-XYZ\n\nx\xFF O\n\n. O\n");
+    write_file("bad.conll", "ada B-PER\nmet O\n\nada\nmet O\n\nkurt B-PER\n. O\n\nkurt B-XYZ\n\n"
+                            "\xE2\x80\x8B O\n\nx\xFF O\n\n. O\n");
     snprintf(flags, sizeof flags,
              "--train_data %s --validation_fraction 0 --skip_bad_records true --labels B-PER,O --pack_texts false",
              path_of("bad.conll"));
     CHECK(open_task(&c, &g, 16, flags) == GX_OK, "%s", g.error.message);
-    CHECK(c.train.n == 3 && c.skipped.n == 3 && gx_labelled_line(&c.train, 1) == 7 &&
-              gx_labelled_line(&c.train, 2) == 14,
+    CHECK(c.train.n == 3 && c.skipped.n == 4 && gx_labelled_line(&c.train, 1) == 7 &&
+              gx_labelled_line(&c.train, 2) == 16,
           "%ld sentences, %ld left out, %s", (long)c.train.n, (long)c.skipped.n, c.skipped.why[0]);
     CHECK(c.train.count[0] == 2 && c.train.count[1] == 3, "%ld B-PER", (long)c.train.count[0]);
     gx_token_classification.data.close(&c);
