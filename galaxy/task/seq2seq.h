@@ -431,6 +431,11 @@ static void gx__seq2seq_write_some(GxContext *g, GxSeq2Seq *c, const GxForward *
     for (int64_t i = 0; i < n; i++)
         source[i] = c->held_out.ids[GX_OF_SOURCE][text[i]], length[i] = c->held_out.length[GX_OF_SOURCE][text[i]];
     if (!gx_target_writer_run(g, &c->writer, forward, source, length, n, c->written_now)) return;
+    if (c->predict[0] && c->writer.is_unsound) { // in a validation they do not end the run
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "--predict %s: the model's outputs are not finite, so nothing is written",
+                c->predict);
+        return;
+    }
     for (int64_t i = 0; i < n * N && !gx_failed(g); i++) {
         const GxWrittenTarget *target = &c->written_now[i];
         char **to = &c->written[text[i / N] * N + i % N];
