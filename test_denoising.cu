@@ -613,6 +613,21 @@ TEST(pieces_of_span_corruption_are_the_tokens_of_the_text_in_a_row)
     o.task->data.close(&o.c);
 }
 
+TEST(held_out_text_that_is_shorter_than_a_piece_is_one_shorter_piece)
+{
+    Opened o;
+    if (!opens(&o, &gx_span_corruption, "text.txt", 60, 40, 0.05)) return;
+    const GxSentences *s = &o.c.file.sentences;
+    const int64_t first = o.c.file.train_tokens, n = s->begin[s->document[s->documents]] - first;
+    CHECK(n > 1 && n < o.c.spans.tokens && o.c.held_out.n == 1, "%ld pieces of %ld tokens", (long)o.c.held_out.n,
+          (long)n);
+    if (o.c.held_out.n == 1)
+        CHECK(o.c.held_out.begin[0] == first && o.c.held_out.tokens[0] == n &&
+                  o.c.held_out.length[GX_OF_SOURCE][0] == gx_span_source(gx_span_counts(n, 0.15, 3)) + 2,
+              "tokens %ld to %ld", (long)o.c.held_out.begin[0], (long)o.c.held_out.tokens[0]);
+    o.task->data.close(&o.c);
+}
+
 // A tokenizer as T5 has it: sentinels at the vocabulary's end, special; or, as in mT5's, not special, with a \u2581
 // before.
 static void write_unigram(const char *name, const char *before, const char *special)

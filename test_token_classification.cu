@@ -456,6 +456,37 @@ TEST(predictions_of_a_file_come_in_its_order_with_or_without_labels_on_any_ranks
     CHECK(run("none", line) == 1 && strstr(said.log, "its name must end with .jsonl"), "%s", said.log);
 }
 
+// A validation of such weights says nothing and does not end a run; predictions are not written.
+TEST(outputs_that_are_not_finite_are_no_labels)
+{
+    static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer_config.json"};
+    char flags[900], name[60];
+    int64_t n;
+    const float wrong = NAN;
+    train_names();
+    CHECK(mkdir(path_of("wrong"), 0777) == 0, "no folder");
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "young/checkpoint-3/%s", files[i]);
+        char *text = read_file(path_of(name));
+        snprintf(name, sizeof name, "wrong/%s", files[i]);
+        write_file(name, text), free(text);
+    }
+    char *weights = read_bytes(path_of("young/checkpoint-3/model.safetensors"), &n);
+    memcpy(weights + n - (int64_t)sizeof wrong, &wrong, sizeof wrong);
+    FILE *f = fopen(path_of("wrong/model.safetensors"), "wb");
+    CHECK(f && fwrite(weights, 1, (size_t)n, f) == (size_t)n && fclose(f) == 0, "the weights are not written");
+    free(weights);
+    snprintf(flags, sizeof flags, "--model %s --evaluate true --validation_data %s", path_of("wrong"),
+             path_of("validation.jsonl"));
+    CHECK(run("none", flags) == 0 && isnan(metric("f1")) && isnan(metric("accuracy")), "f1 %g, %s", metric("f1"),
+          said.log);
+    snprintf(flags, sizeof flags, "--model %s --predict %s --predictions %s", path_of("wrong"), path_of("new.jsonl"),
+             path_of("wrong.jsonl"));
+    CHECK(run("none", flags) != 0 && strstr(said.log, "outputs for this sentence are not finite") &&
+              !is_there(path_of("wrong.jsonl")),
+          "%s", said.log);
+}
+
 TEST(a_trained_head_keeps_its_labels_or_is_renewed)
 {
     static const struct {
