@@ -456,6 +456,18 @@ TEST(predictions_of_a_file_come_in_its_order_with_or_without_labels_on_any_ranks
     CHECK(run("none", line) == 1 && strstr(said.log, "its name must end with .jsonl"), "%s", said.log);
 }
 
+TEST(a_larger_score_is_better_and_a_larger_loss_is_not)
+{
+    static const char *const names[] = {"loss", "precision", "recall", "f1", "accuracy"};
+    GxTokenClassification c = GX_ZERO;
+    GxContext g = GX_ZERO;
+    GxMetric metrics[GX_MAX_METRICS];
+    CHECK(gx_token_classification.metrics.compute(&g, &c, NULL, metrics) == 5, "others");
+    for (int i = 0; i < 5; i++)
+        CHECK(!strcmp(metrics[i].name, names[i]) && metrics[i].better == (i ? 1 : -1), "%s: %d", metrics[i].name,
+              metrics[i].better);
+}
+
 // A validation of such weights says nothing and does not end a run; predictions are not written.
 TEST(outputs_that_are_not_finite_are_no_labels)
 {
