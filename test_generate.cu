@@ -1,8 +1,9 @@
 // test_generate.cu: text generation with a cache of keys and values against transformers (dumps of
 // dev/ref/make_generate.py): what greedy decoding writes, serially and on several ranks, for prompts of different
-// lengths; cached logits against those of the whole sequence; what the filters of sampling leave.
+// lengths, and what beam search finds (dev/ref/make_beams.py); cached logits against those of the whole sequence; what the filters of sampling leave.
 #include "galaxy.h"
 #include "test/test.h"
+#include "test/beam_refs.h"
 #include <pthread.h>
 #include <string.h>
 
@@ -289,6 +290,88 @@ TEST(qwen3_writes_what_transformers_writes) { greedy_on_ranks("qwen3"); }
 TEST(smollm3_writes_what_transformers_writes) { greedy_on_ranks("smollm3"); }
 TEST(phi3_writes_what_transformers_writes) { greedy_on_ranks("phi3"); }
 TEST(yarn_writes_what_transformers_writes) { greedy_on_ranks("yarn"); }
+
+// ---- beams ---------------------------------------------------------------------------------------------------------
+
+static BeamReference beams;
+
+// All searches with as many beams as there are columns for each of the prompts, which are of different lengths.
+static void check_beams(Writer *w, const Reference *unused)
+{
+    (void)unused;
+    const int64_t K = w->request.B / TEXTS;
+    int64_t at = 0, from = 0, compared = 0, all = 0;
+    for (int64_t s = 0; s < beams.searches; s++) {
+        int32_t ids[MOST_RESULTS][SOURCES + MOST_TOKENS];
+        GxDecodedText text[MOST_RESULTS];
+        GxBeamPlan plan = GX_ZERO;
+        plan.options = beam_reference_search(&beams, s, 1);
+        const int64_t R = plan.options.num_return_sequences;
+        plan.options.max_length--, plan.options.min_length = gx_max(0, plan.options.min_length - 1);
+        memset(text, 0, sizeof text);
+        for (int i = 0; i < TEXTS * R; i++) {
+            const int64_t n = beams.length[i / R];
+            memcpy(ids[i], beams.source[i / R], (size_t)n * 4);
+            text[i].ids = ids[i], text[i].n = n;
+        }
+        const GxArenaMark mark = gx_arena_mark(&w->arena);
+        if (plan.options.num_beams == K) gx_decode_beams(&w->g, &w->d, &w->forward, text, TEXTS, &plan);
+        CHECK(!gx_failed(&w->g), "%s", w->g.error.message);
+        CHECK(w->arena.used == mark.used, "a search left %ld bytes in the arena", (long)(w->arena.used - mark.used));
+        for (int64_t i = 0; i < TEXTS * R; from += beams.count[at], at++, i++) {
+            if (plan.options.num_beams != K || w->g.rank > 0) continue;
+            all++;
+            if (!beams.count[at]) continue; // left out, since its result is not clear
+            const GxDecodedText *t = &text[i];
+            compared++;
+            check_beam(w->request.name, w->g.rank, &beams, s, (int)(i / R), i % R, at, from, t->ids + t->prompt,
+                       t->n - t->prompt, t->score);
+            const int is_end = gx_beam_ends(&plan.options, t->ids[t->n - 1]);
+            CHECK(t->end == (is_end ? GX_TEXT_TOKEN : GX_TEXT_LENGTH), "ended by %d", (int)t->end);
+        }
+    }
+    CHECK(at == beams.results && (w->g.rank > 0 || compared > 0.9 * (double)all), "%ld of %ld results were compared",
+          (long)compared, (long)all);
+}
+
+// chunk: positions of the prompts that are run at once; 0: all of them
+static void beams_on_ranks(int ranks, int64_t K, int64_t chunk)
+{
+    if (!beam_reference_read(&beams, "generate_beams")) return;
+    const Wish request = {
+        .name = "beams", .B = TEXTS * K, .T = beams.longest + MOST_TOKENS - 1, .chunk = chunk ? chunk : beams.longest};
+    on_ranks(ranks, &request, NULL, check_beams);
+}
+TEST(a_search_without_beams_finds_what_transformers_finds) { beams_on_ranks(1, 1, 0); }
+TEST(beams_find_what_transformers_finds)
+{
+    for (int64_t K = 2; K <= MOST_BEAMS; K++) beams_on_ranks(1, K, K == 3 ? 3 : 0);
+}
+TEST(beams_on_ranks_find_what_transformers_finds) { beams_on_ranks(2, 3, 0), beams_on_ranks(3, 4, 0); }
+
+// A prompt beside others, the first of which are longer than a page of the cache, finds what it finds alone.
+TEST(what_beams_find_does_not_depend_on_the_other_prompts)
+{
+    enum { K = 4, LONG = GX_PAGE + 5, NEW_TOKENS = GX_PAGE };
+    static int32_t ids[2][2][LONG + NEW_TOKENS];
+    GxBeamPlan plan = GX_ZERO;
+    plan.options.num_beams = K, plan.options.num_return_sequences = 1, plan.options.max_length = NEW_TOKENS;
+    plan.options.length_penalty = plan.options.repetition_penalty = 1;
+    plan.options.forced_bos = plan.options.forced_eos = -1;
+    for (int alone = 0; alone < 2; alone++) {
+        const Wish request = {.name = "beams", .B = alone ? K : 2 * K, .T = LONG + NEW_TOKENS, .chunk = LONG};
+        static Writer w;
+        GxDecodedText text[2];
+        memset(text, 0, sizeof text);
+        for (int i = 0; i < LONG; i++) ids[alone][0][i] = 2 + i % 31, ids[alone][1][i] = 3 + i;
+        text[0].ids = ids[alone][0], text[0].n = LONG, text[1].ids = ids[alone][1], text[1].n = 3;
+        if (!writer_open(&w, &request, NULL)) return;
+        gx_decode_beams(&w.g, &w.d, &w.forward, alone ? text + 1 : text, alone ? 1 : 2, &plan);
+        CHECK(!gx_failed(&w.g) && text[1].n == 3 + NEW_TOKENS, "%s", w.g.error.message);
+        writer_close(&w);
+    }
+    CHECK(!memcmp(ids[0][1], ids[1][1], (3 + NEW_TOKENS) * 4), "another text");
+}
 
 // ---- logits --------------------------------------------------------------------------------------------------------
 
@@ -593,7 +676,7 @@ TEST(the_cache_is_as_large_as_the_texts_are_together)
           (long)(other.planned - w.planned));
     writer_close(&other);
     for (int pass = 0; pass < 2; pass++) { // then the short one ends at a token that it writes
-        GxDecodedText text[2] = {{ids[0], 1000, 0, GX_TEXT_GROWS}, {ids[1], 10, 0, GX_TEXT_GROWS}};
+        GxDecodedText text[2] = {{ids[0], 1000, 0, GX_TEXT_GROWS, 0}, {ids[1], 10, 0, GX_TEXT_GROWS, 0}};
         int32_t stop = -1;
         for (int i = 0; i < 1000; i++) ids[0][i] = i % V;
         for (int i = 0; i < 10; i++) ids[1][i] = i * 5 % V;
@@ -672,7 +755,7 @@ TEST(a_stop_token_ends_its_text_and_stays_in_it)
 // A single text as gx_decode goes on with it, with 6 new tokens.
 static void go_on(Writer *w, int32_t *ids, int64_t n)
 {
-    GxDecodedText text = {ids, n, 0, GX_TEXT_GROWS};
+    GxDecodedText text = {ids, n, 0, GX_TEXT_GROWS, 0};
     GxDecodePlan plan = GX_ZERO;
     plan.new_tokens = 6;
     gx_decode(&w->g, &w->d, &w->forward, &text, &plan);

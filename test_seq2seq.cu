@@ -2,12 +2,12 @@
 // token; what its options and the model's folder say.
 #include "galaxy.h"
 #include "test/test.h"
+#include "test/beam_refs.h"
 #include "test/task_run.h"
 #include <math.h>
 
 // ---- a model that writes -------------------------------------------------------------------------------------------
 
-enum { LONGEST = 14, TEXTS = 5, SOURCES = 32, MOST_BEAMS = 5, MOST_RESULTS = MOST_BEAMS * TEXTS };
 enum { LANGUAGE = 6 }; // that an mBART's targets begin with
 
 typedef struct {
@@ -38,7 +38,7 @@ typedef struct {
 static GxBeamOptions beams_most(const Model *w)
 {
     GxBeamOptions o = GX_ZERO;
-    o.num_beams = o.num_return_sequences = gx_min(w->request.B, MOST_BEAMS), o.max_length = LONGEST;
+    o.num_beams = o.num_return_sequences = gx_min(w->request.B, MOST_BEAMS), o.max_length = MOST_TOKENS;
     return o;
 }
 
@@ -54,7 +54,7 @@ static void model_dry_run(Model *w, int64_t S, GxComm *comm)
     dry.arena = &arena, dry.device = &none, dry.comm = NULL;
     dry.host = none.shares_host_memory ? NULL : &host;
     if (comm) gx_comm_open(&dry, &nobody);
-    gx_runner_allocate(&dry, &w->r, LONGEST - 1, w->request.B, w->request.B);
+    gx_runner_allocate(&dry, &w->r, MOST_TOKENS - 1, w->request.B, w->request.B);
     GxBeamOptions o = beams_most(w);
     const int64_t most = o.num_beams * TEXTS;
     for (int64_t i = 0; i < most; i++) { // fewer columns may need as much
@@ -95,7 +95,7 @@ static int model_open(Model *w, const Wish *request, int64_t S, GxComm *comm)
     w->family->frame(&w->c, &w->frame);
     w->frame.language[GX_OF_TARGET] = LANGUAGE;
     if (w->frame.has_languages) w->frame.start = LANGUAGE;
-    w->layout = gx_source_layout_of(&w->frame, LONGEST - 1);
+    w->layout = gx_source_layout_of(&w->frame, MOST_TOKENS - 1);
     gx_mode_methods(world > 1 ? "tp" : "serial", &methods);
     w->mode = gx_composed("composed", methods);
     spec.forward_only = 1, options.freeze = "*";
@@ -106,7 +106,7 @@ static int model_open(Model *w, const Wish *request, int64_t S, GxComm *comm)
     if (!gx_failed(g)) model_dry_run(w, S, comm);
     g->comm = NULL;
     if (comm && !gx_failed(g)) gx_comm_open(g, comm);
-    if (!gx_failed(g)) gx_runner_allocate(g, &w->r, LONGEST - 1, request->B, request->B);
+    if (!gx_failed(g)) gx_runner_allocate(g, &w->r, MOST_TOKENS - 1, request->B, request->B);
     snprintf(path, sizeof path, "data/ref/%s/model.safetensors", request->name);
     if (!gx_failed(g)) gx_checkpoint_load_weights(g, &w->m, path);
     return CHECK(!gx_failed(g), "%s: %s", request->name, g->error.message);
@@ -123,70 +123,15 @@ static void model_close(Model *w)
     gx_device_close(&w->g);
 }
 
-// ---- the reference -------------------------------------------------------------------------------------------------
-
-enum { OPTIONS = 11, MOST_SEARCHES = 80 }; // numbers of a search
-
-typedef struct {
-    int32_t flat[SOURCES * TEXTS], length[TEXTS];
-    const int32_t *source[TEXTS];
-    int64_t longest, searches, results;
-    float options[MOST_SEARCHES][OPTIONS], score[MOST_SEARCHES * MOST_RESULTS];
-    uint8_t count[MOST_SEARCHES * MOST_RESULTS], tokens[MOST_SEARCHES * MOST_RESULTS * LONGEST];
-} Reference;
-
-static int64_t read_raw(GxSafetensors *f, const char *name, void *out, size_t room)
-{
-    GxError err = GX_ZERO;
-    const GxSafetensorsEntry *e = gx_safetensors_find(f, name);
-    if (!CHECK(e && (size_t)(e->elements * e->dtype_size) <= room, "%s is not there, or too long", name)) return 0;
-    CHECK(gx_safetensors_read_raw(f, e, 0, e->elements, out, &err) == GX_OK, "%s", err.message);
-    return e->elements;
-}
-
-static int read_reference(Reference *r, const char *name)
-{
-    char path[200];
-    GxSafetensors f;
-    GxError err = GX_ZERO;
-    memset(r, 0, sizeof *r);
-    snprintf(path, sizeof path, "data/ref/%s/ref.safetensors", name);
-    if (!CHECK(gx_safetensors_open(&f, path, &err) == GX_OK, "%s", err.message)) return 0;
-    read_raw(&f, "source", r->flat, sizeof r->flat);
-    CHECK(read_raw(&f, "lengths", r->length, sizeof r->length) == TEXTS, "other texts");
-    r->searches = read_raw(&f, "options", r->options, sizeof r->options) / OPTIONS;
-    r->results = read_raw(&f, "counts", r->count, sizeof r->count);
-    CHECK(read_raw(&f, "scores", r->score, sizeof r->score) == r->results, "not a score for each result");
-    read_raw(&f, "tokens", r->tokens, sizeof r->tokens);
-    gx_safetensors_close(&f);
-    const int32_t *at = r->flat;
-    for (int i = 0; i < TEXTS; at += r->length[i], i++)
-        r->source[i] = at, r->longest = gx_max(r->longest, r->length[i]);
-    return 1;
-}
-
-static GxBeamOptions search_of(const Reference *r, const Model *w, int64_t i)
-{
-    const float *x = r->options[i]; // in the order of make_beams.py's OPTIONS
-    GxBeamOptions o = GX_ZERO;
-    o.num_beams = (int64_t)x[0], o.num_return_sequences = (int64_t)x[1];
-    o.length_penalty = x[2] == 0.7f ? 0.7 : x[2] == -0.3f ? -0.3 : x[2];
-    o.early_stopping = (GxEarlyStopping)(int)x[3];
-    o.no_repeat_ngram_size = (int64_t)x[4], o.min_length = (int64_t)x[5], o.max_length = (int64_t)x[6];
-    o.forced_bos = (int32_t)x[7], o.forced_eos = (int32_t)x[8], o.repetition_penalty = x[9];
-    o.end[0] = w->frame.end, o.end[1] = (int32_t)x[10], o.ends = x[10] < 0 ? 1 : 2;
-    return o;
-}
-
 // ---- searches ------------------------------------------------------------------------------------------------------
 
 typedef struct {
     GxWrittenTarget target[MOST_RESULTS];
-    int32_t ids[MOST_RESULTS][LONGEST];
+    int32_t ids[MOST_RESULTS][MOST_TOKENS];
 } Results;
 
 // Texts first, first + step, … of the reference, as many at once as there is room for.
-static void search(Model *w, const Reference *r, const GxBeamOptions *o, int first, int step, Results *out)
+static void search(Model *w, const BeamReference *r, const GxBeamOptions *o, int first, int step, Results *out)
 {
     GxContext *g = &w->g;
     GxTargetWriter writer;
@@ -210,41 +155,22 @@ static void search(Model *w, const Reference *r, const GxBeamOptions *o, int fir
     CHECK(!gx_failed(g), "%s", g->error.message);
 }
 
-// 1: as transformers has it. A score is a sum of up to 13 logarithms, each of logits that went through up to 5 layers
-// of 12 columns: 1e-4 of it is far above its roundings, and below what another candidate or another length makes of it.
-static int check_result(const Model *w, const Reference *r, int64_t s, int text, int64_t k, int64_t at, int64_t from,
-                        const GxWrittenTarget *t)
-{
-    const float *x = r->options[s], score = r->score[at];
-    char what[300];
-    snprintf(what, sizeof what,
-             "%s, rank %d, search %ld (beams %g, penalty %g, stopping %g, ngrams %g, lengths %g to %g, forced %g %g, "
-             "repetition %g), text %d, result %ld",
-             w->request.name, w->g.rank, (long)s, x[0], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], text, (long)k);
-    if (!CHECK(t->n == r->count[at], "%s: %ld tokens, transformers' %d", what, (long)t->n, r->count[at])) return 0;
-    for (int64_t i = 0; i < t->n; i++)
-        if (!CHECK(t->ids[i] == r->tokens[from + i], "%s: token %ld is %d, transformers' %d", what, (long)i, t->ids[i],
-                   r->tokens[from + i]))
-            return 0;
-    return CHECK(fabsf(t->score - score) <= 1e-4f * fabsf(score), "%s: score %.7g, transformers' %.7g", what, t->score,
-                 score);
-}
-
 // All searches of the reference; with sanitizers every third.
-static void check_searches(Model *w, const Reference *r)
+static void check_searches(Model *w, const BeamReference *r)
 {
     const int64_t every = TEST_IS_SANITIZED ? 3 : 1;
     static Results of_rank[2];
     Results *out = &of_rank[w->g.rank];
     int64_t at = 0, from = 0, compared = 0;
     for (int64_t s = 0; s < r->searches; s++) {
-        const GxBeamOptions o = search_of(r, w, s);
+        const GxBeamOptions o = beam_reference_search(r, s, w->frame.end);
         if (s % every == 0) search(w, r, &o, 0, 1, out);
         for (int i = 0; i < TEXTS; i++)
             for (int64_t k = 0; k < o.num_return_sequences; from += r->count[at], at++, k++) {
                 if (!r->count[at] || s % every) continue; // 0: left out, since its result is not clear
                 compared++;
-                check_result(w, r, s, i, k, at, from, &out->target[i * o.num_return_sequences + k]);
+                const GxWrittenTarget *t = &out->target[i * o.num_return_sequences + k];
+                check_beam(w->request.name, w->g.rank, r, s, i, k, at, from, t->ids, t->n, t->score);
             }
     }
     CHECK(at == r->results && (double)(compared * every) > 0.9 * (double)at, "%ld of %ld results were compared",
@@ -253,7 +179,7 @@ static void check_searches(Model *w, const Reference *r)
 
 typedef struct {
     Wish request;
-    const Reference *ref;
+    const BeamReference *ref;
     GxComm comm;
     pthread_t thread;
 } Rank;
@@ -271,10 +197,10 @@ static void *rank_main(void *user)
 
 static void check_alone(const char *name, int64_t B)
 {
-    static Reference ref;
+    static BeamReference ref;
     const Wish request = {name, B};
     Model *w = (Model *)malloc(sizeof *w);
-    if (read_reference(&ref, name) && model_open(w, &request, ref.longest, NULL)) check_searches(w, &ref);
+    if (beam_reference_read(&ref, name) && model_open(w, &request, ref.longest, NULL)) check_searches(w, &ref);
     model_close(w);
     free(w);
 }
@@ -289,12 +215,12 @@ TEST(an_mbart_writes_what_transformers_writes) { check_alone("mbart_beams", MOST
 
 static void check_two_ranks(const char *name)
 {
-    static Reference ref;
+    static BeamReference ref;
     Rank rank[2];
     GxThreadsGroup *group;
     GxError err = GX_ZERO;
     memset(rank, 0, sizeof rank);
-    if (!read_reference(&ref, name)) return;
+    if (!beam_reference_read(&ref, name)) return;
     if (!CHECK(gx_threads_group_open(&group, 2, &err) == GX_OK, "%s", err.message)) return;
     for (int r = 0; r < 2; r++) {
         rank[r].request.name = name, rank[r].request.B = 10, rank[r].ref = &ref;
@@ -310,12 +236,12 @@ TEST(two_ranks_of_an_mbart_write_what_transformers_writes) { check_two_ranks("mb
 // A text beside others gets the targets that it gets alone.
 TEST(a_target_does_not_depend_on_the_other_texts)
 {
-    static Reference ref;
+    static BeamReference ref;
     static Results together, some;
     const Wish request = {"bart_beams_deep", MOST_BEAMS * TEXTS};
     Model *w = (Model *)malloc(sizeof *w);
-    if (read_reference(&ref, "bart_beams_deep") && model_open(w, &request, ref.longest, NULL)) {
-        GxBeamOptions o = search_of(&ref, w, 0);
+    if (beam_reference_read(&ref, "bart_beams_deep") && model_open(w, &request, ref.longest, NULL)) {
+        GxBeamOptions o = beam_reference_search(&ref, 0, w->frame.end);
         o.num_beams = 3, o.num_return_sequences = 2;
         search(w, &ref, &o, 0, 1, &together);
         for (int first = 0; first < TEXTS; first++) {
@@ -341,7 +267,8 @@ static void toy_search(GxBeamSearch *s, const GxBeamOptions *o, const float (*lo
 {
     GxError err = GX_ZERO;
     CHECK(gx_beam_search_open(s, o, TOY, &err) == GX_OK, "%s", err.message);
-    gx_beam_search_begin(s, TOY - 1);
+    const int32_t start = TOY - 1;
+    gx_beam_search_begin(s, &start, 1);
     for (int n = 0; n < o->max_length && !s->is_finished; n++) {
         for (int64_t k = 0; k < o->num_beams; k++) {
             float x[TOY];

@@ -254,11 +254,19 @@ TEST(generation_config_is_read_key_by_key)
     read_generation(&c,
                     "{\"do_sample\": true, \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 0.95, \"min_p\": null, "
                     "\"repetition_penalty\": 1.1, \"eos_token_id\": 3, \"num_beams\": 4, \"typical_p\": 1.0, "
+                    "\"num_return_sequences\": 2, \"length_penalty\": 0.5, \"no_repeat_ngram_size\": 3, "
+                    "\"early_stopping\": \"never\", \"min_new_tokens\": 6, "
                     "\"max_new_tokens\": 77, \"transformers_version\": \"5\"}",
                     "{\"eos_token_id\": 9}", &e);
     CHECK(e.code == GX_OK && c.samples && c.temperature == 0.6 && c.top_k == 20 && c.top_p == 0.95 && c.min_p == 0 &&
               c.repetition_penalty == 1.1 && c.n_stop == 1 && c.stop[0] == 3 && c.max_new_tokens == 77,
           "%s", e.message);
+    CHECK(c.num_beams == 4 && c.num_return_sequences == 2 && c.length_penalty == 0.5 && c.no_repeat_ngram_size == 3 &&
+              c.early_stopping == GX_EARLY_STOPPING_NEVER && c.min_new_tokens == 6,
+          "of a search");
+    read_generation(&c, "{\"early_stopping\": \"soon\"}", NULL, &e);
+    CHECK(e.code == GX_ERR_FORMAT && strstr(e.message, "early_stopping is"), "%s", e.message);
+    memset(&e, 0, sizeof e);
     read_generation(&c, "{\"temperature\": \"hot\"}", NULL, &e);
     CHECK(e.code == GX_ERR_FORMAT && strstr(e.message, "temperature is \"hot\""), "%s", e.message);
     memset(&e, 0, sizeof e);
@@ -516,8 +524,9 @@ TEST(drawing_is_as_the_folder_says_and_as_flags_say_before_that)
     set_prompts(&x, 1);
     gx_file_write("model/generation_config.json", config, (int64_t)strlen(config), &e);
     CHECK_RAN(write_text("--max_new_tokens 24"));
-    CHECK(!strstr(out(), x.text[0]) && strstr(err(), "num_beams is 3, which is ignored"), "it is greedy: %s%s", out(),
-          err());
+    CHECK(!strstr(out(), x.text[0]) && strstr(err(), "asks for a search (num_beams") &&
+              strstr(err(), "which is ignored: tokens are drawn"),
+          "it is greedy: %s%s", out(), err());
     char *drawn = strdup(out());
     CHECK_RAN(write_text("--max_new_tokens 24 --ranks 2"));
     CHECK(!strcmp(drawn, out()), "two ranks draw others: %s%s", drawn, out());
@@ -525,9 +534,9 @@ TEST(drawing_is_as_the_folder_says_and_as_flags_say_before_that)
     CHECK(strcmp(drawn, out()), "the seed changes nothing: %s", drawn);
     CHECK_RAN(write_text("--max_new_tokens 24 --top_k 1"));
     CHECK(strstr(out(), x.text[0]), "the likeliest of one: %s", out());
-    CHECK_RAN(write_text("--max_new_tokens 24 --temperature 0"));
+    CHECK_RAN(write_text("--max_new_tokens 24 --temperature 0 --num_beams 1"));
     CHECK(strstr(out(), x.text[0]) && !strstr(err(), "changes nothing"), "temperature 0: %s%s", out(), err());
-    CHECK_RAN(write_text("--max_new_tokens 3 --temperature 0 --top_k 3 --min_p 0.5 --mode tp"));
+    CHECK_RAN(write_text("--max_new_tokens 3 --temperature 0 --num_beams 1 --top_k 3 --min_p 0.5 --mode tp"));
     CHECK(strstr(err(), "--top_k changes nothing if --temperature is 0") && strstr(err(), "--min_p changes nothing") &&
               !strstr(err(), "--top_p") && strstr(err(), "mode tp splits the model among ranks, but there is only one"),
           "%s", err());
@@ -535,6 +544,59 @@ TEST(drawing_is_as_the_folder_says_and_as_flags_say_before_that)
     CHECK_RAN(write_text("--max_new_tokens 24"));
     CHECK(strstr(out(), x.text[0]), "temperature alone stays greedy: %s", out());
     free(drawn);
+}
+
+// A value of each line of --json, as text.
+static void value_of_lines(const char *key, char *to, size_t size)
+{
+    char *copy = strdup(out()), *save = NULL;
+    to[0] = 0;
+    for (char *line = strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        const char *at = strstr(line, key);
+        const size_t n = strlen(to);
+        if (at) snprintf(to + n, size - n, "%.*s;", (int)strcspn(at + strlen(key), ",}"), at + strlen(key));
+    }
+    free(copy);
+}
+
+// What beams find is shown in test_generate; here, that the program asks for what its flags and the folder say.
+TEST(prompts_are_searched_as_flags_and_the_folder_say)
+{
+    if (!has_program()) SKIP("there is no generate_llama beside %.120s", program);
+    make_model("model");
+    const Expected x = read_expected();
+    GxError e = GX_ZERO;
+    char text[400], score[400], again[400];
+    double last = 0;
+    int n = 0;
+    set_prompts(&x, 2);
+    CHECK_RAN(write_text("--max_new_tokens 12 --json --num_beams 4 --num_return_sequences 3"));
+    value_of_lines("\"text\":", text, sizeof text), value_of_lines("\"score\":", score, sizeof score);
+    for (const char *at = score; *at; at += strcspn(at, ";") + 1, n++) {
+        CHECK(n % 3 == 0 || atof(at) <= last, "scores: %s", score);
+        last = atof(at);
+    }
+    CHECK(n == 6 && !strstr(err(), "warning"), "%d texts: %s%s", n, out(), err());
+    static const char config[] = "{\"num_beams\": 4, \"num_return_sequences\": 3, \"max_new_tokens\": 12}";
+    gx_file_write("model/generation_config.json", config, (int64_t)strlen(config), &e);
+    CHECK_RAN(write_text("--json --ranks 2"));
+    value_of_lines("\"text\":", again, sizeof again);
+    CHECK(!strcmp(text, again) && strlen(text) > 30, "the folder's: %s, not %s", again, text);
+    CHECK_RAN(write_text("--json --length_penalty -5 --early_stopping true"));
+    value_of_lines("\"score\":", again, sizeof again);
+    CHECK(strcmp(score, again), "a length penalty changes nothing: %s", again);
+    CHECK_RAN(write_text("--num_beams 1 --num_return_sequences 1 --echo"));
+    CHECK(strstr(out(), x.prompt[0]) && strncmp(out(), x.text[0], 12), "%s", out());
+    static const char drawing[] = "{\"do_sample\": true, \"max_new_tokens\": 12}";
+    gx_file_write("model/generation_config.json", drawing, (int64_t)strlen(drawing), &e);
+    CHECK_RAN(write_text("--json --num_beams 4 --num_return_sequences 3"));
+    value_of_lines("\"text\":", again, sizeof again);
+    CHECK(!strcmp(text, again) && strstr(err(), "do_sample of generation_config.json is ignored: --num_beams"),
+          "%s, not %s; %s", again, text, err());
+    CHECK_RAN(write_text("--json --temperature 0 --no_repeat_ngram_size 1"));
+    CHECK(strstr(out(), "\"new_tokens\":12") && !strstr(out(), "score"), "without beams: %s", out());
+    CHECK_RAN(write_text("--max_new_tokens 2 --length_penalty 2 --temperature 0"));
+    CHECK(strstr(err(), "--length_penalty changes nothing without beams"), "%s", err());
 }
 
 TEST(what_cannot_be_written_is_refused)
@@ -565,6 +627,12 @@ TEST(what_cannot_be_written_is_refused)
         {"--context 4096", "--context is an option of --chat"},
         {"--model nowhere", "there is no folder nowhere"},
         {"--max_new_token 3", "did you mean --max_new_tokens?"},
+        {"--num_beams 2 --temperature 0.5", "--temperature 0.5 draws tokens, and num_beams searches"},
+        {"--num_beams 2 --stop x", "--stop ends a text while it is written"},
+        {"--no_repeat_ngram_size 2 --stop x", "or set no_repeat_ngram_size to 0"},
+        {"--num_return_sequences 2", "but a prompt has 1 beam; use --num_beams 2 or more"},
+        {"--num_beams 200 --prompt a --prompt b", "2 prompts of 200 beams are more than 256 texts at once"},
+        {"--min_new_tokens 6 --max_new_tokens 5", "--min_new_tokens is 6, more than the 5 new tokens"},
         {"--device cuda", "build it again with make DEVICE=cuda"}};
     shell("head -c 100 /dev/zero | tr '\\0' a > long.txt; printf 'ab\\377' > no_utf8.txt; printf '\\037\\213\\010ab' > "
           "gz.txt");

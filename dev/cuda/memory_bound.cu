@@ -273,7 +273,8 @@ static void open_rope(Work *w, const int64_t *d)
     work_in_place(w, "x", w->dtype, d[TIME] * d[BATCH] * d[STRIDE], 3, 1, 0);
     float *cosine = (float *)work_given(w, "cosine", GX_F32, d[TIME] * d[HEAD] / 2);
     float *sine = (float *)work_given(w, "sine", GX_F32, d[TIME] * d[HEAD] / 2);
-    const GxRope rope = {.theta = 10000};
+    GxRope rope = GX_ZERO;
+    rope.theta = 10000;
     gx_rope_table(cosine, sine, d[TIME], d[HEAD], &rope);
 }
 

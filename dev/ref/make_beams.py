@@ -1,16 +1,20 @@
-"""Makes the reference of beam search for targets, from transformers: what generate() makes of sources with tiny BARTs,
-an mBART and a T5.
+"""Makes the reference of beam search, from transformers: what generate() makes of sources with tiny BARTs, an mBART and
+a T5, and of prompts with a LLaMA.
 
-    python dev/ref/make_beams.py [--out data/ref]
+    python dev/ref/make_beams.py [--out data/ref] [FOLDER ...]
 
 Writes FOLDER/{config.json, model.safetensors}, random weights that are large, so that results differ, and
-FOLDER/ref.safetensors; FOLDER is bart_beams_one or the like, mbart_beams, and t5_beams. Numbers are int32 or fp32.
+FOLDER/ref.safetensors; FOLDER is bart_beams_one or the like, mbart_beams, t5_beams, and generate_beams. Numbers are int32 or
+fp32.
 
-    source, lengths     the sources one behind the other, and the tokens of each of the TEXTS
+    source, lengths     the sources, or prompts, one behind the other, and the tokens of each of the TEXTS
     options   [n,11]    of each of n searches; the columns are those of OPTIONS
-    counts    [m]       for each search, text and returned sequence the number of its tokens, without the start token; 0:
-                        left out
+    counts    [m]       for each search, text and returned sequence the number of its tokens, without the start token or
+                        the prompt; 0: left out
     tokens, scores      of all of them one behind the other; scores [m], 0 with one beam
+
+A prompt is in the place of the start token: min_length and max_length, of which 1 is the start token, are those of
+min_new_tokens and max_new_tokens, one less; no token is forced.
 
 A text is left out if its result is not clear: if noise of up to NOISE in all processed scores changes its tokens, in
 one of TRIES runs, or if a beam with all tokens banned is returned (transformers then returns an arbitrary unfinished
@@ -20,21 +24,22 @@ import argparse
 import pathlib
 
 import torch
-from transformers import (BartConfig, BartForConditionalGeneration, GenerationConfig, LogitsProcessor, LogitsProcessorList, MBartConfig,
-                          MBartForConditionalGeneration, T5Config, T5ForConditionalGeneration)
+from transformers import (BartConfig, BartForConditionalGeneration, GenerationConfig, LlamaConfig, LlamaForCausalLM, LogitsProcessor,
+                          LogitsProcessorList, MBartConfig, MBartForConditionalGeneration, T5Config, T5ForConditionalGeneration)
 from transformers.utils.logging import disable_progress_bar
 
 from make_refs import save, seed
 from make_t5_refs import untie
 
 FIRST = 4  # token ids; of padding, of the end, and of what targets start with:
-TOKENS = {"bart": (1, 2, 2), "mbart": (1, 2, 6), "t5": (0, 1, 0)}  # an mBART's start with their language
+TOKENS = {"bart": (1, 2, 2), "mbart": (1, 2, 6), "t5": (0, 1, 0), "llama": (0, 1, None)}  # an mBART's start with their language
 NOISE, TRIES = 1e-4, 8
 TEXTS = (3, 8, 5, 1, 11)   # tokens of the sources
 # Of matrices, by a part of their names, so that a target goes through many tokens: attention that looks at single tokens,
 # and a source that does not outweigh them.
 SPREADS = {"shared": 0.6, "positions": 1.2, "q_proj": 1.5, "k_proj": 1.5, "encoder_attn.out_proj": 0.2, "fc": 0.7, "": 1.0}
 T5_SPREADS = {"shared": 1.0, "relative": 1.5, ".q.": 0.7, ".k.": 0.7, "EncDecAttention.o": 0.2, "Dense": 0.4, "lm_head": 0.3, "": 0.6}
+LLAMA_SPREADS = {"embed_tokens": 1.0, "q_proj": 1.0, "k_proj": 1.0, "lm_head": 0.35, "": 0.5}
 ENDS = 2.0                 # how much likelier an end is made
 VARIETY = 8                # different tokens of ten texts, and different texts
 FEW = 0.05                 # of all texts may be left out
@@ -54,6 +59,8 @@ MODELS = {
     "t5_beams": dict(vocab_size=37, d_model=12, d_kv=5, d_ff=17, num_layers=3, num_decoder_layers=2, num_heads=3,
                      relative_attention_num_buckets=8, relative_attention_max_distance=7, feed_forward_proj="gated-gelu",
                      tie_word_embeddings=False),
+    "generate_beams": dict(vocab_size=37, hidden_size=12, intermediate_size=17, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
+                        head_dim=6, max_position_embeddings=32, rope_theta=50.0),
 }
 
 
@@ -80,6 +87,15 @@ def searches(END):
     return [{**USUAL, **s} for s in alone + beams + mixed]
 
 
+def searches_of(model):
+    """Prompts have no start token, which may be followed by a forced one, and are never left with no room."""
+    of = searches(TOKENS[model.config.model_type][1])
+    if model.config.model_type != "llama":
+        return of
+    of = [{**s, "forced_bos_token_id": -1, "forced_eos_token_id": -1} for s in of]
+    return [s for i, s in enumerate(of) if s not in of[:i]]
+
+
 class Noise(LogitsProcessor):
     def __call__(self, input_ids, scores):
         return scores + NOISE * (2 * torch.rand_like(scores) - 1)
@@ -98,7 +114,19 @@ def make_t5(shape):
     return model
 
 
-def make_bart(shape, is_mbart):
+def make_llama(shape):
+    pad, end, _ = TOKENS["llama"]
+    config = LlamaConfig(pad_token_id=pad, bos_token_id=None, eos_token_id=end, tie_word_embeddings=False, **shape)
+    config._attn_implementation = "eager"
+    model = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            spread = next(x for key, x in LLAMA_SPREADS.items() if key in name) if p.ndim > 1 else 0.2
+            p.copy_((p.ndim == 1) + spread * torch.randn_like(p))
+    return model
+
+
+def make_bart(shape, is_mbart=False):
     PAD, END, _ = TOKENS["bart"]
     config = (MBartConfig if is_mbart else BartConfig)(
         max_position_embeddings=16, dropout=0.0, pad_token_id=PAD, bos_token_id=0, eos_token_id=END,
@@ -117,8 +145,31 @@ def make_bart(shape, is_mbart):
     return model
 
 
+def continued(model, s, ids, mask, processors=()):
+    """generated() of prompts, each by itself: padding would count among the tokens that a text has."""
+    PAD, END, _ = TOKENS["llama"]
+    ends = [END] + ([s["second_end"]] if s["second_end"] >= 0 else [])
+    k, n, results = s["num_beams"], s["num_return_sequences"], []
+    model.generation_config = GenerationConfig(
+        num_beams=k, num_return_sequences=n, length_penalty=s["length_penalty"], early_stopping=STOPPING[s["early_stopping"]],
+        no_repeat_ngram_size=s["no_repeat_ngram_size"], min_new_tokens=max(s["min_length"] - 1, 0), max_new_tokens=s["max_length"] - 1,
+        repetition_penalty=s["repetition_penalty"], eos_token_id=ends, pad_token_id=PAD)
+    for row, there in zip(ids, mask):
+        prompt = row[there == 1][None]
+        out = model.generate(prompt, do_sample=False, return_dict_in_generate=True, output_scores=True,
+                             logits_processor=LogitsProcessorList(processors))
+        scores = out.sequences_scores.tolist() if k > 1 else [0.0]
+        rows = out.sequences[:, prompt.shape[1]:].tolist()
+        length = [next((i + 1 for i, t in enumerate(new) if t in ends), s["max_length"] - 1) for new in rows]
+        assert all(m <= len(new) for m, new in zip(length, rows)), (rows, s)
+        results.append([(new[:m], score) for new, m, score in zip(rows, length, scores)])
+    return results
+
+
 def generated(model, s, ids, mask, processors=()):
     """[texts][sequences] of (tokens, score)."""
+    if model.config.model_type == "llama":
+        return continued(model, s, ids, mask, processors)
     PAD, END, START = TOKENS[model.config.model_type]
     token = lambda key: s[key] if s[key] >= 0 else None
     ends = [END] + ([s["second_end"]] if s["second_end"] >= 0 else [])
@@ -149,7 +200,8 @@ def varies(model, ids, mask):
 def make_case(name):
     for number in range(1000):
         seed(f"beams {name.removeprefix('bart_beams_')} {number}")
-        model = make_t5(MODELS[name]) if name.startswith("t5") else make_bart(MODELS[name], name.startswith("m"))
+        make = {"t5": make_t5, "generate": make_llama, "bart": make_bart, "mbart": lambda shape: make_bart(shape, True)}
+        model = make[name.split("_")[0]](MODELS[name])
         sources = [torch.randint(FIRST, model.config.vocab_size, (n,)) for n in TEXTS]
         ids, mask = torch.full((len(TEXTS), max(TEXTS)), TOKENS[model.config.model_type][0]), torch.zeros(len(TEXTS), max(TEXTS), dtype=torch.long)
         for i, text in enumerate(sources):
@@ -163,7 +215,8 @@ def make_case(name):
 def case(name, out):
     model, sources, ids, mask = make_case(name)
     counts, tokens, scores, texts, left_out, endings = [], [], [], 0, 0, 0
-    for s in searches(TOKENS[model.config.model_type][1]):
+    of = searches_of(model)
+    for s in of:
         result = generated(model, s, ids, mask)
         noisy = [generated(model, s, ids, mask, [Noise()]) for _ in range(TRIES)]
         for i, sequences in enumerate(result):
@@ -183,7 +236,7 @@ def case(name, out):
     (folder / "generation_config.json").unlink()
     save(folder / "ref.safetensors", dict(source=torch.cat(sources), lengths=torch.tensor(TEXTS), counts=torch.tensor(counts, dtype=torch.uint8),
                                           tokens=torch.tensor(tokens, dtype=torch.uint8), scores=torch.tensor(scores, dtype=torch.float32),
-                                          options=torch.tensor([[float(s[o]) for o in OPTIONS] for s in searches(TOKENS[model.config.model_type][1])])))
+                                          options=torch.tensor([[float(s[o]) for o in OPTIONS] for s in of])))
     print(f"{name}: {texts} texts, {left_out} left out; of {len(counts)} sequences {endings} end before max_length")
     assert left_out <= FEW * texts, "too many are left out: take another seed"
 
@@ -191,11 +244,12 @@ def case(name, out):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="data/ref")
-    out = parser.parse_args().out
+    parser.add_argument("names", nargs="*", metavar="FOLDER", help="only these; otherwise all")
+    asked = parser.parse_args()
     torch.set_num_threads(1)
     disable_progress_bar()
-    for name in MODELS:
-        case(name, out)
+    for name in asked.names or MODELS:
+        case(name, asked.out)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// generation_config.h: reads how text is to be sampled from a model, from generation_config.json in its Hugging Face
+// generation_config.h: reads how text is to be sampled or searched from a model, from generation_config.json in its Hugging Face
 // folder; keys that are missing keep their defaults. transformers samples if do_sample is true, and otherwise takes the
 // most likely token and ignores temperature, top_k, top_p and min_p.
 //
@@ -12,15 +12,19 @@
 GX_BEGIN
 
 enum { GX_STOP_TOKENS = 32 };
+typedef enum { GX_EARLY_STOPPING_FALSE, GX_EARLY_STOPPING_TRUE, GX_EARLY_STOPPING_NEVER } GxEarlyStopping;
 typedef struct {
     int has_file, samples; // generation_config.json exists; do_sample
     double temperature, top_p, min_p, repetition_penalty;
     int64_t top_k, max_new_tokens; // max_new_tokens 0: not given
-    int32_t stop[GX_STOP_TOKENS];  // eos_token_id
+    int64_t num_beams, num_return_sequences, no_repeat_ngram_size, min_new_tokens;
+    double length_penalty;
+    GxEarlyStopping early_stopping;
+    int32_t stop[GX_STOP_TOKENS]; // eos_token_id
     int n_stop;
 } GxGenerationConfig;
 
-// Defaults are transformers' own: temperature 1, top_k 50, top_p 1, min_p 0, no penalty. Settings that are not
+// Defaults are transformers' own: temperature 1, top_k 50, top_p 1, min_p 0, one beam, no penalty. Settings that are not
 // supported are warnings in `log`. has_length: the caller gives the length, which overrides max_length.
 GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, int has_length, const GxLogger *log,
                                    GxError *err);
@@ -30,6 +34,8 @@ GxStatus gx_generation_config_open(GxJson **json, char *path, const char *folder
 // eos_token_id: a token or several; absent: *n is unchanged.
 GxStatus gx_generation_config_stops(int32_t stop[GX_STOP_TOKENS], int *n, const GxJson *json, const char *path,
                                     GxError *err);
+// early_stopping: true, false or "never"; absent: *to is unchanged.
+GxStatus gx_generation_config_stopping(GxEarlyStopping *to, const GxJson *json, const char *path, GxError *err);
 // Checks bos_token_id and eos_token_id of a config.json or generation_config.json: values that are not token ids are
 // errors, ids outside a vocabulary of `vocab` tokens (0: unknown) are warnings.
 GxStatus gx_generation_check_ids(const GxJson *json, int64_t vocab, const char *path, const GxLogger *log,
@@ -57,12 +63,16 @@ static const GxField gx__generation_config_fields[] = {
     {"min_p", GX_FIELD_DOUBLE, GX__GENERATION_AT(min_p), NULL, "", "0..1"},
     {"repetition_penalty", GX_FIELD_DOUBLE, GX__GENERATION_AT(repetition_penalty), NULL, "", "1e-3..1e3"},
     {"max_new_tokens", GX_FIELD_INT, GX__GENERATION_AT(max_new_tokens), NULL, "", "1..16777216"},
+    {"min_new_tokens", GX_FIELD_INT, GX__GENERATION_AT(min_new_tokens), NULL, "", "0..16777216"},
+    {"num_beams", GX_FIELD_INT, GX__GENERATION_AT(num_beams), NULL, "", "1..1024"},
+    {"num_return_sequences", GX_FIELD_INT, GX__GENERATION_AT(num_return_sequences), NULL, "", "1..1024"},
+    {"length_penalty", GX_FIELD_DOUBLE, GX__GENERATION_AT(length_penalty), NULL, "", NULL},
+    {"no_repeat_ngram_size", GX_FIELD_INT, GX__GENERATION_AT(no_repeat_ngram_size), NULL, "", "0.."},
 };
 
 // Every key of transformers' GenerationConfig, and of older versions.
 #define GX__GENERATION_SPEED "it changes how fast text is made, and not which"
 #define GX__GENERATION_MORE  "it adds to what transformers' generate() returns beside the text"
-#define GX__GENERATION_BEAMS "it belongs to beam search, which num_beams asks for"
 static const GxJsonKey gx__generation_keys[] = {
     {"do_sample", GX_KEY_READ, NULL},
     {"temperature", GX_KEY_READ, NULL},
@@ -72,6 +82,12 @@ static const GxJsonKey gx__generation_keys[] = {
     {"repetition_penalty", GX_KEY_READ, NULL},
     {"max_new_tokens", GX_KEY_READ, NULL},
     {"eos_token_id", GX_KEY_READ, NULL},
+    {"min_new_tokens", GX_KEY_READ, NULL},
+    {"num_beams=1", GX_KEY_READ, NULL},
+    {"num_return_sequences=1", GX_KEY_READ, NULL},
+    {"length_penalty=1.0", GX_KEY_READ, NULL},
+    {"early_stopping", GX_KEY_READ, NULL},
+    {"no_repeat_ngram_size", GX_KEY_READ, NULL},
     {"bos_token_id", GX_KEY_HARMLESS, "the tokenizer's files say what stands before a text"},
     {"pad_token_id", GX_KEY_HARMLESS, "prompts are not padded"},
     {"decoder_start_token_id", GX_KEY_HARMLESS, "of models with an encoder"},
@@ -103,19 +119,14 @@ static const GxJsonKey gx__generation_keys[] = {
     {"output_scores", GX_KEY_HARMLESS, GX__GENERATION_MORE},
     {"output_logits", GX_KEY_HARMLESS, GX__GENERATION_MORE},
     {"return_dict_in_generate", GX_KEY_HARMLESS, GX__GENERATION_MORE},
-    {"early_stopping", GX_KEY_HARMLESS, GX__GENERATION_BEAMS},
-    {"length_penalty", GX_KEY_HARMLESS, GX__GENERATION_BEAMS},
     {"renormalize_logits", GX_KEY_HARMLESS, "probabilities are always normalized"},
     {"remove_invalid_values", GX_KEY_HARMLESS, "a NaN is an error here"},
     {"max_length", GX_KEY_NAMED, "how many tokens follow a prompt is --max_new_tokens"},
-    {"min_length", GX_KEY_NAMED, "a text may end earlier"},
-    {"min_new_tokens", GX_KEY_NAMED, "a text may end earlier"},
+    {"min_length", GX_KEY_NAMED, "how many tokens follow a prompt at least is min_new_tokens"},
     {"max_time", GX_KEY_NAMED, "there is no time limit"},
     {"stop_strings", GX_KEY_NAMED, "texts end only at tokens"},
-    {"num_beams=1", GX_KEY_NAMED, "there is no beam search"},
-    {"num_beam_groups=1", GX_KEY_NAMED, "there is no beam search"},
-    {"diversity_penalty", GX_KEY_NAMED, "there is no beam search"},
-    {"num_return_sequences=1", GX_KEY_NAMED, "one text is written for each prompt"},
+    {"num_beam_groups=1", GX_KEY_NAMED, "beams are not in groups"},
+    {"diversity_penalty", GX_KEY_NAMED, "beams are not in groups"},
     {"constraints", GX_KEY_NAMED, "no words are forced"},
     {"force_words_ids", GX_KEY_NAMED, "no words are forced"},
     {"forced_bos_token_id", GX_KEY_NAMED, "no token is forced"},
@@ -130,7 +141,6 @@ static const GxJsonKey gx__generation_keys[] = {
     {"top_h", GX_KEY_NAMED, "it leaves out no token"},
     {"epsilon_cutoff", GX_KEY_NAMED, "it leaves out no token"},
     {"eta_cutoff", GX_KEY_NAMED, "it leaves out no token"},
-    {"no_repeat_ngram_size", GX_KEY_NAMED, "it leaves out no token"},
     {"encoder_no_repeat_ngram_size", GX_KEY_NAMED, "it leaves out no token"},
     {"encoder_repetition_penalty=1.0", GX_KEY_NAMED, "only repetition_penalty is used"},
     {"guidance_scale=1.0", GX_KEY_NAMED, "there is no guidance"},
@@ -144,10 +154,11 @@ const GxJsonKeys gx_generation_keys = {GX_KEYS(gx__generation_keys)};
 static void gx__generation_config_name_others(const GxJson *json, const char *path, const GxLogger *log)
 {
     // defaults that transformers 4 writes
-    static const GxJsonKey usuals[] = {
-        {"temperature=1.0", GX_KEY_NAMED, NULL},    {"top_k=50", GX_KEY_NAMED, NULL},
-        {"top_p=1.0", GX_KEY_NAMED, NULL},          {"repetition_penalty=1.0", GX_KEY_NAMED, NULL},
-        {"length_penalty=1.0", GX_KEY_NAMED, NULL}, {"max_length=20", GX_KEY_NAMED, NULL}};
+    static const GxJsonKey usuals[] = {{"temperature=1.0", GX_KEY_NAMED, NULL},
+                                       {"top_k=50", GX_KEY_NAMED, NULL},
+                                       {"top_p=1.0", GX_KEY_NAMED, NULL},
+                                       {"repetition_penalty=1.0", GX_KEY_NAMED, NULL},
+                                       {"max_length=20", GX_KEY_NAMED, NULL}};
     char names[200] = "";
     for (GxJsonMember m = GX_ZERO; gx_json_next(json, &m);) {
         const GxJsonKey *row = gx_json_find_key(GX_KEYS(gx__generation_keys), m.key);
@@ -182,6 +193,21 @@ GxStatus gx_generation_config_stops(int32_t stop[GX_STOP_TOKENS], int *count, co
         stop[(*count)++] = (int32_t)gx_json_int(id);
     }
     return GX_OK;
+}
+
+GxStatus gx_generation_config_stopping(GxEarlyStopping *to, const GxJson *json, const char *path, GxError *err)
+{
+    const GxJson *value = gx_json_get(json, "early_stopping");
+    const GxJsonType type = gx_json_type(value);
+    if (type <= GX_JSON_NULL) return GX_OK;
+    if (type == GX_JSON_BOOL) {
+        *to = gx_json_bool(value) ? GX_EARLY_STOPPING_TRUE : GX_EARLY_STOPPING_FALSE;
+        return GX_OK;
+    }
+    *to = GX_EARLY_STOPPING_NEVER;
+    if (type == GX_JSON_STRING && !strcmp(gx_json_string(value), "never")) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: early_stopping is %s; expected true, false or \"never\"", path,
+                   gx_json_type_name(value));
 }
 
 GxStatus gx_generation_check_ids(const GxJson *json, int64_t vocab, const char *path, const GxLogger *log, GxError *err)
@@ -219,7 +245,8 @@ GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, in
     char path[GX_PATH];
     GxJson *json;
     memset(c, 0, sizeof *c);
-    c->temperature = c->top_p = c->repetition_penalty = 1, c->top_k = 50;
+    c->temperature = c->top_p = c->repetition_penalty = c->length_penalty = 1, c->top_k = 50;
+    c->num_beams = c->num_return_sequences = 1;
     GX_TRY(gx_generation_config_open(&json, path, folder, &c->has_file, err));
     if (!json) return GX_OK;
     GxStatus status = gx_generation_check_ids(json, 0, path, log, err);
@@ -227,6 +254,7 @@ GxStatus gx_generation_config_read(GxGenerationConfig *c, const char *folder, in
     if (status == GX_OK && !c->has_file) gx__generation_config_name_others(json, path, log);
     if (status == GX_OK && c->has_file) {
         status = gx_json_get_fields(json, GX_FIELDS(gx__generation_config_fields), 0, c, path, err);
+        if (status == GX_OK) status = gx_generation_config_stopping(&c->early_stopping, json, path, err);
         // max_new_tokens has precedence in transformers, too
         if (has_length || c->max_new_tokens) gx_json_remove(json, "max_length");
         if (status == GX_OK) status = gx_json_check_keys(json, GX_KEYS(gx__generation_keys), path, log, err);

@@ -56,7 +56,8 @@ int64_t gx_kv_cache_bytes(const GxKvCache *c);
 void gx_kv_cache_begin(GxContext *g, GxKvCache *c, const int64_t *first); // frees all pages; NULL: all begin at 0
 void gx_kv_cache_reach(GxContext *g, GxKvCache *c, int64_t end); // takes pages for positions before `end`, at most T
 void gx_kv_cache_end(GxKvCache *c, int64_t b);                   // column b's text has ended: it takes no more pages
-// Column b goes on with the first `end` positions of column from[b] [B]. All texts begin at 0.
+// Column b goes on with the first `end` positions of column from[b] [B]. Columns that follow each other are adjacent, and
+// their texts begin at the same position.
 void gx_kv_cache_follow(GxContext *g, GxKvCache *c, const int64_t *from, int64_t end);
 static inline void gx_kv_cache_set_source(GxKvCache *c) { c->has_source = 1; } // after the first batch
 // 1: the batch needs nothing of this unit: it is part of an encoder whose output has been read.
@@ -182,7 +183,7 @@ static void gx__kv_cache_take(GxContext *g, GxKvCache *c, int64_t b, int64_t of,
         const int32_t *was = c->table_before + p * c->B;
         const int64_t rows = gx_min(GX_PAGE, end - p * GX_PAGE);
         c->table_host[p * c->B + b] = was[of];
-        if (of != from && rows > 0) gx__kv_cache_copy(g, c, was[of], was[from], rows);
+        if (of != from && rows > 0 && was[of] >= 0) gx__kv_cache_copy(g, c, was[of], was[from], rows);
     }
 }
 

@@ -180,11 +180,11 @@ static int gx__interpreter_is_tied(const GxModel *m, int apart)
     return tied;
 }
 
-// shares[u] = 1: unit u has a tensor of unit 0's.
+// shares [GX_MAX_UNITS]: 1: the unit has a tensor of unit 0's.
 static void gx__interpreter_shares(const GxModel *m, uint8_t *shares)
 {
     const GxTensor *t = m->table.row;
-    memset(shares, 0, (size_t)m->units);
+    memset(shares, 0, GX_MAX_UNITS);
     for (int i = 0; i < m->table.n; i++)
         if (t[i].has_alias && t[t[i].alias.index].unit == 0 && t[i].unit != 0) shares[t[i].unit] = 1;
 }

@@ -1,5 +1,5 @@
-// write_options.h: the options of programs that write text (writer.h): prompts, sampling, texts to score,
-// conversations. Options about ranks and devices are those of training programs (options_table.h).
+// write_options.h: the options of programs that write text (writer.h): prompts, sampling, beams, texts to
+// score, conversations. Options about ranks and devices are those of training programs (options_table.h).
 #ifndef GX_WRITE_OPTIONS_H
 #define GX_WRITE_OPTIONS_H
 #include "../text/chat_find.h"
@@ -9,8 +9,10 @@ GX_BEGIN
 typedef struct {
     char model[GX_PATH], adapter[GX_PATH], prompt[GX_FIELD_NAMES_TEXT], prompt_file[GX_PATH], stop[GX_FIELD_NAMES_TEXT];
     char score[GX_PATH], output_file[GX_PATH];
-    int64_t max_length, max_new_tokens, top_k, seed, context, prefill_rows;
-    double temperature, top_p, min_p, repetition_penalty;
+    int64_t max_length, max_new_tokens, min_new_tokens, top_k, seed, context, prefill_rows;
+    int64_t num_beams, num_return_sequences, no_repeat_ngram_size;
+    double temperature, top_p, min_p, repetition_penalty, length_penalty;
+    char early_stopping[GX_FIELD_TEXT];
     int strict, echo, json, chat, thinking;
     char chat_template[GX_PATH], chat_date[GX_FIELD_TEXT], system[GX_PATH], mode[GX_FIELD_TEXT],
         precision[GX_FIELD_TEXT];
@@ -69,6 +71,27 @@ static const GxField gx__write_sampling_options[] = {
      "without sampling; 1: off. If it is not given, generation_config.json sets it",
      "0.001..1000"},
     {"seed", GX_FIELD_INT, GX__WRITE_AT(seed), "1234", "seed of the sampling", "0.."},
+};
+static const GxField gx__write_search_options[] = {
+    {"num_beams", GX_FIELD_INT, GX__WRITE_AT(num_beams), "1",
+     "continue each prompt by a search with so many beams, for the likeliest text as a whole; 1: no beams. This and "
+     "the "
+     "next five, if they are not given, are set by generation_config.json, unless tokens are drawn",
+     "1..256"},
+    {"num_return_sequences", GX_FIELD_INT, GX__WRITE_AT(num_return_sequences), "1",
+     "texts that are written for each prompt, the best first; at most as many as there are beams", "1..256"},
+    {"length_penalty", GX_FIELD_DOUBLE, GX__WRITE_AT(length_penalty), "1",
+     "with beams: scores are divided by (number of new tokens)^this, so larger values favor longer texts",
+     "-1000..1000"},
+    {"early_stopping", GX_FIELD_STRING, GX__WRITE_AT(early_stopping), "false",
+     "with beams: when a search ends. true: with num_beams complete texts; false: when no better one is likely; never: "
+     "when no better one is possible",
+     "false|true|never"},
+    {"no_repeat_ngram_size", GX_FIELD_INT, GX__WRITE_AT(no_repeat_ngram_size), "0",
+     "no sequence of so many tokens occurs twice in a text, its prompt included; 0: any may; also with one beam",
+     "0.."},
+    {"min_new_tokens", GX_FIELD_INT, GX__WRITE_AT(min_new_tokens), "0",
+     "fewest new tokens of a text before its end; also with one beam", "0..16777216"},
 };
 static const GxField gx__write_score_options[] = {
     {"score", GX_FIELD_PATH, GX__WRITE_AT(score), "",
@@ -133,6 +156,7 @@ GxStatus gx_write_options_add(GxConfig *c, GxWriteOptions *o, GxField fields[GX_
 {
     GX_TRY(gx_config_add(c, "text", GX_FIELDS(gx__write_text_options), o, err));
     GX_TRY(gx_config_add(c, "sampling", GX_FIELDS(gx__write_sampling_options), o, err));
+    GX_TRY(gx_config_add(c, "beam search", GX_FIELDS(gx__write_search_options), o, err));
     GX_TRY(gx_config_add(c, "scoring", GX_FIELDS(gx__write_score_options), o, err));
     GX_TRY(gx_config_add(c, "conversation", GX_FIELDS(gx__write_chat_options), o, err));
     GX_TRY(gx_config_add(c, "machine", GX_FIELDS(gx__write_machine_options), o, err));
@@ -165,7 +189,18 @@ static GxStatus gx__write_check_scoring(const GxWriteOptions *o, const GxConfig 
                                 "is an option of --score, which is not given; give it, or", err);
     GX_TRY(gx__write_refuse(c, GX_FIELDS(gx__write_text_options), text, why, err));
     GX_TRY(gx__write_refuse(c, GX_FIELDS(gx__write_sampling_options), none, why, err));
+    GX_TRY(gx__write_refuse(c, GX_FIELDS(gx__write_search_options), none, why, err));
     return gx__write_refuse(c, GX_FIELDS(gx__write_chat_options), none, why, err);
+}
+
+// What depends on the folder's generation_config.json is checked when it has been read (writer.h).
+static GxStatus gx__write_check_search(const GxWriteOptions *o, const GxConfig *c, GxError *err)
+{
+    static const char *const none[] = {NULL};
+    if (o->chat)
+        return gx__write_refuse(c, GX_FIELDS(gx__write_search_options), none,
+                                "is an option for prompts, and --chat is a conversation;", err);
+    return GX_OK;
 }
 
 GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxError *err)
@@ -182,6 +217,7 @@ GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxEr
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "expected one of --prompt TEXT or --prompt_file FILE, --chat, and --score FILE; see --help");
     GX_TRY(gx__write_check_scoring(o, c, err));
+    GX_TRY(gx__write_check_search(o, c, err));
     if (o->chat && (o->json || o->echo))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "--%s is an option for prompts, and --chat is a conversation; leave one of them out",

@@ -20,7 +20,7 @@
 #include "../data/score_requests.h"
 #include "../text/text_stream.h"
 #include "../text/tokenizer_keys.h"
-#include "../task/decode.h"
+#include "../task/decode_beams.h"
 #include "../task/likelihood.h"
 #include "interpreter.h"
 #include "plan.h"
@@ -74,9 +74,12 @@ typedef struct {
     int streams;             // 1: text is shown while it is generated
     volatile int *interrupt; // in a conversation: not 0 once the user has interrupted the answer
     // on all ranks
-    int64_t texts, positions, new_tokens; // texts; positions of the longest one; tokens to generate
-    GxDecodedText *text;                  // [texts], ids [positions]
+    int64_t prompts, texts, positions, new_tokens; // of each prompt as many texts; positions of the longest one; tokens
+                                                   // to generate
+    GxDecodedText *text;                           // [texts], ids [positions]
     GxDecodePlan decode;
+    int is_searched;   // 1: texts are found by a search, without or with beams; otherwise both of their numbers are 1
+    GxBeamPlan search; // on rank 0; on others num_beams and num_return_sequences
     int32_t stop_token[GX_STOP_TOKENS + 1];
 } GxWriter;
 
@@ -306,6 +309,106 @@ static GxStatus gx__writer_choose_sampling(GxWriter *w)
     return GX_OK;
 }
 
+// ---- searches ------------------------------------------------------------------------------------------------------
+
+// The option of a search that asks for something; NULL: none does, so there is none.
+static const char *gx__writer_asks_for_search(const GxWriteOptions *o)
+{
+    return o->num_beams > 1          ? "num_beams"
+           : o->no_repeat_ngram_size ? "no_repeat_ngram_size"
+           : o->min_new_tokens       ? "min_new_tokens"
+                                     : NULL;
+}
+
+// Options of a search that were not given are those of generation_config.json, unless tokens are drawn.
+static void gx__writer_take_search(GxWriter *w)
+{
+    GxWriteOptions *o = w->o;
+    const GxGenerationConfig *c = &w->generation;
+    const GxConfig *set = &w->config;
+    const int file_asks = c->num_beams > 1 || c->no_repeat_ngram_size || c->min_new_tokens;
+    const int draws = o->temperature != 0 && !gx__writer_asks_for_search(o);
+    if (o->chat || draws) {
+        if (file_asks || c->num_return_sequences > 1)
+            gx_log(&w->g->log, GX_LOG_WARNING,
+                   "%s: generation_config.json asks for a search (num_beams, num_return_sequences, "
+                   "no_repeat_ngram_size or min_new_tokens), which is ignored: %s",
+                   o->model, o->chat ? "answers of a conversation are not searched" : "tokens are drawn");
+        return;
+    }
+    if (!gx_config_is_set(set, "num_beams")) o->num_beams = c->num_beams;
+    if (!gx_config_is_set(set, "num_return_sequences")) o->num_return_sequences = c->num_return_sequences;
+    if (!gx_config_is_set(set, "no_repeat_ngram_size")) o->no_repeat_ngram_size = c->no_repeat_ngram_size;
+    if (!gx_config_is_set(set, "min_new_tokens")) o->min_new_tokens = c->min_new_tokens;
+    if (!gx_config_is_set(set, "length_penalty")) o->length_penalty = c->length_penalty;
+    w->search.options.early_stopping = c->early_stopping;
+}
+
+static GxStatus gx__writer_check_search(GxWriter *w)
+{
+    GxWriteOptions *o = w->o;
+    GxError *err = &w->g->error;
+    const char *asks = gx__writer_asks_for_search(o);
+    static const char *const of_beams[] = {"length_penalty", "early_stopping"};
+    if (o->num_return_sequences > o->num_beams)
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "--num_return_sequences is %ld, but a prompt has %ld beam%s; use --num_beams %ld or more, or, to "
+            "draw several texts, give --prompt several times",
+            (long)o->num_return_sequences, (long)o->num_beams, gx_text_s(o->num_beams), (long)o->num_return_sequences);
+    for (int i = 0; i < 2 && o->num_beams == 1; i++)
+        if (gx_config_source(&w->config, of_beams[i]) == GX_FROM_FLAG)
+            gx_log(&w->g->log, GX_LOG_WARNING, "--%s changes nothing without beams; set --num_beams, or leave this out",
+                   of_beams[i]);
+    if (!asks) return GX_OK;
+    if (o->temperature != 0 && gx_config_is_set(&w->config, "temperature"))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "--temperature %g draws tokens, and %s searches for the likeliest text; leave one of them out",
+                       o->temperature, asks);
+    if (o->temperature != 0)
+        gx_log(&w->g->log, GX_LOG_WARNING,
+               "%s: do_sample of generation_config.json is ignored: --%s searches for the likeliest text, and draws no "
+               "tokens",
+               o->model, asks);
+    if (w->n_stop)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "--stop ends a text while it is written, and a search (%s) knows a text only at its end; leave "
+                       "out --stop, or set %s to %d",
+                       asks, asks, !strcmp(asks, "num_beams"));
+    if (w->prompts * o->num_beams > GX_WRITER_TEXTS)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%ld prompt%s of %ld beams are more than %d texts at once",
+                       (long)w->prompts, gx_text_s(w->prompts), (long)o->num_beams, GX_WRITER_TEXTS);
+    return GX_OK;
+}
+
+// After the prompts have been measured.
+static GxStatus gx__writer_choose_search(GxWriter *w)
+{
+    const GxWriteOptions *o = w->o;
+    GxBeamOptions *s = &w->search.options;
+    gx__writer_take_search(w);
+    GX_TRY(gx__writer_check_search(w));
+    w->is_searched = gx__writer_asks_for_search(o) != NULL;
+    s->num_beams = o->num_beams, s->num_return_sequences = o->num_return_sequences;
+    s->length_penalty = o->length_penalty, s->repetition_penalty = o->repetition_penalty;
+    s->no_repeat_ngram_size = o->no_repeat_ngram_size;
+    s->min_length = o->min_new_tokens, s->max_length = w->new_tokens;
+    if (gx_config_is_set(&w->config, "early_stopping")) gx_beam_stopping_of(o->early_stopping, &s->early_stopping);
+    s->forced_bos = s->forced_eos = -1;
+    memcpy(s->end, w->stop_token, sizeof s->end);
+    s->ends = w->decode.n_stop;
+    w->search.vocab = w->decode.sampling.vocab;
+    if (s->min_length <= s->max_length) return GX_OK;
+    if (gx_config_is_set(&w->config, "min_new_tokens"))
+        return GX_FAIL(&w->g->error, GX_ERR_ARGUMENT,
+                       "--min_new_tokens is %ld, more than the %ld new tokens that a text may have",
+                       (long)s->min_length, (long)s->max_length);
+    gx_log(&w->g->log, GX_LOG_WARNING,
+           "%s: generation_config.json asks for %ld new tokens at least, but there may be %ld: each text has as many",
+           o->model, (long)s->min_length, (long)s->max_length);
+    return GX_OK;
+}
+
 static GxStatus gx__writer_take_stops(GxWriter *w)
 {
     const char *at = NULL, *text;
@@ -337,19 +440,19 @@ static GxStatus gx__writer_take_prompts(GxWriter *w)
 {
     const char *at = NULL, *text;
     int64_t n;
-    w->texts = 0;
+    w->prompts = 0;
     w->out = (GxWrittenText *)calloc(GX_WRITER_TEXTS, sizeof *w->out);
     if (!w->out) return GX_FAIL(&w->g->error, GX_ERR_MEMORY, "no memory for the texts");
     while ((text = gx_field_next_text(w->o->prompt, &at, &n)) != NULL) {
-        if (w->texts == GX_WRITER_TEXTS)
+        if (w->prompts == GX_WRITER_TEXTS)
             return GX_FAIL(&w->g->error, GX_ERR_UNSUPPORTED, "more than %d prompts are given", GX_WRITER_TEXTS);
-        w->out[w->texts].prompt = text, w->out[w->texts++].prompt_bytes = n;
+        w->out[w->prompts].prompt = text, w->out[w->prompts++].prompt_bytes = n;
     }
     if (w->o->prompt_file[0]) {
-        if (w->texts == GX_WRITER_TEXTS)
+        if (w->prompts == GX_WRITER_TEXTS)
             return GX_FAIL(&w->g->error, GX_ERR_UNSUPPORTED, "more than %d prompts are given", GX_WRITER_TEXTS);
         GX_TRY(gx__writer_read_file(w, &n));
-        w->out[w->texts].prompt = w->file, w->out[w->texts++].prompt_bytes = n;
+        w->out[w->prompts].prompt = w->file, w->out[w->prompts++].prompt_bytes = n;
     }
     return GX_OK;
 }
@@ -394,7 +497,7 @@ static GxStatus gx__writer_measure(GxWriter *w, int32_t **ids, int64_t *n)
 {
     const int64_t limit = gx__writer_limit(w);
     int64_t longest = 0;
-    for (int64_t b = 0; b < w->texts; b++) {
+    for (int64_t b = 0; b < w->prompts; b++) {
         GX_TRY(gx__writer_encode(w, w->out[b].prompt, w->out[b].prompt_bytes, 1, &ids[b], &n[b]));
         if (n[b] == 0)
             return GX_FAIL(&w->g->error, GX_ERR_ARGUMENT,
@@ -460,18 +563,39 @@ static GxStatus gx__writer_open_chat(GxWriter *w)
                said, gx_chat_name(w->format));
     w->out = (GxWrittenText *)calloc(1, sizeof *w->out);
     if (!w->out) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a text");
-    w->texts = 1;
+    w->prompts = 1;
     w->positions = gx_min(o->context, gx__writer_limit(w));
     w->new_tokens = o->max_new_tokens;
     return GX_OK;
 }
 
+// The texts of each prompt, which begin with it. ids, on rank 0, and n: of the prompts.
+static void gx__writer_begin_texts(GxWriter *w, int32_t *const *ids, const int64_t *n)
+{
+    GxContext *g = w->g;
+    const int64_t R = w->search.options.num_return_sequences;
+    w->texts = w->prompts * R;
+    w->text = (GxDecodedText *)calloc((size_t)w->texts, sizeof *w->text);
+    if (!w->text) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the texts");
+    for (int64_t b = 0; b < w->texts && !gx_failed(g); b++) {
+        const int64_t prompt = b / R;
+        w->text[b].ids = (int32_t *)malloc((size_t)w->positions * sizeof *w->text[b].ids);
+        if (!w->text[b].ids) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the texts");
+        w->text[b].n = n[prompt];
+        if (ids[prompt] && !gx_failed(g)) memcpy(w->text[b].ids, ids[prompt], (size_t)n[prompt] * sizeof **ids);
+        if (n[prompt]) gx_broadcast(g, GX_AXIS_ALL, 0, w->text[b].ids, 4 * n[prompt], GX_U8);
+    }
+    for (int64_t b = w->texts - 1; b >= 0 && g->rank == 0 && !gx_failed(g); b--) w->out[b] = w->out[b / R];
+}
+
 // Rank 0 reads the folder and the prompts; then all ranks get the prompts and the sizes that memory depends on.
 static GxStatus gx__writer_open_texts(GxWriter *w)
 {
+    enum { SIZES = 6 };
     GxContext *g = w->g;
+    GxBeamOptions *s = &w->search.options;
     int32_t *ids[GX_WRITER_TEXTS] = {NULL};
-    int64_t n[GX_WRITER_TEXTS + 3] = {0};
+    int64_t n[GX_WRITER_TEXTS + SIZES] = {0}, *size = n + GX_WRITER_TEXTS;
     if (g->rank == 0) {
         GxStatus status = gx__writer_open_tokenizer(w);
         if (status == GX_OK) status = gx__writer_choose_sampling(w);
@@ -479,20 +603,16 @@ static GxStatus gx__writer_open_texts(GxWriter *w)
         if (status == GX_OK && w->o->chat) status = gx__writer_open_chat(w);
         if (status == GX_OK && !w->o->chat) status = gx__writer_take_prompts(w);
         if (status == GX_OK && !w->o->chat) status = gx__writer_measure(w, ids, n);
+        if (status == GX_OK) status = gx__writer_choose_search(w);
     }
-    n[GX_WRITER_TEXTS] = w->texts, n[GX_WRITER_TEXTS + 1] = w->positions, n[GX_WRITER_TEXTS + 2] = w->new_tokens;
+    size[0] = w->prompts, size[1] = w->positions, size[2] = w->new_tokens;
+    size[3] = w->is_searched, size[4] = s->num_beams, size[5] = s->num_return_sequences;
     gx_at(g, -1, "prompts");
-    gx_broadcast(g, GX_AXIS_ALL, 0, n, GX_WRITER_TEXTS + 3, GX_I64); // on a failed context this tells the other ranks
-    w->texts = n[GX_WRITER_TEXTS], w->positions = n[GX_WRITER_TEXTS + 1], w->new_tokens = n[GX_WRITER_TEXTS + 2];
-    if (!gx_failed(g)) w->text = (GxDecodedText *)calloc((size_t)w->texts, sizeof *w->text);
-    if (!gx_failed(g) && !w->text) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the texts");
-    for (int64_t b = 0; b < w->texts && !gx_failed(g); b++) {
-        w->text[b].ids = (int32_t *)malloc((size_t)w->positions * sizeof *w->text[b].ids);
-        if (!w->text[b].ids) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for the texts");
-        w->text[b].n = n[b];
-        if (ids[b] && !gx_failed(g)) memcpy(w->text[b].ids, ids[b], (size_t)n[b] * sizeof *ids[b]);
-        if (n[b]) gx_broadcast(g, GX_AXIS_ALL, 0, w->text[b].ids, 4 * n[b], GX_U8);
-    }
+    gx_broadcast(g, GX_AXIS_ALL, 0, n, GX_WRITER_TEXTS + SIZES, GX_I64); // on a failed context this tells the others
+    w->prompts = size[0], w->positions = size[1], w->new_tokens = size[2];
+    w->is_searched = (int)size[3], s->num_beams = size[4], s->num_return_sequences = size[5];
+    s->max_length = w->new_tokens;
+    if (!gx_failed(g)) gx__writer_begin_texts(w, ids, n);
     for (int b = 0; b < GX_WRITER_TEXTS; b++) free(ids[b]);
     return gx_status(g);
 }
@@ -559,12 +679,13 @@ static void gx__writer_allocate(GxWriter *w, GxContext *g)
         gx_runner_allocate(g, &w->runner, w->positions, 1, chunk);
         return;
     }
-    const int64_t chunk = gx_max(1, gx_min(w->positions, w->o->prefill_rows / w->texts)),
+    const int64_t K = w->search.options.num_beams, R = w->search.options.num_return_sequences, B = w->prompts * K;
+    const int64_t chunk = gx_max(1, gx_min(w->positions, w->o->prefill_rows / B)),
                   longest = w->positions - w->new_tokens;
     int64_t first[GX_WRITER_TEXTS];
-    for (int64_t b = 0; b < w->texts; b++) first[b] = w->texts > 1 ? longest - w->text[b].n : 0;
-    gx_decoder_allocate(g, &w->decoder, &w->model, w->positions, w->texts, chunk, first);
-    gx_runner_allocate(g, &w->runner, w->decoder.chunk, w->texts, w->texts);
+    for (int64_t b = 0; b < B; b++) first[b] = w->prompts > 1 ? longest - w->text[b / K * R].n : 0;
+    gx_decoder_allocate(g, &w->decoder, &w->model, w->positions, B, chunk, first);
+    gx_runner_allocate(g, &w->runner, w->decoder.chunk, B, B);
 }
 
 static void gx__writer_dry_run(GxPlan *p, GxContext *dry, void *writer)
@@ -582,18 +703,21 @@ static void gx__writer_describe_texts(const GxWriter *w, char out[200], int with
 {
     const GxScoreRequests *r = &w->requests;
     const double cache = (double)gx_kv_cache_bytes(&w->decoder.cache) / 1e6;
+    char beams[40] = "";
+    if (w->search.options.num_beams > 1)
+        snprintf(beams, sizeof beams, " by %ld beams", (long)w->search.options.num_beams);
     if (w->o->score[0])
         snprintf(out, 200, "%ld line%s to score, %ld token%s, up to %ld in a text; %ld at once", (long)r->lines,
                  gx_text_s(r->lines), (long)r->tokens, gx_text_s(r->tokens), (long)r->longest + 1, (long)w->positions);
     else if (!with_pages)
-        snprintf(out, 200, "%ld text%s of up to %ld tokens, cache %.1f MB", (long)w->texts, w->texts > 1 ? "s" : "",
-                 (long)w->positions, cache);
+        snprintf(out, 200, "%ld text%s%s of up to %ld tokens, cache %.1f MB", (long)w->texts, w->texts > 1 ? "s" : "",
+                 beams, (long)w->positions, cache);
     else
         snprintf(
             out, 200,
-            "%ld text%s of up to %ld tokens, %ld position%s at once; cache of keys and values %.1f MB per rank, in "
+            "%ld text%s%s of up to %ld tokens, %ld position%s at once; cache of keys and values %.1f MB per rank, in "
             "pages of %d positions: %ld",
-            (long)w->texts, w->texts > 1 ? "s" : "", (long)w->positions, (long)w->decoder.chunk,
+            (long)w->texts, w->texts > 1 ? "s" : "", beams, (long)w->positions, (long)w->decoder.chunk,
             gx_text_s(w->decoder.chunk), cache, GX_PAGE, (long)w->decoder.cache.pages);
 }
 

@@ -121,7 +121,9 @@ GxStatus gx_writer_write(GxWriter *w)
     GxContext *g = w->g;
     w->decode.user = w, w->decode.see = gx__writing_see, w->decode.interrupted = gx__writing_interrupted;
     w->decode.new_tokens = w->new_tokens;
-    gx_decode(g, &w->decoder, &w->forward, w->text, &w->decode);
+    w->search.user = w, w->search.interrupted = gx__writing_interrupted;
+    if (w->is_searched) gx_decode_beams(g, &w->decoder, &w->forward, w->text, w->prompts, &w->search);
+    else gx_decode(g, &w->decoder, &w->forward, w->text, &w->decode);
     for (int64_t b = 0; b < w->texts && g->rank == 0 && !gx_failed(g); b++) gx__writing_end_text(w, b);
     return gx_status(g);
 }
@@ -143,6 +145,7 @@ static GxStatus gx__writing_print_json(GxWriter *w, int64_t b)
     gx_json_set(line, "prompt_tokens", gx_json_new_int(t->prompt), err);
     gx_json_set(line, "new_tokens", gx_json_new_int(t->n - t->prompt), err);
     gx_json_set(line, "end", gx_json_new_string(ends[t->end]), err);
+    if (w->search.options.num_beams > 1) gx_json_set(line, "score", gx_json_new_double(t->score), err);
     if (gx_error_code(err) == GX_OK && gx_json_dump(line, 0, &text, &bytes, err) == GX_OK) {
         gx__writing_show(w, text, bytes);
         gx__writing_show(w, "\n", 1);
@@ -156,13 +159,14 @@ static void gx__writing_print(GxWriter *w)
 {
     char title[40];
     for (int64_t b = 0; b < w->texts && !gx_failed(w->g); b++) {
+        if (w->text[b].end == GX_TEXT_GROWS) continue; // a search has found fewer texts
         if (w->o->json) {
             gx__writing_print_json(w, b);
             continue;
         }
         snprintf(title, sizeof title, "%s--- text %ld\n", b ? "\n" : "", (long)b + 1);
         if (!w->streams) {
-            gx__writing_show(w, title, (int64_t)strlen(title));
+            if (w->texts > 1) gx__writing_show(w, title, (int64_t)strlen(title));
             char *prompt = strndup(w->out[b].prompt, (size_t)w->out[b].prompt_bytes);
             if (w->o->echo && prompt) gx__writing_show(w, prompt, w->out[b].prompt_bytes);
             free(prompt);
@@ -175,7 +179,7 @@ static void gx__writing_print(GxWriter *w)
 static void gx__writing_say_speed(const GxWriter *w)
 {
     const GxDecodeTimes *t = &w->decoder.times;
-    const int64_t decoded = gx_max(0, t->new_tokens - w->texts); // the first token of each text came with its prompt
+    const int64_t decoded = gx_max(0, t->new_tokens - w->prompts); // the first token of each text came with its prompt
     gx_log(&w->g->log, GX_LOG_INFO,
            "prompts: %ld token%s in %.2f s, %.0f tokens/s; new: %ld token%s, after the first in %.2f s, %.1f tokens/s",
            (long)t->prompt_tokens, gx_text_s(t->prompt_tokens), t->prefill_seconds,
@@ -190,7 +194,7 @@ GxStatus gx_writer_run(GxWriter *w)
     if (w->done || gx_failed(g)) return gx_status(g);
     gx_catch_stop_signals();
     gx_stop_where_unread();
-    w->streams = w->texts == 1 && !w->o->json;
+    w->streams = w->texts == 1 && !w->o->json && !w->is_searched;
     for (int64_t b = 0; b < w->texts && g->rank == 0 && !gx_failed(g); b++) gx_writer_begin_text(w, b);
     if (w->streams && w->o->echo && g->rank == 0) {
         char *prompt = strndup(w->out[0].prompt, (size_t)w->out[0].prompt_bytes);

@@ -126,21 +126,6 @@ static const GxJsonKey gx__beam_keys[] = {
 };
 enum { GX__BEAM_KEYS = sizeof gx__beam_keys / sizeof *gx__beam_keys, GX__BEAM_KEYS_MOST = 128 };
 
-static GxStatus gx__beam_read_stopping(GxBeamFile *f, const GxJson *json, GxError *err)
-{
-    const GxJson *value = gx_json_get(json, "early_stopping");
-    const GxJsonType type = gx_json_type(value);
-    if (type <= GX_JSON_NULL) return GX_OK;
-    if (type == GX_JSON_BOOL) {
-        f->o.early_stopping = gx_json_bool(value) ? GX_EARLY_STOPPING_TRUE : GX_EARLY_STOPPING_FALSE;
-        return GX_OK;
-    }
-    f->o.early_stopping = GX_EARLY_STOPPING_NEVER;
-    if (type == GX_JSON_STRING && !strcmp(gx_json_string(value), "never")) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s: early_stopping is %s; expected true, false or \"never\"", f->path,
-                   gx_json_type_name(value));
-}
-
 // Names what is not supported: in generation_config.json also what is not known; in config.json only keys of
 // generation.
 static GxStatus gx__beam_check_keys(const GxBeamFile *f, const GxJson *json, int has_file, const GxLogger *log,
@@ -168,7 +153,7 @@ static GxStatus gx__beam_read(GxBeamFile *f, const GxTaskSetup *setup, const GxL
     GX_TRY(gx_generation_config_open(&json, f->path, setup->model, &has_file, err));
     if (!json) return GX_OK;
     GxStatus status = gx_json_get_fields(json, GX_FIELDS(gx__beam_fields), 0, f, f->path, err);
-    if (status == GX_OK) status = gx__beam_read_stopping(f, json, err);
+    if (status == GX_OK) status = gx_generation_config_stopping(&f->o.early_stopping, json, f->path, err);
     if (status == GX_OK) status = gx_generation_check_ids(json, setup->vocab, f->path, log, err);
     if (status == GX_OK) status = gx_generation_config_stops(f->o.end, &f->o.ends, json, f->path, err);
     if (status == GX_OK) status = gx__beam_check_keys(f, json, has_file, log, err);
@@ -220,9 +205,7 @@ static GxStatus gx__beam_take_flags(GxBeamFile *f, const GxBeamFlags *flags, GxE
     if (flags->repetition_penalty != 0) o->repetition_penalty = flags->repetition_penalty;
     if (flags->forced_bos > -2) f->forced_bos = flags->forced_bos;
     if (flags->forced_eos > -2) f->forced_eos = flags->forced_eos;
-    if (!strcmp(flags->early_stopping, "false")) o->early_stopping = GX_EARLY_STOPPING_FALSE;
-    if (!strcmp(flags->early_stopping, "true")) o->early_stopping = GX_EARLY_STOPPING_TRUE;
-    if (!strcmp(flags->early_stopping, "never")) o->early_stopping = GX_EARLY_STOPPING_NEVER;
+    gx_beam_stopping_of(flags->early_stopping, &o->early_stopping);
     return gx__beam_take_penalty(o, flags, err);
 }
 

@@ -2,7 +2,7 @@
 // knows no model: the caller hands in the logits of the token behind each live beam, and gets the beams' tokens.
 //
 //     gx_beam_search_open(&s, &options, V, err);
-//     gx_beam_search_begin(&s, start);                       // each beam is the start token
+//     gx_beam_search_begin(&s, prompt, n);                   // each beam is the prompt, or the start token alone
 //     while (!s.is_finished) {
 //         for (int64_t k = 0; k < options.num_beams; k++)
 //             gx_beam_search_see(&s, k, logits);             // those behind gx_beam_search_live(&s, k)
@@ -16,7 +16,7 @@
 // With K beams of n tokens each, the score of a candidate is that of its beam and the logarithm of its token's
 // probability. Of the K V candidates the best C = K max(2, 1 + number of ends) are kept. A candidate is complete if its
 // token is an end, or if it has max_length tokens. The K best that are not complete live on; those among the first K
-// that are complete are divided by (their tokens without the start)^length_penalty, and the K best of all so far are
+// that are complete are divided by (their tokens behind the prompt)^length_penalty, and the K best of all so far are
 // kept. The text is finished when no live beam can be better than the worst of K complete ones (early_stopping true: as
 // soon as there are K; never: if it can still be better with max_length tokens).
 //
@@ -27,18 +27,16 @@
 //     min_length              no end before the beam has so many tokens
 //     forced_bos, forced_eos  behind the start; as the last token of max_length: only this one, with a 0
 //
-// in this order. All lengths count the start token. If no token is left anywhere, the result is a beam that is not
+// in this order. All lengths count the prompt, or the start token. If no token is left anywhere, the result is a beam that is not
 // complete. Scores are fp32, as transformers'; of equal candidates the first one counts.
 #ifndef GX_BEAM_SEARCH_H
 #define GX_BEAM_SEARCH_H
 #include "../io/generation_config.h"
 GX_BEGIN
 
-typedef enum { GX_EARLY_STOPPING_FALSE, GX_EARLY_STOPPING_TRUE, GX_EARLY_STOPPING_NEVER } GxEarlyStopping;
-
 typedef struct {
     int64_t num_beams, num_return_sequences; // at least 1, at most num_beams
-    int64_t min_length, max_length;          // tokens, the start token included; max_length at least 2
+    int64_t min_length, max_length;          // tokens, with the prompt or start token; max_length at least 2
     int64_t no_repeat_ngram_size;            // 0: anything may be repeated
     double length_penalty, repetition_penalty;
     GxEarlyStopping early_stopping;
@@ -48,7 +46,7 @@ typedef struct {
 } GxBeamOptions;
 
 typedef struct {
-    int32_t *tokens; // [max_length], the start token first
+    int32_t *tokens; // [max_length], the prompt first
     int64_t n;       // 0: there is no such beam
     int64_t from;    // the live beam, before the last token, that it continues
     float score;
@@ -61,7 +59,7 @@ typedef struct {
 
 typedef struct {
     GxBeamOptions o;
-    int64_t V, C;
+    int64_t V, C, prompt; // prompt: its tokens
     int is_finished;
     int64_t candidates;         // so far
     GxBeam *live, *next, *done; // [num_beams]; done: by falling score
@@ -73,14 +71,16 @@ typedef struct {
 // V: tokens of the vocabulary. GX_ERR_MEMORY
 GxStatus gx_beam_search_open(GxBeamSearch *s, const GxBeamOptions *o, int64_t V, GxError *err);
 void gx_beam_search_close(GxBeamSearch *s); // accepts a struct of zeros
-void gx_beam_search_begin(GxBeamSearch *s, int32_t start);
+// prompt [n], n at least 1 and below max_length. It is copied.
+void gx_beam_search_begin(GxBeamSearch *s, const int32_t *prompt, int64_t n);
 static inline const GxBeam *gx_beam_search_live(const GxBeamSearch *s, int64_t k) { return &s->live[k]; }
 // logits [V], of the token behind live beam k, which are overwritten. Once for each beam, in their order.
 void gx_beam_search_see(GxBeamSearch *s, int64_t k, float *logits);
 void gx_beam_search_advance(GxBeamSearch *s);
 int64_t gx_beam_search_results(const GxBeamSearch *s); // at least 1, at most num_return_sequences
 const GxBeam *gx_beam_search_result(const GxBeamSearch *s, int64_t i);
-int gx_beam_ends(const GxBeamOptions *o, int32_t token); // 1: it is one of the ends
+int gx_beam_ends(const GxBeamOptions *o, int32_t token);         // 1: it is one of the ends
+void gx_beam_stopping_of(const char *name, GxEarlyStopping *to); // false, true or never; another one changes nothing
 
 GX_END
 #endif
@@ -117,14 +117,21 @@ void gx_beam_search_close(GxBeamSearch *s)
     memset(s, 0, sizeof *s);
 }
 
-void gx_beam_search_begin(GxBeamSearch *s, int32_t start)
+void gx_beam_search_begin(GxBeamSearch *s, const int32_t *prompt, int64_t n)
 {
-    s->is_finished = 0, s->candidates = 0;
+    s->is_finished = 0, s->candidates = 0, s->prompt = n;
     for (int64_t k = 0; k < s->o.num_beams; k++) {
-        s->live[k].tokens[0] = start, s->live[k].n = 1;
+        memcpy(s->live[k].tokens, prompt, (size_t)n * sizeof *prompt), s->live[k].n = n;
         s->live[k].score = k ? GX__BEAM_NOWHERE : 0; // the same beams: one of them counts
         s->done[k].n = 0, s->done[k].score = GX__BEAM_NOWHERE;
     }
+}
+
+void gx_beam_stopping_of(const char *name, GxEarlyStopping *to)
+{
+    static const char *const names[] = {"false", "true", "never"}; // in the order of GxEarlyStopping
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(name, names[i])) *to = (GxEarlyStopping)i;
 }
 
 int gx_beam_ends(const GxBeamOptions *o, int32_t token)
@@ -216,10 +223,10 @@ static void gx__beam_extend(const GxBeamSearch *s, GxBeam *b, const GxBeamCandid
     b->tokens[from->n] = c->token, b->n = from->n + 1, b->from = c->beam, b->score = score;
 }
 
-// A score by length; n: tokens, the start token not counted.
+// A score by length; n: tokens, with the prompt, which does not count.
 static float gx__beam_by_length(const GxBeamSearch *s, float score, int64_t n)
 {
-    return score / (float)pow((double)n, s->o.length_penalty);
+    return score / (float)pow((double)(n - s->prompt), s->o.length_penalty);
 }
 
 static int gx__beam_is_complete(const GxBeamSearch *s, const GxBeamCandidate *c)
@@ -233,7 +240,7 @@ static int gx__beam_all_done(const GxBeamSearch *s) { return s->done[s->o.num_be
 static void gx__beam_keep(GxBeamSearch *s, const GxBeamCandidate *c)
 {
     const int64_t K = s->o.num_beams;
-    const float score = gx__beam_by_length(s, c->score, s->live[c->beam].n);
+    const float score = gx__beam_by_length(s, c->score, s->live[c->beam].n + 1);
     if (!(score > s->done[K - 1].score)) return;
     const GxBeam last = s->done[K - 1]; // its tokens are given up
     int64_t at = K - 1;
@@ -262,7 +269,7 @@ static int gx__beam_can_be_better(const GxBeamSearch *s)
 {
     const int is_never = s->o.early_stopping == GX_EARLY_STOPPING_NEVER && s->o.length_penalty > 0;
     const int64_t n = is_never ? s->o.max_length : s->live[0].n;
-    return gx__beam_by_length(s, s->live[0].score, n - 1) > s->done[s->o.num_beams - 1].score;
+    return gx__beam_by_length(s, s->live[0].score, n) > s->done[s->o.num_beams - 1].score;
 }
 
 void gx_beam_search_advance(GxBeamSearch *s)

@@ -24,6 +24,7 @@ typedef struct {  // of one text
     int32_t *ids; // [prompt + new_tokens], the caller's; n of them are set, the first `prompt` by the caller
     int64_t n, prompt;
     GxTextEnd end; // why it has ended
+    float score;   // of beams (decode_beams.h)
 } GxDecodedText;
 
 typedef struct {
@@ -72,6 +73,10 @@ static inline void gx_decoder_forget(GxDecoder *d) { d->n_fed = 0; } // after th
 float *gx_decoder_run(GxContext *g, GxDecoder *d, const GxForward *forward, const int32_t *tokens, int64_t position,
                       int64_t n, int wants_logits);
 
+// Runs the prompts of text [d->B], each with at least one token, of which there will be `new_tokens` more. Returns the
+// logits of their last tokens as gx_decoder_run does; NULL: new_tokens is 0, or an error.
+float *gx_decoder_prefill(GxContext *g, GxDecoder *d, const GxForward *forward, GxDecodedText *text,
+                          int64_t new_tokens);
 // Continues text [d->B], each with at least one token; the same on every rank.
 void gx_decode(GxContext *g, GxDecoder *d, const GxForward *forward, GxDecodedText *text, const GxDecodePlan *plan);
 
@@ -193,8 +198,8 @@ static int64_t gx__decode_kept(const GxDecoder *d, const GxDecodedText *text)
     return n;
 }
 
-static float *gx__decode_prefill(GxContext *g, GxDecoder *d, const GxForward *forward, const GxDecodedText *text,
-                                 int64_t longest)
+static float *gx__decode_run_prompts(GxContext *g, GxDecoder *d, const GxForward *forward, const GxDecodedText *text,
+                                     int64_t longest)
 {
     int64_t *first = (int64_t *)malloc((size_t)d->B * sizeof *first);
     int32_t *block = (int32_t *)malloc((size_t)(d->chunk * d->B) * sizeof *block);
@@ -215,6 +220,42 @@ static float *gx__decode_prefill(GxContext *g, GxDecoder *d, const GxForward *fo
     free(first), free(block);
     return gx_failed(g) ? NULL : logits;
 }
+
+static void gx__decode_see_prompts(GxContext *g, GxDecoder *d, GxDecodedText *text, int64_t new_tokens)
+{
+    const int64_t V = d->logits.cols;
+    memset(d->seen, 0, (size_t)(d->B * V));
+    for (int64_t b = 0; b < d->B; b++) {
+        GxDecodedText *t = &text[b];
+        t->prompt = t->n, t->end = new_tokens > 0 ? GX_TEXT_GROWS : GX_TEXT_LENGTH;
+        for (int64_t i = 0; i < t->n; i++) {
+            if (t->ids[i] < 0 || t->ids[i] >= V) {
+                GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                        "token %ld of text %ld is %d; the model's vocabulary ends at %ld: the tokenizer belongs to "
+                        "another model",
+                        (long)i, (long)b, (int)t->ids[i], (long)V - 1);
+                return;
+            }
+            d->seen[b * V + t->ids[i]] = 1;
+        }
+        if (t->n < 1)
+            GX_FAIL(&g->error, GX_ERR_ARGUMENT, "text %ld has no tokens; a prompt needs at least one", (long)b);
+        if (gx_failed(g)) return;
+    }
+}
+
+float *gx_decoder_prefill(GxContext *g, GxDecoder *d, const GxForward *forward, GxDecodedText *text, int64_t new_tokens)
+{
+    const int64_t longest = gx__decode_longest(text, d->B);
+    if (!gx_failed(g)) gx__decode_see_prompts(g, d, text, new_tokens);
+    if (!gx_failed(g) && longest + new_tokens > d->T)
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "a prompt of %ld tokens and %ld new ones are too many: memory was allocated for %ld in all",
+                (long)longest, (long)new_tokens, (long)d->T);
+    return gx_failed(g) || new_tokens < 1 ? NULL : gx__decode_run_prompts(g, d, forward, text, longest);
+}
+
+// ---- sampling ------------------------------------------------------------------------------------------------------
 
 // Rank 0 samples the next token of each text that has not ended, and broadcasts it. next [2*B]: token and GxTextEnd.
 static void gx__decode_sample(GxContext *g, GxDecoder *d, float *logits, GxDecodedText *text, const GxDecodePlan *plan,
@@ -264,29 +305,6 @@ static int gx__decode_grows(const GxDecodedText *text, int64_t B)
     return some;
 }
 
-static void gx__decode_see_prompts(GxContext *g, GxDecoder *d, GxDecodedText *text, const GxDecodePlan *plan)
-{
-    const int64_t V = d->logits.cols;
-    memset(d->seen, 0, (size_t)(d->B * V));
-    for (int64_t b = 0; b < d->B; b++) {
-        GxDecodedText *t = &text[b];
-        t->prompt = t->n, t->end = plan->new_tokens > 0 ? GX_TEXT_GROWS : GX_TEXT_LENGTH;
-        for (int64_t i = 0; i < t->n; i++) {
-            if (t->ids[i] < 0 || t->ids[i] >= V) {
-                GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                        "token %ld of text %ld is %d; the model's vocabulary ends at %ld: the tokenizer belongs to "
-                        "another model",
-                        (long)i, (long)b, (int)t->ids[i], (long)V - 1);
-                return;
-            }
-            d->seen[b * V + t->ids[i]] = 1;
-        }
-        if (t->n < 1)
-            GX_FAIL(&g->error, GX_ERR_ARGUMENT, "text %ld has no tokens; a prompt needs at least one", (long)b);
-        if (gx_failed(g)) return;
-    }
-}
-
 void gx_decode(GxContext *g, GxDecoder *d, const GxForward *forward, GxDecodedText *text, const GxDecodePlan *plan)
 {
     const GxDecodeTimes none = GX_ZERO;
@@ -296,13 +314,8 @@ void gx_decode(GxContext *g, GxDecoder *d, const GxForward *forward, GxDecodedTe
     double begun = gx_seconds();
     d->times = none;
     if (!next || !tokens) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld texts", (long)d->B);
-    if (!gx_failed(g)) gx__decode_see_prompts(g, d, text, plan);
-    if (!gx_failed(g) && longest + plan->new_tokens > d->T)
-        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                "a prompt of %ld tokens and %ld new ones are too many: memory was allocated for %ld in all",
-                (long)longest, (long)plan->new_tokens, (long)d->T);
+    float *logits = gx_decoder_prefill(g, d, forward, text, plan->new_tokens);
     if (!gx_failed(g) && gx__decode_grows(text, d->B)) {
-        float *logits = gx__decode_prefill(g, d, forward, text, longest);
         gx__decode_sample(g, d, logits, text, plan, next);
         d->times.prefill_seconds = gx_seconds() - begun;
         begun = gx_seconds();

@@ -137,7 +137,7 @@ static void gx__target_open(GxContext *g, GxTargetWriter *w, GxTargetSearches *s
     for (int64_t t = 0; t < w->b.T && s->unknown; t++) s->unknown[t] = w->l->of[GX_OF_TARGET].pad;
     for (int64_t i = 0; i < n && !gx_failed(g); i++) {
         if (gx_beam_search_open(&s->search[i], &w->options, w->logits.cols, &g->error) != GX_OK) break;
-        gx_beam_search_begin(&s->search[i], w->l->start);
+        gx_beam_search_begin(&s->search[i], &w->l->start, 1);
     }
 }
 
