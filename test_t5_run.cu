@@ -361,6 +361,17 @@ TEST(a_head_of_its_own_is_found_in_the_weights_and_said_in_config_json)
     CHECK(file_has(path_of("tied/checkpoint-1/config.json"), "\"tie_word_embeddings\": true"), "tied");
 }
 
+TEST(a_model_that_transformers_4_would_read_otherwise_is_a_warning_if_it_is_saved)
+{
+    static const char words[] = "transformers 4 would compute another model from what is saved";
+    char more[300];
+    CHECK(run("unscaled", "--scale_decoder_outputs 0 --max_steps 1") == 0 && strstr(said.log, words), "%s", said.log);
+    CHECK(run("scaled", "--max_steps 1") == 0 && !strstr(said.log, words), "%s", said.log);
+    snprintf(more, sizeof more, "--model %s/unscaled/checkpoint-1 --evaluate true --validation_data %s/train.tsv",
+             folder, folder);
+    CHECK(run("none", more) == 0 && !strstr(said.log, words), "%s", said.log);
+}
+
 TEST(what_a_t5_is_not_is_refused_by_name)
 {
     char more[500];

@@ -295,7 +295,7 @@ static void gx__seq2seq_describe(const void *self, FILE *out)
     if (c->train.n && c->held_out.n) fprintf(out, "; ");
     if (c->predict[0]) fprintf(out, "%s, %ld source%s", c->predict, (long)c->held_out.n, gx_text_s(c->held_out.n));
     else if (c->held_out.n && c->file[1].n) fprintf(out, "%s, %ld held out", c->validation_data, (long)c->held_out.n);
-    else if (c->held_out.n) fprintf(out, "%ld of it held out", (long)c->held_out.n);
+    else if (c->held_out.n) fprintf(out, "%ld held out", (long)c->held_out.n);
     fprintf(out, "; tokens: %s\n", c->tokenizer_name);
     gx__seq2seq_describe_cut(c, GX_OF_SOURCE, "source", "--max_source_length", out);
     gx__seq2seq_describe_cut(c, GX_OF_TARGET, "target", "--seq_len", out);
