@@ -390,6 +390,10 @@ TEST(what_a_t5_is_not_is_refused_by_name)
     expect_error(more, "matches no linear");
     snprintf(more, sizeof more, "--model %s --tuning lora --lora_target_modules shared", begun());
     expect_error(more, "since encoder, decoder and head share it");
+    write_file("new.txt", "<new>\n");
+    snprintf(more, sizeof more, "--model %s --tuning lora --add_tokens %s/new.txt", begun(), folder);
+    expect_error(more,
+                 "does not train shared.weight, and its folder would not contain the new rows; use --tuning full");
     for (int i = 0; i < 2; i++) {
         snprintf(more, sizeof more, "--model %s --tuning lora --modules_to_save %s", begun(), i ? "shared" : "lm_head");
         expect_error(more, "alone is to be trained, but encoder, decoder and head of this t5 share it");
