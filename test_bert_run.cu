@@ -1320,7 +1320,8 @@ TEST(what_a_roberta_cannot_do_is_refused_by_name)
     static const struct {
         const char *flags, *says;
     } bad[] = {
-        {NEW_ROBERTA "--train_data @text.txt --nsp true", "a model of type roberta has no head for pairs of texts"},
+        {NEW_ROBERTA "--train_data @text.txt --nsp true --validation_fraction 0.3",
+         "a model of type roberta has no head for pairs of texts"},
         {NEW_ROBERTA "--train_data @text.txt --pad_token_id -1", "a roberta needs a pad_token_id"},
         {NEW_ROBERTA "--train_data @text.txt --seq_len 33", "a sequence of 33 tokens is longer than the 32 positions"},
         {NEW_ROBERTA "--train_data @text.txt --seq_len 3",

@@ -193,7 +193,7 @@ TEST(each_task_knows_how_many_samples_an_epoch_has)
 
 // ---- what others call it --------------------------------------------------------------------------------------------
 
-static const GxFamily *const families[] = {&gx_llama, &gx_bert};
+static const GxFamily *const families[] = {&gx_llama, &gx_bert, &gx_bart, &gx_t5};
 
 // The field of this name in any program of any task. NULL: there is none.
 static const GxField *find_option(const char *name)
@@ -204,7 +204,7 @@ static const GxField *find_option(const char *name)
     static char self[1 << 20], model[1 << 16];
     GxError e = GX_ZERO;
     (void)llama;
-    for (int f = 0; f < 2; f++)
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++)
         for (const GxTask *const *t = families[f]->tasks; *t; t++) {
             if ((*t)->options.size > sizeof self || families[f]->config_size > sizeof model) continue;
             gx_config_open(&c);

@@ -55,7 +55,7 @@ listed() { # a line "NAME OPTION" for each; "any" is anybody's
     local name tasks
     for name in $(grep -xE 'train_.*|tokenize|convert_gguf|merge_adapter|generate_llama' "$tmp/targets"); do
         "$built/$name" --help all >"$tmp/help" || return 1
-        tasks=$(tr -s ' \n' '  ' <"$tmp/help" | sed -n 's/.*--task NAME --help all (one of \([a-z0-9_|]*\).*/\1/p' | tr '|' ' ')
+        tasks=$(tr -s ' \n' '  ' <"$tmp/help" | sed -n 's/| /|/g; s/.*--task NAME --help all (one of \([a-z0-9_|]*\).*/\1/p' | tr '|' ' ')
         for task in $tasks; do "$built/$name" --task "$task" --help all || return 1; done >>"$tmp/help"
         grep -oE -- '--[A-Za-z][A-Za-z0-9_-]*' "$tmp/help" | sort -u | sed "s/^/$name /"
     done

@@ -716,7 +716,7 @@ static inline double least_gradient(const Result *serial, const char *name)
     const double least = (test_dtype == GX_BF16 ? 1 : 1e-3) * serial->norm[0] / sqrt(table->n);
     char beside[GX_NAME];
     if (strstr(name, "adaption_gate") || strstr(name, "side.gate.")) return fmax(least, gate_scale(serial, name));
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const char *key = strstr(name, keys[i][0]);
         if (!key) continue;
         snprintf(beside, sizeof beside, "%.*s%s", (int)(key - name), name, keys[i][1]);
