@@ -455,7 +455,7 @@ TEST(a_source_with_the_spans_of_its_target_is_the_text)
 // ---- tasks ---------------------------------------------------------------------------------------------------------
 
 enum { PAD, UNK, CLS, SEP, MASK, STOP, WORD, WORDS = 60, SENTINELS = 12, VOCAB = WORD + WORDS + SENTINELS };
-static const GxTextFrame frame = {CLS, SEP, PAD, SEP, 0};
+static const GxTextFrame frame = {CLS, SEP, PAD, SEP, 0, 0, 0, {0, 0}};
 
 typedef struct { // a task that is open
     const GxTask *task;
@@ -613,6 +613,21 @@ TEST(pieces_of_span_corruption_are_the_tokens_of_the_text_in_a_row)
     o.task->data.close(&o.c);
 }
 
+TEST(held_out_text_that_is_shorter_than_a_piece_is_one_shorter_piece)
+{
+    Opened o;
+    if (!opens(&o, &gx_span_corruption, "text.txt", 60, 40, 0.05)) return;
+    const GxSentences *s = &o.c.file.sentences;
+    const int64_t first = o.c.file.train_tokens, n = s->begin[s->document[s->documents]] - first;
+    CHECK(n > 1 && n < o.c.spans.tokens && o.c.held_out.n == 1, "%ld pieces of %ld tokens", (long)o.c.held_out.n,
+          (long)n);
+    if (o.c.held_out.n == 1)
+        CHECK(o.c.held_out.begin[0] == first && o.c.held_out.tokens[0] == n &&
+                  o.c.held_out.length[GX_OF_SOURCE][0] == gx_span_source(gx_span_counts(n, 0.15, 3)) + 2,
+              "tokens %ld to %ld", (long)o.c.held_out.begin[0], (long)o.c.held_out.tokens[0]);
+    o.task->data.close(&o.c);
+}
+
 // A tokenizer as T5 has it: sentinels at the vocabulary's end, special; or, as in mT5's, not special, with a \u2581
 // before.
 static void write_unigram(const char *name, const char *before, const char *special)
@@ -648,7 +663,7 @@ static void write_unigram(const char *name, const char *before, const char *spec
 TEST(sources_and_targets_of_t5_have_its_sentinels_and_its_frame)
 {
     enum { S = 9, T = 6, LAST = 15 };
-    static const GxTextFrame t5 = {-1, 1, 0, 0, 0};
+    static const GxTextFrame t5 = {-1, 1, 0, 0, 0, 0, 0, {0, 0}};
     static const char *const names[] = {"t5", "mt5"};
     if (!gx_regex_is_built() || !gx_unicode_has_nfd()) SKIP("built without PCRE2 or utf8proc");
     write_unigram("t5", "", "special"), write_unigram("mt5", "\u2581", "");
@@ -679,17 +694,17 @@ TEST(sources_and_targets_of_t5_have_its_sentinels_and_its_frame)
     }
 }
 
-// Also where the end of a line would be a token; <s>, <pad>, </s> and <mask> are BART's.
+// Also where the end of a line, or a byte order mark, would be a token; <s>, <pad>, </s> and <mask> are BART's.
 TEST(texts_of_bart_have_its_frame_and_no_ends_of_lines)
 {
-    static const GxTextFrame bart = {0, 2, 1, 2, 2};
+    static const GxTextFrame bart = {0, 2, 1, 2, 2, 0, 0, {0, 0}};
     static const char *const lines[] = {"the cat sat.", "it ran."};
     Opened o;
     if (!gx_regex_is_built()) SKIP("built without PCRE2");
     CHECK(mkdir(path_of("bart"), 0777) == 0, "no folder");
     char *json = read_file("data/ref/bpe/roberta.json");
     write_file("bart/tokenizer.json", json), free(json);
-    write_file("lines.txt", "the cat sat.\r\nit ran.\n\n  \nit ran.");
+    write_file("lines.txt", "\xEF\xBB\xBFthe cat sat.\r\nit ran.\n\n  \nit ran.");
     if (!CHECK(opens_with(&o, &gx_denoising, "bart", &bart, "lines.txt", 0, 40, 0), "%s", o.g.error.message)) return;
     const GxSentences *s = &o.c.file.sentences;
     CHECK(s->sentences == 3 && s->documents == 2 && o.c.infilling.mask == gx_tokenizer_find(&o.c.tokenizer, "<mask>"),

@@ -108,6 +108,13 @@ TEST(what_is_computed_again_and_a_resumed_run_have_the_same_bits)
     free(whole), free(both);
 }
 
+TEST(layers_of_both_stacks_are_counted_for_what_is_computed_again)
+{
+    CHECK(run("listed", "--max_steps 1 --recompute layer:0,2") == 0, "%s", said.log);
+    CHECK(run("auto", "--max_steps 1 --recompute auto") == 0 && strstr(said.log, "--recompute auto: "), "%s", said.log);
+    expect_error("--recompute layer:3", "the model has no layer 3; its layers are 0 to 2");
+}
+
 // Its names of modules are peft's; the tables are no linears, and stay.
 TEST(an_adapter_leaves_the_tables_of_positions)
 {
@@ -127,7 +134,91 @@ TEST(an_adapter_leaves_the_tables_of_positions)
     gx_safetensors_close(&s);
 }
 
+// ---- initial weights, weight decay ---------------------------------------------------------------------------------
+
+// A tensor of a checkpoint; free() it. *n: its elements.
+static float *tensor_of(const char *checkpoint, const char *name, int64_t *n)
+{
+    GxSafetensors s;
+    GxError err = GX_ZERO;
+    *n = 0;
+    if (!CHECK(gx_safetensors_open(&s, path_of(checkpoint), &err) == GX_OK, "%s", err.message)) return NULL;
+    const GxSafetensorsEntry *e = gx_safetensors_find(&s, name);
+    float *x = e ? (float *)malloc((size_t)e->elements * sizeof *x) : NULL;
+    if (CHECK(x, "there is no %s", name)) {
+        *n = e->elements;
+        CHECK(gx_safetensors_read(&s, e, 0, *n, x, &err) == GX_OK, "%s", err.message);
+    }
+    gx_safetensors_close(&s);
+    return x;
+}
+
+// As transformers draws them (T5PreTrainedModel._init_weights), with initializer_factor 2: each matrix has a size of its
+// own. The bound is 5 standard errors of a standard deviation, 1/sqrt(2 n) of it.
+TEST(new_weights_have_the_sizes_that_transformers_gives_them)
+{
+#define LAYER(i, name) "encoder.block.0.layer." #i "." name ".weight"
+    const struct {
+        const char *name;
+        double std;
+    } cases[] = {{"shared.weight", 2},
+                 {"lm_head.weight", 2},
+                 {LAYER(0, "SelfAttention.q"), 2 / sqrt(24. * 9)},
+                 {LAYER(0, "SelfAttention.k"), 2 / sqrt(24)},
+                 {LAYER(0, "SelfAttention.o"), 2 / sqrt(3 * 9.)},
+                 {LAYER(1, "DenseReluDense.wi"), 2 / sqrt(24)},
+                 {LAYER(1, "DenseReluDense.wo"), 2 / sqrt(40)},
+                 {"decoder.block.0.layer.1.EncDecAttention.q.weight", 2 / sqrt(24. * 9)},
+                 {LAYER(0, "SelfAttention.relative_attention_bias"), 2 / sqrt(24)},
+                 {"decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", 2 / sqrt(24)}};
+    CHECK(run("new", "--d_model 24 --d_kv 9 --num_heads 3 --d_ff 40 --relative_attention_num_buckets 32 "
+                     "--relative_attention_max_distance 40 --initializer_factor 2 --tie_word_embeddings false "
+                     "--learning_rate 0 --max_steps 1") == 0,
+          "%s", said.log);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t n;
+        double sum = 0;
+        float *x = tensor_of("new/checkpoint-1/model.safetensors", cases[i].name, &n);
+        for (int64_t k = 0; k < n; k++) sum += (double)x[k] * x[k];
+        const double ratio = sqrt(sum / (double)n) / cases[i].std;
+        CHECK(fabs(ratio - 1) < 5 / sqrt(2. * (double)n), "%s: %g of what it should be", cases[i].name, ratio);
+        free(x);
+    }
+}
+
+// As of biases, by their names, in transformers' Trainer. A step of AdamW moves a number by at most the learning rate,
+// and this decay halves it.
+TEST(the_tables_of_positions_do_not_decay)
+{
+    static const char *const names[] = {"encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+                                        "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+                                        "encoder.block.0.layer.0.SelfAttention.k.weight"};
+    static const char flags[] = "--max_steps 1 --warmup_steps 0 --lr_scheduler_type constant";
+    char more[200];
+    snprintf(more, sizeof more, "%s --learning_rate 0", flags);
+    CHECK(run("before", more) == 0, "%s", said.log);
+    snprintf(more, sizeof more, "%s --learning_rate 1e-4 --weight_decay 5000", flags);
+    CHECK(run("after", more) == 0, "%s", said.log);
+    for (int i = 0; i < 3; i++) {
+        int64_t n, m;
+        double most = 0;
+        float *x = tensor_of("before/checkpoint-1/model.safetensors", names[i], &n),
+              *y = tensor_of("after/checkpoint-1/model.safetensors", names[i], &m);
+        for (int64_t k = 0; k < n && n == m; k++) most = fmax(most, fabs((double)x[k] - y[k]));
+        CHECK(n > 0 && n == m && (most < 1.01e-4) == (i < 2), "%s changes by up to %g", names[i], most);
+        free(x), free(y);
+    }
+}
+
 // ---- config.json ---------------------------------------------------------------------------------------------------
+
+static GxT5Config config_of(const char *name)
+{
+    GxT5Config c;
+    GxError err = GX_ZERO;
+    CHECK(gx_t5_config_read(&c, path_of(name), &gx_silent, &err) == GX_OK, "%s", err.message);
+    return c;
+}
 
 static GxT5Config expect_config(const char *json, const char *words)
 {
@@ -146,6 +237,10 @@ TEST(a_config_json_that_asks_for_something_else_is_refused_by_file_and_key)
     expect_config("{\"model_type\": \"t5\"}", "decoder_start_token_id is missing");
     expect_config("{\"model_type\": \"t5\", \"decoder_start_token_id\": null}", "decoder_start_token_id is missing");
     expect_config(T5 ", \"feed_forward_proj\": \"gated-relu\"}", "feed_forward_proj is \"gated-relu\"");
+    expect_config(T5 ", \"dense_act_fn\": \"gelu_new\"}", "dense_act_fn is \"gelu_new\"; only \"relu\"");
+    expect_config(T5 ", \"feed_forward_proj\": \"gated-gelu\", \"dense_act_fn\": \"gelu\"}", "only \"gelu_new\"");
+    expect_config(T5 ", \"feed_forward_proj\": \"gated-silu\", \"is_gated_act\": false}", "is_gated_act is false");
+    expect_config(T5 ", \"feed_forward_proj\": \"gated-silu\", \"dense_act_fn\": \"silu\"}", NULL);
     expect_config(T5 ", \"is_encoder_decoder\": false}", "is_encoder_decoder is false");
     expect_config(T5 ", \"relative_attention_num_buckets\": 31}", "relative_attention_num_buckets is 31");
     expect_config(T5 ", \"relative_attention_max_distance\": 16}", "relative_attention_max_distance is 16");
@@ -232,6 +327,27 @@ TEST(a_head_of_its_own_is_found_in_the_weights_and_said_in_config_json)
     const char *config = path_of("apart/checkpoint-1/config.json");
     CHECK(file_has(config, "\"tie_word_embeddings\": false") && file_has(config, "\"scale_decoder_outputs\": false"),
           "%s", config);
+    snprintf(more, sizeof more,
+             "--model data/ref/t5_dropout --tokenizer %s/tokens --learning_rate 0 --max_steps 1 "
+             "--max_shard_size 8KB",
+             folder);
+    CHECK(run("shards", more) == 0 && is_there(path_of("shards/checkpoint-1/model.safetensors.index.json")), "%s",
+          said.log);
+    char *both = read_file("data/ref/t5_dropout/config.json");
+    write_file("shards/checkpoint-1/config.json", both), free(both);
+    CHECK(remove(path_of("shards/checkpoint-1/manifest.json")) == 0, "no manifest");
+    snprintf(more, sizeof more, "--model %s/shards/checkpoint-1 --learning_rate 0 --max_steps 1", folder);
+    CHECK(run("of_shards", more) == 0 && strstr(said.log, "the head has values of its own"), "%s", said.log);
+    // a file that does not say whether it is scaled, as transformers 4 wrote it, says so by tie_word_embeddings
+    write_older("t5_dropout");
+    char *older = read_file(path_of("changed/config.json")), *key = strstr(older, "\"scale_decoder_outputs\": false,");
+    if (CHECK(key, "%s", older)) memset(key, ' ', strlen("\"scale_decoder_outputs\": false,"));
+    write_file("changed/config.json", older), free(older);
+    snprintf(more, sizeof more, "--model %s/changed --tokenizer %s/tokens --learning_rate 0 --max_steps 1", folder,
+             folder);
+    CHECK(run("unsaid", more) == 0 && strstr(said.log, "the head has values of its own"), "%s", said.log);
+    const GxT5Config unsaid = config_of("unsaid/checkpoint-1/config.json");
+    CHECK(!unsaid.tie_word_embeddings && gx_t5_is_scaled(&unsaid), "scale_decoder_outputs of an older file");
     write_older("t5_dropout");
     snprintf(more, sizeof more, "--model %s/changed --tokenizer %s/tokens --learning_rate 0 --max_steps 1", folder,
              folder);
@@ -243,6 +359,17 @@ TEST(a_head_of_its_own_is_found_in_the_weights_and_said_in_config_json)
     write_older("t5_odd");
     CHECK(run("tied", more) == 0 && !strstr(said.log, "values of its own"), "%s", said.log);
     CHECK(file_has(path_of("tied/checkpoint-1/config.json"), "\"tie_word_embeddings\": true"), "tied");
+}
+
+TEST(a_model_that_transformers_4_would_read_otherwise_is_a_warning_if_it_is_saved)
+{
+    static const char words[] = "transformers 4 would compute another model from what is saved";
+    char more[300];
+    CHECK(run("unscaled", "--scale_decoder_outputs 0 --max_steps 1") == 0 && strstr(said.log, words), "%s", said.log);
+    CHECK(run("scaled", "--max_steps 1") == 0 && !strstr(said.log, words), "%s", said.log);
+    snprintf(more, sizeof more, "--model %s/unscaled/checkpoint-1 --evaluate true --validation_data %s/train.tsv",
+             folder, folder);
+    CHECK(run("none", more) == 0 && !strstr(said.log, words), "%s", said.log);
 }
 
 TEST(what_a_t5_is_not_is_refused_by_name)
@@ -263,6 +390,64 @@ TEST(what_a_t5_is_not_is_refused_by_name)
     expect_error(more, "matches no linear");
     snprintf(more, sizeof more, "--model %s --tuning lora --lora_target_modules shared", begun());
     expect_error(more, "since encoder, decoder and head share it");
+    write_file("new.txt", "<new>\n");
+    snprintf(more, sizeof more, "--model %s --tuning lora --add_tokens %s/new.txt", begun(), folder);
+    expect_error(more,
+                 "does not train shared.weight, and its folder would not contain the new rows; use --tuning full");
+    for (int i = 0; i < 2; i++) {
+        snprintf(more, sizeof more, "--model %s --tuning lora --modules_to_save %s", begun(), i ? "shared" : "lm_head");
+        expect_error(more, "alone is to be trained, but encoder, decoder and head of this t5 share it");
+    }
+}
+
+static void copy_file(const char *from, const char *to, const char *name)
+{
+    char in[GX_PATH], out[GX_PATH];
+    snprintf(in, sizeof in, "%s/%s", from, name);
+    snprintf(out, sizeof out, "%s/%s", to, name);
+    char *text = read_file(path_of(in));
+    write_file(out, text);
+    free(text);
+}
+
+TEST(predictions_of_weights_that_are_not_finite_are_an_error)
+{
+    char more[700];
+    int64_t n;
+    const float wrong = NAN;
+    begun();
+    CHECK(mkdir(path_of("wrong"), 0777) == 0, "no folder");
+    copy_file("begun/checkpoint-4", "wrong", "config.json");
+    copy_file("begun/checkpoint-4", "wrong", "tokenizer.json");
+    char *weights = read_bytes(path_of("begun/checkpoint-4/model.safetensors"), &n);
+    memcpy(weights + n - (int64_t)sizeof wrong, &wrong, sizeof wrong);
+    FILE *f = fopen(path_of("wrong/model.safetensors"), "wb");
+    CHECK(f && fwrite(weights, 1, (size_t)n, f) == (size_t)n && fclose(f) == 0, "the weights are not written");
+    free(weights);
+    for (int beams = 1; beams < 3; beams++) {
+        snprintf(more, sizeof more,
+                 "--model %s/wrong --predict %s/train.tsv --predictions %s/wrong.jsonl --num_beams %d", folder, folder,
+                 folder, beams);
+        expect_error(more, "train.tsv: the model's outputs are not finite, so nothing is written");
+        CHECK(!is_there(path_of("wrong.jsonl")), "something is written");
+    }
+}
+
+// Its folder has no tokenizer.json, only the name of its class.
+TEST(a_folder_of_a_byt5_is_trained)
+{
+    char more[700];
+    static const char config[] = "{\"tokenizer_class\": \"ByT5Tokenizer\"}";
+    if (!gx_regex_is_built()) SKIP("built without PCRE2");
+    CHECK(mkdir(path_of("bytes"), 0777) == 0, "no folder");
+    write_file("bytes/tokenizer_config.json", config);
+    snprintf(more, sizeof more, "--tokenizer %s/bytes", folder);
+    CHECK(run("byt5", more) == 0, "%s", said.log);
+    CHECK(remove(path_of("byt5/checkpoint-4/tokenizer.json")) == 0, "no tokenizer.json");
+    CHECK(remove(path_of("byt5/checkpoint-4/manifest.json")) == 0, "no manifest");
+    write_file("byt5/checkpoint-4/tokenizer_config.json", config);
+    snprintf(more, sizeof more, "--model %s/byt5/checkpoint-4 --ranks 2", folder);
+    CHECK(run("byt5_again", more) == 0, "%s", said.log);
 }
 
 int main(int argc, char **argv) { return run_tests(argc, argv, write_files); }

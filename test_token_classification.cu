@@ -111,7 +111,7 @@ static void check_tokens(const GxJson *c)
     gx_tokenizer_take_words(&tokenizer);
     CHECK(gx_tagged_words_open(&file, path_of("words.jsonl"), &reading, &err) == GX_OK &&
               gx_labelled_words_open(&t, &file, GX_TEXTS_ALL, 0, &err) == GX_OK &&
-              gx_labelled_words_tokenize(&t, &tokenizer, 1000, 0, 2, &err) == GX_OK,
+              gx_labelled_words_tokenize(&t, &tokenizer, 1000, 0, NULL, 2, &err) == GX_OK,
           "%s", err.message);
     if (CHECK(t.n == 1 && t.length[0] == gx_json_size(ids), "%d tokens, expected %ld", t.n ? t.length[0] : 0,
               (long)gx_json_size(ids)))
@@ -294,19 +294,20 @@ TEST(what_is_wrong_with_the_data_is_named_with_its_place)
     gx_token_classification.data.close(&c);
 }
 
-// Two of five sentences are wrong in themselves, one has an unknown label.
+// Two of seven sentences are wrong in themselves, one has an unknown label, one has only a space of no width.
 TEST(bad_sentences_are_left_out_if_that_is_asked_for)
 {
     GxTokenClassification c;
     GxContext g;
     char flags[700];
-    write_file("bad.conll", "ada B-PER\nmet O\n\nada\nmet O\n\nkurt B-PER\n. O\n\nkurt B-XYZ\n\nx\xFF O\n\n. O\n");
+    write_file("bad.conll", "ada B-PER\nmet O\n\nada\nmet O\n\nkurt B-PER\n. O\n\nkurt B-XYZ\n\n"
+                            "\xE2\x80\x8B O\n\nx\xFF O\n\n. O\n");
     snprintf(flags, sizeof flags,
              "--train_data %s --validation_fraction 0 --skip_bad_records true --labels B-PER,O --pack_texts false",
              path_of("bad.conll"));
     CHECK(open_task(&c, &g, 16, flags) == GX_OK, "%s", g.error.message);
-    CHECK(c.train.n == 3 && c.skipped.n == 3 && gx_labelled_line(&c.train, 1) == 7 &&
-              gx_labelled_line(&c.train, 2) == 14,
+    CHECK(c.train.n == 3 && c.skipped.n == 4 && gx_labelled_line(&c.train, 1) == 7 &&
+              gx_labelled_line(&c.train, 2) == 16,
           "%ld sentences, %ld left out, %s", (long)c.train.n, (long)c.skipped.n, c.skipped.why[0]);
     CHECK(c.train.count[0] == 2 && c.train.count[1] == 3, "%ld B-PER", (long)c.train.count[0]);
     gx_token_classification.data.close(&c);
@@ -453,6 +454,49 @@ TEST(predictions_of_a_file_come_in_its_order_with_or_without_labels_on_any_ranks
     free(said_long);
     snprintf(line, sizeof line, "%s --predictions %s", flags, path_of("said.tsv"));
     CHECK(run("none", line) == 1 && strstr(said.log, "its name must end with .jsonl"), "%s", said.log);
+}
+
+TEST(a_larger_score_is_better_and_a_larger_loss_is_not)
+{
+    static const char *const names[] = {"loss", "precision", "recall", "f1", "accuracy"};
+    GxTokenClassification c = GX_ZERO;
+    GxContext g = GX_ZERO;
+    GxMetric metrics[GX_MAX_METRICS];
+    CHECK(gx_token_classification.metrics.compute(&g, &c, NULL, metrics) == 5, "others");
+    for (int i = 0; i < 5; i++)
+        CHECK(!strcmp(metrics[i].name, names[i]) && metrics[i].better == (i ? 1 : -1), "%s: %d", metrics[i].name,
+              metrics[i].better);
+}
+
+// A validation of such weights says nothing and does not end a run; predictions are not written.
+TEST(outputs_that_are_not_finite_are_no_labels)
+{
+    static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer_config.json"};
+    char flags[900], name[60];
+    int64_t n;
+    const float wrong = NAN;
+    train_names();
+    CHECK(mkdir(path_of("wrong"), 0777) == 0, "no folder");
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "young/checkpoint-3/%s", files[i]);
+        char *text = read_file(path_of(name));
+        snprintf(name, sizeof name, "wrong/%s", files[i]);
+        write_file(name, text), free(text);
+    }
+    char *weights = read_bytes(path_of("young/checkpoint-3/model.safetensors"), &n);
+    memcpy(weights + n - (int64_t)sizeof wrong, &wrong, sizeof wrong);
+    FILE *f = fopen(path_of("wrong/model.safetensors"), "wb");
+    CHECK(f && fwrite(weights, 1, (size_t)n, f) == (size_t)n && fclose(f) == 0, "the weights are not written");
+    free(weights);
+    snprintf(flags, sizeof flags, "--model %s --evaluate true --validation_data %s", path_of("wrong"),
+             path_of("validation.jsonl"));
+    CHECK(run("none", flags) == 0 && isnan(metric("f1")) && isnan(metric("accuracy")), "f1 %g, %s", metric("f1"),
+          said.log);
+    snprintf(flags, sizeof flags, "--model %s --predict %s --predictions %s", path_of("wrong"), path_of("new.jsonl"),
+             path_of("wrong.jsonl"));
+    CHECK(run("none", flags) != 0 && strstr(said.log, "outputs for this sentence are not finite") &&
+              !is_there(path_of("wrong.jsonl")),
+          "%s", said.log);
 }
 
 TEST(a_trained_head_keeps_its_labels_or_is_renewed)

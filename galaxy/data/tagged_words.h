@@ -210,7 +210,7 @@ static GxStatus gx__tagged_json_label(GxTaggedWords *t, const GxJson *value, int
     const int is_first = t->n == 1 && i == 0;
     const int64_t w = t->begin[t->n - 1] + i;
     if (type != GX_JSON_STRING && type != GX_JSON_INT)
-        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: label %ld of \"%s\" is %s; expected a name or a number", t->path,
+        return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: label %ld of \"%s\" is %s; expected a name or an integer", t->path,
                        (long)number, (long)i + 1, t->column, gx_json_type_name(value));
     if (is_first) t->has_numbers = type == GX_JSON_INT;
     if (t->has_numbers != (type == GX_JSON_INT))

@@ -377,10 +377,10 @@ GxStatus gx_model_open(GxContext *g, GxModel *m, const GxFamily *family, void *c
     int tied = gx_tuned_tied_head(m), *tie = gx__model_tie(family, config);
     const int embedding = m->embedding.index, is_tuned = tied >= 0;
     if (tied < 0 && options && options->unties_lora) tied = gx_lora_tied_head(m);
-    if (tied >= 0 && !tie)
+    if (tied >= 0 && (!tie || m->memory))
         return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                       "%s alone is to be trained, but a %s always shares it; leave it out", m->table.row[tied].name,
-                       family->name);
+                       "%s alone is to be trained, but encoder, decoder and head of this %s share it; leave it out",
+                       m->table.row[tied].name, family->name);
     if (tied < 0) return GX_OK;
     gx_model_close(m);
     const int was = *tie;

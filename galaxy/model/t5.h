@@ -25,7 +25,7 @@ typedef struct { // names as in Hugging Face's config.json
     char feed_forward_proj[GX_FIELD_TEXT]; // "relu", "gated-gelu", "gated-silu"
     double dropout_rate, layer_norm_epsilon, initializer_factor;
     int tie_word_embeddings;        // 1: the head is the table of tokens
-    int64_t scale_decoder_outputs;    // 1: what the head reads is divided by sqrt(d_model); -1: if the head is tied
+    int64_t scale_decoder_outputs;  // 1: what the head reads is divided by sqrt(d_model); -1: if the head is tied
     char model_type[GX_FIELD_TEXT]; // "t5", "mt5"
 } GxT5Config;
 

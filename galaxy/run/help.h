@@ -26,7 +26,7 @@ const GxHelpLine *gx_help_training(int *n)
         {"the model", "model", "Hugging Face folder to start from; by default a new model, of this size:"},
         {NULL, "hidden_size",
          "width of the residual stream; for num_hidden_layers, num_attention_heads, … see --help model"},
-        {NULL, "d_model", "width of the residual stream; for encoder_layers, decoder_layers, … see --help model"},
+        {NULL, "d_model", "width of the residual stream; for the numbers of layers, heads, … see --help model"},
         {NULL, "tuning", "full: all weights; or a method such as lora; --help tuning shows the options of each"},
         {"training", "seq_len", "tokens in a sample"},
         {NULL, "micro_batch_size", "samples computed at once; larger values need more memory"},

@@ -289,7 +289,8 @@ void gx_notes(const GxSession *s)
 {
     const GxTrainRun *r = s->run;
     if (s->g->rank != 0) return;
-    if (r->family->warn) r->family->warn(r->model_config, &s->g->log);
+    if (r->family->warn && !gx_options_is_inference(&r->o))
+        r->family->warn(r->model_config, &s->g->log); // of what is saved
     gx__notes_of_tied(s);
     gx_adapter_warn_unused(&s->model, &s->g->log);
     gx__notes_of_rows(s);

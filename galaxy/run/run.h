@@ -137,8 +137,9 @@ int64_t gx_run_model_int(const GxTrainRun *r, const char *name);
 // Layers of the model. A decoder's are counted behind its encoder's.
 static inline int64_t gx_run_layers(const GxTrainRun *r)
 {
-    return gx_run_model_int(r, "num_hidden_layers") + gx_run_model_int(r, "encoder_layers") +
-           gx_run_model_int(r, "decoder_layers");
+    return gx_run_model_int(r, "num_hidden_layers") +                                      // LLaMA, BERT
+           gx_run_model_int(r, "encoder_layers") + gx_run_model_int(r, "decoder_layers") + // BART
+           gx_run_model_int(r, "num_layers") + gx_run_model_int(r, "num_decoder_layers");  // T5
 }
 
 // 1: the run ends early, at this step, by --early_stopping_patience.

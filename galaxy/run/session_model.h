@@ -58,14 +58,16 @@ static GxStatus gx__session_model_check_rows(const GxSession *s)
     char names[400];
     const GxTensor *other, *frozen = gx__session_model_frozen_rows(&s->model.table, &other, names, sizeof names);
     const long more = r->vocab_of_model ? (long)(gx_model_vocab(&s->model) - r->vocab_of_model) : 0;
-    const int is_new = more || r->tokens_added;
+    const int is_new = more || r->tokens_added, is_shared = s->model.memory > 0; // by encoder, decoder and head
     if ((!frozen && !other) || !is_new || gx_options_is_inference(&r->o)) return GX_OK;
     if (more && frozen && gx_model_has_adapter(&s->model))
         return GX_FAIL(&s->g->error, GX_ERR_ARGUMENT,
                        "the tokenizer has %ld token%s more than the model has rows for, but --tuning %s does not train "
-                       "%s, and its folder would not contain the new rows; say --trainable_modules %s",
-                       more, gx_text_s(more), r->o.tuning.tuning, frozen->name, names);
+                       "%s, and its folder would not contain the new rows; %s%s",
+                       more, gx_text_s(more), r->o.tuning.tuning, frozen->name,
+                       is_shared ? "use --tuning full" : "say --trainable_modules ", is_shared ? "" : names);
     const char *why = !gx_model_has_adapter(&s->model) ? "--freeze has frozen it"
+                      : frozen && is_shared            ? "--tuning full trains it"
                       : frozen                         ? "--trainable_modules names what is trained whole"
                       : other->has_lora                ? "only its LoRA is trained"
                                                        : "--lora_target_modules can give it LoRA";

@@ -77,12 +77,16 @@ void gx_source_folder_close(GxSourceFolder *s)
     memset(s, 0, sizeof *s);
 }
 
-// What the source says of the head, and its weights may not bear out: transformers 5 writes true for every T5.
+// What the source says of the head, and its weights may not bear out: transformers 5 writes true for every T5. What a
+// T5's head reads is scaled as the source says; where nothing but the old value said it, a member of its own does.
 static void gx__source_folder_correct_tie(GxJson *config, const GxJson *ours, GxError *err)
 {
-    static const char name[] = "tie_word_embeddings";
-    const GxJson *said = gx_json_get(config, name), *is = gx_json_get(ours, name);
-    if (said && is && gx_json_bool(said) != gx_json_bool(is)) gx_json_set(config, name, gx_json_copy(is), err);
+    static const char name[] = "tie_word_embeddings", scale[] = "scale_decoder_outputs";
+    const GxJson *said = gx_json_get(config, name), *is = gx_json_get(ours, name), *scaled = gx_json_get(ours, scale);
+    if (!said || !is || gx_json_bool(said) == gx_json_bool(is)) return;
+    gx_json_set(config, name, gx_json_copy(is), err);
+    if (scaled && gx_json_type(gx_json_get(config, scale)) <= GX_JSON_NULL)
+        gx_json_set(config, scale, gx_json_copy(scaled), err);
 }
 
 // A copy of the source's configuration, with the members of gx__source_own and the dtype from `ours`.

@@ -46,8 +46,7 @@ static const GxField gx__t5_family_options[] = {
     {"num_heads", GX_FIELD_INT, GX__T5_FAMILY_AT(num_heads), "4", "heads of attention", "1.."},
     {"relative_attention_num_buckets", GX_FIELD_INT, GX__T5_FAMILY_AT(relative_attention_num_buckets), "32",
      "groups of distances between tokens, each with a number that attention adds to its scores; the encoder has half "
-     "of "
-     "them for each direction",
+     "of them for each direction",
      "4.."},
     {"relative_attention_max_distance", GX_FIELD_INT, GX__T5_FAMILY_AT(relative_attention_max_distance), "128",
      "distance from which on all are in one group", "3.."},
@@ -82,7 +81,6 @@ enum {
 
 // ---- config.json ---------------------------------------------------------------------------------------------------
 
-#define GX__T5_FAMILY_FOLLOWS "it follows from feed_forward_proj"
 static const GxJsonKey gx__t5_family_keys[] = {
     {"vocab_size", GX_KEY_READ, NULL},
     {"d_model", GX_KEY_READ, NULL},
@@ -104,8 +102,8 @@ static const GxJsonKey gx__t5_family_keys[] = {
     {"scale_decoder_outputs", GX_KEY_READ, NULL},
     {"is_encoder_decoder", GX_KEY_READ, NULL},
     {"is_decoder", GX_KEY_READ, NULL},
-    {"is_gated_act", GX_KEY_HARMLESS, GX__T5_FAMILY_FOLLOWS},
-    {"dense_act_fn", GX_KEY_HARMLESS, GX__T5_FAMILY_FOLLOWS},
+    {"is_gated_act", GX_KEY_READ, NULL},
+    {"dense_act_fn", GX_KEY_READ, NULL},
     {"n_positions", GX_KEY_HARMLESS, "a T5 has no longest text"},
     {"classifier_dropout", GX_KEY_HARMLESS, "of a classifier"},
     {"id2label", GX_KEY_HARMLESS, "of a classifier"},
@@ -132,6 +130,20 @@ static GxStatus gx__t5_family_refuse_unbuilt(const GxJson *json, const char *pat
     return gx_family_check_architecture(json, architectures, path, err);
 }
 
+// transformers computes with what dense_act_fn and is_gated_act say, if a file has them. Both follow from
+// feed_forward_proj in all that it writes; what says otherwise is refused.
+static GxStatus gx__t5_family_check_activation(const GxT5Config *c, const GxJson *json, const char *path, GxError *err)
+{
+    static const char *const follows[][3] = {
+        {"relu", "\"relu\"", "false"}, {"gated-gelu", "\"gelu_new\"", "true"}, {"gated-silu", "\"silu\"", "true"}};
+    for (size_t i = 0; i < sizeof follows / sizeof *follows; i++) {
+        if (strcmp(c->feed_forward_proj, follows[i][0]) != 0) continue;
+        GX_TRY(gx_family_need(json, "dense_act_fn", follows[i][1], path, err));
+        GX_TRY(gx_family_need(json, "is_gated_act", follows[i][2], path, err));
+    }
+    return GX_OK;
+}
+
 static GxStatus gx__t5_family_read_json(GxT5Config *c, const GxJson *json, const char *path, const GxLogger *log,
                                         GxError *err)
 {
@@ -152,6 +164,7 @@ static GxStatus gx__t5_family_read_json(GxT5Config *c, const GxJson *json, const
         if (gx_json_type(value) == GX_JSON_NULL && (value == start || !strcmp(f->name, "num_decoder_layers"))) continue;
         if (value) GX_TRY(gx_json_take_field(value, f, c, path, GX_ERR_FORMAT, err));
     }
+    GX_TRY(gx__t5_family_check_activation(c, json, path, err));
     if (gx_json_type(scale) > GX_JSON_NULL) {
         if (gx_json_type(scale) != GX_JSON_BOOL)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: scale_decoder_outputs must be true or false", path);

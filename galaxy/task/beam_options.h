@@ -51,7 +51,7 @@ typedef struct { // options as they are given, or their defaults, which stand fo
      "0: as the model's folder says, otherwise 1",                                                                     \
      "0..1000"},                                                                                                       \
     {"forced_bos_token_id", GX_FIELD_INT, (at) + offsetof(GxBeamFlags, forced_bos), "-2",                              \
-     "id of the token behind the start token; -1: any; -2: as the model's folder says, otherwise any", "-2.."},        \
+     "id of the token after the start token; -1: any; -2: as the model's folder says, otherwise any", "-2.."},        \
     {"forced_eos_token_id", GX_FIELD_INT, (at) + offsetof(GxBeamFlags, forced_eos), "-2",                              \
      "id of the last token of a target of max_length; -1: any; -2: as the model's folder says, otherwise any",         \
      "-2.."}

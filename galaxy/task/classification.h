@@ -226,7 +226,7 @@ static void gx__classification_describe(const void *self, FILE *out)
         fprintf(out, "%s, %ld text%s to predict", c->predict, (long)c->held_out.n, gx_text_s(c->held_out.n));
     else if (c->held_out.n && c->file[1].records.n)
         fprintf(out, "%s, %ld held out", c->validation_data, (long)c->held_out.n);
-    else if (c->held_out.n) fprintf(out, "%ld of it held out", (long)c->held_out.n);
+    else if (c->held_out.n) fprintf(out, "%ld held out", (long)c->held_out.n);
     fprintf(out, "; ");
     gx__classification_describe_labels(c, out);
     fprintf(out, "; tokens: %s\n", c->tokenizer_name);

@@ -143,7 +143,7 @@ static void gx__embedding_describe(const void *self, FILE *out)
     if (c->train.n && c->held_out.n) fprintf(out, "; ");
     if (c->embed[0]) fprintf(out, "%s, %ld text%s to embed", c->embed, (long)c->held_out.n, gx_text_s(c->held_out.n));
     else if (c->held_out.n && c->file[1].per) fprintf(out, "%s, %ld held out", c->validation_data, (long)c->held_out.n);
-    else if (c->held_out.n) fprintf(out, "%ld of it held out", (long)c->held_out.n);
+    else if (c->held_out.n) fprintf(out, "%ld held out", (long)c->held_out.n);
     fprintf(out, "; vectors: %s; tokens: %s\n",
             gx_embedding_is_cls(c) ? "that of [CLS]" : "the mean of a text's tokens", c->tokenizer_name);
     for (int i = 0; i < c->modules.dense_n; i++)

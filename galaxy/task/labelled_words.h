@@ -3,7 +3,7 @@
 //     GxLabelledWords t;
 //     GX_TRY(gx_labelled_words_open(&t, &file, GX_TEXTS_TRAINING, 0.05, err));   // 95% of it, by a hash
 //     GX_TRY(gx_labelled_words_label(&t, &labels, "…", NULL, err));
-//     GX_TRY(gx_labelled_words_tokenize(&t, &tokenizer, 128, 0, threads, err));
+//     GX_TRY(gx_labelled_words_tokenize(&t, &tokenizer, 128, 0, NULL, threads, err));
 //     … t.ids[i][k], k < t.length[i] … gx_labelled_row(&t, i, k) … gx_labelled_class(&t, i, k) …
 //
 // Each word is tokenized by itself, as transformers does with is_split_into_words, and the tokenizer's frame is put
@@ -44,8 +44,9 @@ void gx_labelled_words_close(GxLabelledWords *t); // accepts a struct of zeros
 // are left out; NULL: they are errors.
 GxStatus gx_labelled_words_label(GxLabelledWords *t, const GxLabels *labels, const char *from, GxBadRecords *skip,
                                  GxError *err);
+// skip: counts the sentences of which the tokenizer leaves nothing, which are left out; NULL: they are errors.
 GxStatus gx_labelled_words_tokenize(GxLabelledWords *t, const GxTokenizer *tokenizer, int64_t T, int all_tokens,
-                                    int threads, GxError *err);
+                                    GxBadRecords *skip, int threads, GxError *err);
 static inline int64_t gx_labelled_line(const GxLabelledWords *t, int64_t i) { return t->file->line[t->sentence[i]]; }
 static inline int gx_labelled_begins(const GxLabelledWords *t, int64_t i, int64_t k) // 1: a word begins with token k
 {
@@ -236,9 +237,7 @@ static GxStatus gx__labelled_encode(const GxLabelledWords *t, int64_t i, const G
         for (int64_t k = 0; k < n; k++) r->word[r->n + k] = (int32_t)w;
         r->n += n, *empty += n == 0;
     }
-    if (r->n > 0) return GX_OK;
-    return GX_FAIL(err, GX_ERR_FORMAT, "%s:%ld: the sentence has no tokens; expected some text", f->path,
-                   (long)f->line[sentence]);
+    return GX_OK;
 }
 
 // How many words of [0, n) tokens there are.
@@ -270,8 +269,40 @@ static GxStatus gx__labelled_keep(GxLabelledWords *t, int64_t i, const GxTokeniz
     return gx_tokenizer_join(tokenizer, &text, T, t->ids[i], NULL, &n, NULL, err);
 }
 
+static void gx__labelled_move(GxLabelledWords *t, int64_t from, int64_t to)
+{
+    if (from == to) return;
+    t->ids[to] = t->ids[from], t->word[to] = t->word[from];
+    t->ids[from] = t->word[from] = NULL;
+    t->length[to] = t->length[from], t->sentence[to] = t->sentence[from];
+}
+
+// Sentences without tokens, whose length is 0.
+static GxStatus gx__labelled_drop_empty(GxLabelledWords *t, GxBadRecords *skip, GxError *err)
+{
+    const GxTaggedWords *f = t->file;
+    const int64_t all = t->n;
+    GxBadLines bad = GX_ZERO;
+    bad.skip = skip, t->n = 0;
+    for (int64_t i = 0; i < all; i++) {
+        const int64_t sentence = t->sentence[i], line = f->line[sentence];
+        GxError e = GX_ZERO;
+        gx_bad_lines_pass(&bad, line, 0);
+        if (t->length[i] > 0) {
+            gx__labelled_move(t, i, t->n++);
+            continue;
+        }
+        GX_FAIL(&e, GX_ERR_FORMAT, "%s:%ld: the sentence has no tokens; expected some text", f->path, (long)line);
+        gx_bad_lines_add(&bad, line, &e);
+        for (int64_t w = f->begin[sentence]; w < f->begin[sentence + 1] && t->class_; w++) t->count[t->class_[w]]--;
+    }
+    GX_TRY(gx_bad_lines_fail(&bad, 1, err));
+    if (t->n > 0) return GX_OK;
+    return GX_FAIL(err, GX_ERR_FORMAT, "%s: no sentence is left, because none has tokens; expected some text", f->path);
+}
+
 GxStatus gx_labelled_words_tokenize(GxLabelledWords *t, const GxTokenizer *tokenizer, int64_t T, int all_tokens,
-                                    int threads, GxError *err)
+                                    GxBadRecords *skip, int threads, GxError *err)
 {
     const size_t n = (size_t)t->n;
     const int team = threads > 0 ? threads : 1;
@@ -291,7 +322,7 @@ GxStatus gx_labelled_words_tokenize(GxLabelledWords *t, const GxTokenizer *token
         for (int64_t i = 0; i < t->n; i++) {
             int64_t lost = 0, empty = 0;
             if (gx_error_code(err)) continue;
-            if (gx__labelled_encode(t, i, tokenizer, &room, &empty, err) != GX_OK) continue;
+            if (gx__labelled_encode(t, i, tokenizer, &room, &empty, err) != GX_OK || !room.n) continue;
             const int64_t tokens = room.n + gx_tokenizer_frame_tokens(tokenizer, 1);
             gx__labelled_keep(t, i, tokenizer, T, &room, &lost, err);
             cut += tokens > T, longest = gx_max(longest, tokens), all_lost += lost, all_empty += empty;
@@ -299,6 +330,7 @@ GxStatus gx_labelled_words_tokenize(GxLabelledWords *t, const GxTokenizer *token
         free(room.ids), free(room.word);
     }
     GX_TRY(gx_error_code(err));
+    GX_TRY(gx__labelled_drop_empty(t, skip, err));
     t->cut = cut, t->longest = longest, t->lost = all_lost, t->empty = all_empty;
     for (int64_t i = 0; i < t->n; i++) {
         t->first[i + 1] = t->first[i];

@@ -8,7 +8,8 @@
 //     gx_sentences_pairs(&s, 0, s.train_documents, &how, &list, err);               // A and B, which follows A or not
 //     gx_sentences_close(&s);
 //
-// Text that is not UTF-8, or contains a byte of value 0, is an error that names the line.
+// Text that is not UTF-8, or contains a byte of value 0, is an error that names the line. A byte order mark at the
+// beginning is skipped.
 //
 // The whole text is tokenized once, at the beginning, by several threads, and kept in memory: 4 bytes per token (5 per
 // byte of the text while tokenizing). A sentence that is too long for the model is truncated and counted.
@@ -126,7 +127,7 @@ static GxStatus gx__sentences_file_read(gx__SentencesFile *f, GxError *err)
     f->line = (int64_t *)malloc((size_t)(f->lines + 1) * sizeof *f->line);
     f->count = (int64_t *)malloc((size_t)f->lines * sizeof *f->count);
     if (!f->line || !f->count) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for %ld lines", (long)f->lines);
-    f->line[0] = 0;
+    f->line[0] = strncmp(f->text, "\xEF\xBB\xBF", 3) ? 0 : 3; // behind a byte order mark
     for (int64_t i = 0, n = 0; i < bytes; i++)
         if (f->text[i] == '\n') f->line[++n] = i + 1;
     f->line[f->lines] = bytes;

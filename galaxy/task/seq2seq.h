@@ -295,7 +295,7 @@ static void gx__seq2seq_describe(const void *self, FILE *out)
     if (c->train.n && c->held_out.n) fprintf(out, "; ");
     if (c->predict[0]) fprintf(out, "%s, %ld source%s", c->predict, (long)c->held_out.n, gx_text_s(c->held_out.n));
     else if (c->held_out.n && c->file[1].n) fprintf(out, "%s, %ld held out", c->validation_data, (long)c->held_out.n);
-    else if (c->held_out.n) fprintf(out, "%ld of it held out", (long)c->held_out.n);
+    else if (c->held_out.n) fprintf(out, "%ld held out", (long)c->held_out.n);
     fprintf(out, "; tokens: %s\n", c->tokenizer_name);
     gx__seq2seq_describe_cut(c, GX_OF_SOURCE, "source", "--max_source_length", out);
     gx__seq2seq_describe_cut(c, GX_OF_TARGET, "target", "--seq_len", out);
@@ -431,6 +431,11 @@ static void gx__seq2seq_write_some(GxContext *g, GxSeq2Seq *c, const GxForward *
     for (int64_t i = 0; i < n; i++)
         source[i] = c->held_out.ids[GX_OF_SOURCE][text[i]], length[i] = c->held_out.length[GX_OF_SOURCE][text[i]];
     if (!gx_target_writer_run(g, &c->writer, forward, source, length, n, c->written_now)) return;
+    if (c->predict[0] && c->writer.is_unsound) { // in a validation they do not end the run
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT, "--predict %s: the model's outputs are not finite, so nothing is written",
+                c->predict);
+        return;
+    }
     for (int64_t i = 0; i < n * N && !gx_failed(g); i++) {
         const GxWrittenTarget *target = &c->written_now[i];
         char **to = &c->written[text[i / N] * N + i % N];

@@ -35,6 +35,7 @@ typedef struct {
     int32_t *rows, *rows_host; // [B]: whose logits are needed
     GxRows logits;             // [B, vocabulary]
     void *logits_host;
+    int is_unsound; // 1: logits of the last run were not finite, so what it wrote means nothing
 } GxTargetWriter;
 
 // For at most `texts` sources of up to S tokens at once: as many as the model's batch has columns for. If it has fewer
@@ -51,6 +52,7 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TARGET_WRITER_IMPLEMENTED)
 #define GX_TARGET_WRITER_IMPLEMENTED
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../base/dtype.h"
@@ -175,6 +177,7 @@ static void gx__target_advance(GxTargetWriter *w, GxTargetSearches *s, int64_t t
     GxBeamSearch *search = &s->search[text];
     for (int64_t k = 0; k < K; k++) {
         gx__target_logits(w, text * K + k, s->logits);
+        for (int64_t v = 0; v < w->logits.cols; v++) w->is_unsound |= !isfinite(s->logits[v]);
         gx_beam_search_see(search, k, s->logits);
     }
     gx_beam_search_advance(search);
@@ -203,6 +206,7 @@ int gx_target_writer_run(GxContext *g, GxTargetWriter *w, const GxForward *forwa
 {
     GxTargetSearches s = GX_ZERO;
     int64_t left = n;
+    w->is_unsound = 0;
     if (!g->device->computes) {
         gx__target_pass(g, w, forward, 0); // with the encoder
         gx__target_pass(g, w, forward, w->b.T - 1);

@@ -75,9 +75,15 @@ static int gx__text_has_file(const char *folder, const char *name)
     return gx_path_join(path, folder, name, &ignored) == GX_OK && (gx_path_is_file(path) || gx_path_is_broken(path));
 }
 
+// A file of a tokenizer, or the name of one that has none (a ByT5's).
 static int gx__text_has_tokenizer(const char *folder)
 {
-    return gx__text_has_file(folder, gx__text_files[0]) || gx__text_has_file(folder, gx__text_files[1]);
+    GxJson *config = NULL;
+    GxError ignored = GX_ZERO; // a file that is wrong is none
+    if (gx__text_has_file(folder, gx__text_files[0]) || gx__text_has_file(folder, gx__text_files[1])) return 1;
+    const int is_named = gx_tokenizer_config_read(&config, folder, &ignored) == GX_OK && gx_byt5_is_named(config);
+    gx_json_free(config);
+    return is_named;
 }
 
 typedef struct {

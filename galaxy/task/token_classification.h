@@ -235,7 +235,8 @@ static GxStatus gx__token_classification_open_part(GxContext *g, GxTokenClassifi
     if (c->file[file].has_labels)
         GX_TRY(gx_labelled_words_label(t, &c->chosen.labels, c->chosen.from, c->skip_bad_records ? &c->skipped : NULL,
                                        err));
-    GX_TRY(gx_labelled_words_tokenize(t, &c->tokenizer, c->T, c->label_all_tokens, gx_threads(g), err));
+    GX_TRY(gx_labelled_words_tokenize(t, &c->tokenizer, c->T, c->label_all_tokens,
+                                      c->skip_bad_records ? &c->skipped : NULL, gx_threads(g), err));
     for (int64_t i = 0; i < t->n; i++) gx_text_count_words(&words, &c->tokenizer, t->ids[i], t->length[i]);
     if (is_first) gx_text_warn_of_unknown(g, &c->tokenizer, &words, c->file[file].path);
     if (t->empty && g->rank == 0)
