@@ -643,6 +643,17 @@ TEST(what_cannot_be_written_is_refused)
         CHECK(status == 1 && strstr(err(), list[i].says) && !out()[0], "%s: status %d, %s%s", list[i].more, status,
               out(), err());
     }
+    // weights that are no numbers: of the last ones, with beams and without
+    for (int beams = 0; beams < 2; beams++) {
+        make_model("model");
+        shell("cd model && n=$(stat -c %%s model.safetensors) && printf '\\377\\377\\377\\177' | dd "
+              "of=model.safetensors bs=1 "
+              "seek=$((n - 4)) conv=notrunc status=none");
+        const int failed = write_text(beams ? "--num_beams 2" : "");
+        CHECK(failed == 1 && strstr(err(), "model: the model's outputs are not finite, so no text can be written"),
+              "status %d, %s%s", failed, out(), err());
+    }
+    make_model("model");
     shell("rm model/tokenizer.json");
     int status = write_text("");
     CHECK(status == 1 && strstr(err(), "each byte is a token") &&

@@ -124,6 +124,11 @@ GxStatus gx_writer_write(GxWriter *w)
     w->search.user = w, w->search.interrupted = gx__writing_interrupted;
     if (w->is_searched) gx_decode_beams(g, &w->decoder, &w->forward, w->text, w->prompts, &w->search);
     else gx_decode(g, &w->decoder, &w->forward, w->text, &w->decode);
+    if (g->rank == 0 && w->decoder.is_unsound && !gx_failed(g))
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "%s: the model's outputs are not finite, so no text can be written: weights of it are damaged, or its "
+                "training has diverged",
+                w->o->model);
     for (int64_t b = 0; b < w->texts && g->rank == 0 && !gx_failed(g); b++) gx__writing_end_text(w, b);
     return gx_status(g);
 }

@@ -56,6 +56,7 @@ typedef struct {
     int32_t *fed;  // [T]: the tokens of a single text that are in the cache
     int64_t n_fed;
     GxDecodeTimes times;
+    int is_unsound; // on rank 0: 1: logits of the last call were not finite, so that its texts ended there
 } GxDecoder;
 
 // Allocates: call it twice, first with a dry arena, then with the real one. T: positions of the longest prompt and its
@@ -267,7 +268,8 @@ static void gx__decode_sample(GxContext *g, GxDecoder *d, float *logits, GxDecod
         GxDecodedText *t = &text[b];
         next[2 * b] = -1, next[2 * b + 1] = t->end;
         if (t->end) continue;
-        if (is_over) {
+        d->is_unsound |= !gx_sampling_is_sound(logits + b * V, V);
+        if (is_over || d->is_unsound) {
             next[2 * b + 1] = GX_TEXT_SIGNAL;
             continue;
         }
@@ -312,7 +314,7 @@ void gx_decode(GxContext *g, GxDecoder *d, const GxForward *forward, GxDecodedTe
     int64_t *next = (int64_t *)calloc((size_t)(2 * d->B), sizeof *next);
     int32_t *tokens = (int32_t *)calloc((size_t)d->B, sizeof *tokens);
     double begun = gx_seconds();
-    d->times = none;
+    d->times = none, d->is_unsound = 0;
     if (!next || !tokens) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld texts", (long)d->B);
     float *logits = gx_decoder_prefill(g, d, forward, text, plan->new_tokens);
     if (!gx_failed(g) && gx__decode_grows(text, d->B)) {

@@ -97,12 +97,13 @@ static void gx__beams_begin(GxContext *g, GxDecodeBeams *s, const GxDecoder *d)
 }
 
 // A search's beams, a token longer, on rank 0.
-static void gx__beams_advance(GxDecodeBeams *s, const GxDecoder *d, float *logits, int64_t i)
+static void gx__beams_advance(GxDecodeBeams *s, GxDecoder *d, float *logits, int64_t i)
 {
     const int64_t K = s->plan->options.num_beams, V = d->logits.cols;
     GxBeamSearch *search = &s->search[i];
     for (int64_t k = 0; k < K; k++) {
         float *x = logits + (i * K + k) * V;
+        d->is_unsound |= !gx_sampling_is_sound(x, V);
         for (int64_t v = s->plan->vocab ? s->plan->vocab : V; v < V; v++) x[v] = -INFINITY;
         gx_beam_search_see(search, k, x);
     }
@@ -121,10 +122,10 @@ static int64_t gx__beams_step(GxContext *g, GxDecodeBeams *s, GxDecoder *d, floa
     int64_t *left = &s->next[2 * d->B];
     *left = 0;
     for (int64_t b = 0; b < d->B; b++) s->next[2 * b] = -1, s->next[2 * b + 1] = b;
-    for (int64_t i = 0; i < s->n && g->rank == 0 && !gx_failed(g) && !is_over; i++) {
+    for (int64_t i = 0; i < s->n && g->rank == 0 && !gx_failed(g) && !is_over && !d->is_unsound; i++) {
         if (s->search[i].is_finished) continue;
         gx__beams_advance(s, d, logits, i);
-        *left += !s->search[i].is_finished;
+        *left += !s->search[i].is_finished && !d->is_unsound;
         d->times.new_tokens++;
     }
     gx_at(g, -1, "beams");
@@ -158,7 +159,7 @@ void gx_decode_beams(GxContext *g, GxDecoder *d, const GxForward *forward, GxDec
     const GxDecodeTimes none = GX_ZERO;
     GxDecodeBeams s = GX_ZERO;
     double begun = gx_seconds();
-    s.plan = plan, s.n = n, d->times = none;
+    s.plan = plan, s.n = n, d->times = none, d->is_unsound = 0;
     gx__beams_open(g, &s, d, text);
     float *logits = gx_failed(g) ? NULL : gx_decoder_prefill(g, d, forward, s.column, plan->options.max_length);
     gx__beams_begin(g, &s, d);

@@ -32,6 +32,7 @@ void gx_sampling_penalize(float *logits, const uint8_t *seen, int64_t V, double 
 float gx_sampling_cut(const float *logits, int64_t V, const GxSampling *s);
 static inline float gx_sampling_scaled(float logit, const GxSampling *s) { return logit / (float)s->temperature; }
 
+int gx_sampling_is_sound(const float *logits, int64_t V); // 1: all of them are finite
 // Samples a token from logits [V], with the random number of (seed, place). Returns 0 if all logits are NaN.
 int32_t gx_sample_token(const float *logits, int64_t V, const GxSampling *s, int64_t place);
 
@@ -50,6 +51,13 @@ void gx_sampling_penalize(float *logits, const uint8_t *seen, int64_t V, double 
     if (penalty == 0 || penalty == 1) return;
     for (int64_t v = 0; v < V; v++)
         if (seen[v]) logits[v] = logits[v] < 0 ? logits[v] * p : logits[v] / p;
+}
+
+int gx_sampling_is_sound(const float *logits, int64_t V)
+{
+    int all = 1;
+    for (int64_t v = 0; v < V; v++) all &= isfinite(logits[v]) != 0;
+    return all;
 }
 
 // Maps floats to integers of the same order.

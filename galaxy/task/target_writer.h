@@ -52,11 +52,11 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TARGET_WRITER_IMPLEMENTED)
 #define GX_TARGET_WRITER_IMPLEMENTED
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../base/dtype.h"
 #include "../ops/memory.h"
+#include "sampling.h"
 
 void gx_target_writer_allocate(GxContext *g, GxTargetWriter *w, const GxSourceLayout *l, GxModel *m,
                                const GxBeamOptions *options, int64_t S, int64_t texts)
@@ -177,7 +177,7 @@ static void gx__target_advance(GxTargetWriter *w, GxTargetSearches *s, int64_t t
     GxBeamSearch *search = &s->search[text];
     for (int64_t k = 0; k < K; k++) {
         gx__target_logits(w, text * K + k, s->logits);
-        for (int64_t v = 0; v < w->logits.cols; v++) w->is_unsound |= !isfinite(s->logits[v]);
+        w->is_unsound |= !gx_sampling_is_sound(s->logits, w->logits.cols);
         gx_beam_search_see(search, k, s->logits);
     }
     gx_beam_search_advance(search);
