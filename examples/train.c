@@ -43,7 +43,7 @@ int main(void)
         gx_linear_forward(&g, h, x, w + UP, NULL, &up);
         gx_gelu_forward(&g, a, h, NULL, R, F, GX_GELU_ERF, GX_F32);
         gx_linear_forward(&g, logits, a, w + DOWN, NULL, &down);
-        gx_cross_entropy(&g, losses, dlogits, logits, labels, R, V, step.labels, NULL, GX_F32);
+        gx_cross_entropy(&g, losses, dlogits, logits, labels, R, V, step.labels, NULL, 0, GX_F32);
         gx_sum(&g, step.loss_sum, losses, R, 0);
         // backward: the same from the last line to the first; a linear has gradients of its weights and of its input
         gx_linear_backward_weight(&g, dw + DOWN, NULL, dlogits, a, &down);
