@@ -608,7 +608,7 @@ MODELS = {  # name: batch, length, configuration; its classes are LLaMA's, or th
                                    num_hidden_layers=3, tie_word_embeddings=False, bos_token_id=None, eos_token_id=None,
                                    pad_token_id=None, use_sliding_window=True,
                                    sliding_window=5, no_rope_layers=[0, 1, 0])),
-    "biased": (2, 9, dict(hidden_size=24, num_attention_heads=4, num_key_value_heads=2, intermediate_size=36, vocab_size=47,
+    "biased": (2, 12, dict(hidden_size=24, num_attention_heads=4, num_key_value_heads=2, intermediate_size=36, vocab_size=47,
                           num_hidden_layers=2, tie_word_embeddings=False, attention_bias=True, mlp_bias=True)),
     "qwen3_biased": (2, 8, dict(hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=10, intermediate_size=36,
                                 vocab_size=47, num_hidden_layers=1, tie_word_embeddings=True, attention_bias=True)),
