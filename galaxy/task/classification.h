@@ -245,13 +245,10 @@ static GxStatus gx__classification_write(const void *self, const char *folder, G
 
 // ---- batches -------------------------------------------------------------------------------------------------------
 
-// The outputs, [most, outputs], follow the arrays of text_batch.h; only a validation reads them.
 static int64_t gx__classification_layout(const void *self, GxBatch *b, void *block, void *host_copy)
 {
     const GxClassification *c = (const GxClassification *)self;
-    const int64_t bytes = gx_text_layout(&c->layout, b, block, host_copy), most = c->layout.target[0].most * b->B;
-    b->target[0].logits = gx_rows(block ? (char *)block + bytes : NULL, c->dtype, most, c->outputs);
-    return bytes + gx_round_up(gx_rows_bytes(b->target[0].logits), GX_ALIGN);
+    return gx_text_layout_outputs(&c->layout, b, block, host_copy, c->outputs, c->dtype);
 }
 
 static int64_t gx__classification_row(const GxClassification *c, const GxTexts *t, int64_t i) // the head's, in its text
@@ -326,18 +323,12 @@ static void gx__classification_counts(const void *self, const GxBatch *b, int64_
 static void gx__classification_allocate(GxContext *g, void *self, GxModel *m, int64_t T)
 {
     GxClassification *c = (GxClassification *)self;
-    memset(&c->one, 0, sizeof c->one);
     gx_text_fit_model(g, &c->layout, &c->tokenizer, m, c->file[0].text2 >= 0 || c->file[1].text2 >= 0 ? 2 : 1);
     for (int u = 0; u < m->units; u++)
         for (int k = 0; k < gx_unit_spec(m, u)->n_pairs; k++)
             c->is_causal |= gx_unit_spec(m, u)->pair[k].core.is_causal;
-    c->one.T = T, c->one.B = 1, c->one.runs = gx_runs_one(T, 0);
-    c->one_bytes = gx__classification_layout(c, &c->one, NULL, NULL);
-    c->one_block = gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, c->one_bytes);
-    c->one_host = gx_host_copy(g, GX_MEM_ACTIVATIONS, c->one_block, c->one_bytes);
-    if (gx_failed(g)) return;
-    gx__classification_layout(c, &c->one, c->one_block, c->one_host);
-    c->one.target[0].labels = c->one.target[0].labels_host = NULL, c->one.target[0].values = NULL; // only results
+    gx_task_batch_allocate(g, &c->one, T, 1, gx__classification_layout, c);
+    c->one.b.target[0].labels = c->one.b.target[0].labels_host = NULL, c->one.b.target[0].values = NULL; // only results
 }
 
 static const float *gx__classification_results(GxClassification *c, int64_t i) // of row i, as fp32 [outputs]
@@ -453,16 +444,16 @@ static void gx__classification_tell(GxClassification *c, int64_t i, FILE *out)
 static void gx__classification_run_one(GxContext *g, GxClassification *c, const GxForward *forward, int64_t i)
 {
     GxTextWriter w;
-    GxBatch *b = &c->one;
+    GxBatch *b = &c->one.b;
     if (i >= 0) {
         GxTextLayout rows = c->layout;
         rows.target[0].outputs = GX_TEXT_ROWS_ALONE;
-        gx_text_begin(&w, &rows, b, c->one_host);
+        gx_text_begin(&w, &rows, b, c->one.host);
         gx_text_put(&w, 0, 0, c->held_out.ids[i], NULL, c->held_out.length[i]);
         for (int32_t k = c->held_out.second[i]; k < c->held_out.length[i]; k++) w.to.types[k] = 1;
         gx_text_values(&w, 0, 0, gx__classification_row(c, &c->held_out, i), NULL);
         gx_text_finish(&w);
-        gx_to_device(g, c->one_block, c->one_host, c->one_bytes);
+        gx_to_device(g, c->one.block, c->one.host, c->one.bytes);
     }
     forward->run(g, forward->user, b, NULL);
     if (i >= 0) gx_text_fetch(g, &c->outputs_host, &b->target[0]);

@@ -47,9 +47,7 @@ typedef struct {
     GxPredictions predicted;
     void *outputs_host; // outputs of one batch, in host memory
     float *wide;        // [outputs]
-    GxBatch one;        // the batch of a sample
-    void *one_block, *one_host;
-    int64_t one_bytes;
+    GxTaskBatch one;    // the batch of a sample
 } GxClassification;
 
 // What config.json says about the model's head; rank 0 reads it and broadcasts this.

@@ -61,10 +61,8 @@ typedef struct {
     GxWeighing weighing;
     double *sums; // [T * samples], at the row where a text begins: its logp, then the factor of its rows' gradients
     GxDpoRewards trained, validated;
-    int counts;  // gx_counts_samples: this rank's pairs count in the metrics
-    GxBatch one; // the batch that computes the reference
-    void *one_block, *one_host;
-    int64_t one_bytes;
+    int counts;      // gx_counts_samples: this rank's pairs count in the metrics
+    GxTaskBatch one; // the batch that computes the reference
 } GxDpo;
 
 extern const GxTask gx_dpo; // its self is a GxDpo
@@ -462,11 +460,7 @@ static void gx__dpo_allocate(GxContext *g, void *self, GxModel *m, int64_t T)
     GxDpo *c = (GxDpo *)self;
     (void)m;
     c->counts = gx_counts_samples(g);
-    c->one.T = T, c->one.B = c->samples, c->one.runs = gx_runs_one(T, 0);
-    c->one_bytes = gx__dpo_layout(c, &c->one, NULL, NULL);
-    c->one_block = gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, c->one_bytes);
-    c->one_host = gx_host_copy(g, GX_MEM_ACTIVATIONS, c->one_block, c->one_bytes);
-    if (!gx_failed(g)) gx__dpo_layout(c, &c->one, c->one_block, c->one_host);
+    gx_task_batch_allocate(g, &c->one, T, c->samples, gx__dpo_layout, c);
 }
 
 static void gx__dpo_sum(GxContext *g, double *x, int64_t n)
@@ -478,7 +472,7 @@ static void gx__dpo_sum(GxContext *g, double *x, int64_t n)
 // Runs the reference on all samples of p, distributed over the ranks. Returns 0 if it was stopped or failed.
 static int gx__dpo_refer(GxContext *g, GxDpo *c, const GxPacking *p, const GxForward *forward)
 {
-    GxBatch *b = &c->one;
+    GxBatch *b = &c->one.b;
     int64_t first = 0, rank = gx_group_index(g, GX_AXIS_DP), before[GX_MAX_PARTS] = GX_ZERO;
     if (rank < GX_MAX_PARTS) before[rank] = c->samples;
     gx_at(g, -1, "reference");
@@ -487,8 +481,8 @@ static int gx__dpo_refer(GxContext *g, GxDpo *c, const GxPacking *p, const GxFor
     for (int64_t row = 0; row < p->samples && !gx_failed(g); row += c->all_samples) {
         if (forward->stop && forward->stop(forward->stop_user)) return 0;
         for (int64_t i = 0; i < b->B; i++)
-            gx__dpo_fill_sample(c, p, row + first + i < p->samples ? row + first + i : -1, b, c->one_host, i);
-        gx_to_device(g, c->one_block, c->one_host, c->one_bytes);
+            gx__dpo_fill_sample(c, p, row + first + i < p->samples ? row + first + i : -1, b, c->one.host, i);
+        gx_to_device(g, c->one.block, c->one.host, c->one.bytes);
         forward->run(g, forward->user, b, NULL);
     }
     return !gx_failed(g);
@@ -501,7 +495,7 @@ static GxStatus gx__dpo_prepare(GxContext *g, void *self, const GxForward *forwa
     GxDpo *c = (GxDpo *)self;
     if (!g->device->computes) {
         double block[GX__DPO_BLOCK];
-        forward->run(g, forward->user, &c->one, NULL);
+        forward->run(g, forward->user, &c->one.b, NULL);
         gx__dpo_sum(g, block, GX__DPO_BLOCK);
         return gx_status(g);
     }

@@ -208,19 +208,13 @@ static void gx__embedding_allocate(GxContext *g, void *self, GxModel *m, int64_t
 {
     GxEmbeddingTask *c = (GxEmbeddingTask *)self;
     const int64_t most = gx_embedding_records(c) * c->per;
-    memset(&c->one, 0, sizeof c->one);
     gx_text_fit_model(g, &c->layout, &c->tokenizer, m, 1);
     c->pooled = c->width = gx_model_width(m);
     gx__embedding_take_dense(g, c);
     c->vectors = gx_rows(NULL, GX_F32, most * c->samples, c->width);
     c->vectors.data = gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, gx_rows_bytes(c->vectors));
-    c->one.T = T, c->one.B = 1, c->one.runs = gx_runs_one(T, 0);
-    c->one_bytes = gx_embedding_layout(c, &c->one, NULL, NULL);
-    c->one_block = gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, c->one_bytes);
-    c->one_host = gx_host_copy(g, GX_MEM_ACTIVATIONS, c->one_block, c->one_bytes);
-    if (gx_failed(g)) return;
-    gx_embedding_layout(c, &c->one, c->one_block, c->one_host);
-    c->one.target[0].anchors = -1;
+    gx_task_batch_allocate(g, &c->one, T, 1, gx_embedding_layout, c);
+    c->one.b.target[0].anchors = -1;
 }
 
 // ---- the checkpoint ------------------------------------------------------------------------------------------------

@@ -25,13 +25,13 @@ enum { GX__EMBEDDING_ANCHORS = 3, GX__EMBEDDING_RIVALS = 64, GX__EMBEDDING_QUOTE
 static void gx__embedding_run_one(GxContext *g, GxEmbeddingTask *c, const GxForward *forward, const GxTexts *t,
                                   int64_t i, float *vector)
 {
-    GxBatch *b = &c->one;
+    GxBatch *b = &c->one.b;
     GxTextGroups alone = GX_ZERO;
     alone.per = 1;
-    GxEmbeddingWriter w = gx_embedding_begin(c, b, c->one_host, &alone);
+    GxEmbeddingWriter w = gx_embedding_begin(c, b, c->one.host, &alone);
     gx_embedding_put_text(&w, t, i, 0, 0);
     b->target[0].logits = gx_some_rows(c->vectors, 0, 1);
-    gx_to_device(g, c->one_block, c->one_host, c->one_bytes);
+    gx_to_device(g, c->one.block, c->one.host, c->one.bytes);
     forward->run(g, forward->user, b, NULL);
     gx_embedding_fetch(g, c, b);
     if (!gx_failed(g)) memcpy(vector, c->host_copy, (size_t)c->width * sizeof *vector);
@@ -40,9 +40,9 @@ static void gx__embedding_run_one(GxContext *g, GxEmbeddingTask *c, const GxForw
 // For a plan: takes the memory of a validation's vectors, which is enough for the sample's. Reads no array.
 static void gx__embedding_dry_run(GxContext *g, GxEmbeddingTask *c, const GxForward *forward)
 {
-    GxBatch b = c->one;
+    GxBatch b = c->one.b;
     b.B = c->samples;
-    gx_embedding_layout(c, &b, c->one_block, c->one_block);
+    gx_embedding_layout(c, &b, c->one.block, c->one.block);
     b.target[0].anchors = -1, b.target[0].logits = c->vectors;
     forward->run(g, forward->user, &b, NULL);
     if (c->held_out.n) gx_embedding_gather(g, c);

@@ -42,9 +42,7 @@ typedef struct {
     float *found[2];  // [held_out.n][width]: vectors of anchors (or texts); of positives
     int32_t *known;   // [held_out.n] 1: the record's vectors are in `found`
     int64_t columns;  // held-out columns that the validation runs
-    GxBatch one;      // the batch of gx__embedding_run_one
-    void *one_block, *one_host;
-    int64_t one_bytes;
+    GxTaskBatch one;  // the batch of gx__embedding_run_one
 } GxEmbeddingTask;
 
 int gx_embedding_is_cls(const GxEmbeddingTask *c); // 1: a text's vector is that of [CLS]; 0: the mean of its tokens'

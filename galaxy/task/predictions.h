@@ -61,7 +61,9 @@ void gx_prediction_text(const GxPredictions *p, const float *logits, char *out, 
 // The label of text i: "verb", "sport, politics", "2.4".
 const char *gx_prediction_truth(const GxPredictions *p, int64_t i);
 
-// An error if the file cannot be written; call it before anything is computed.
+// An error if the file cannot be written; call it before anything is computed. _jsonl: of a task that writes JSON lines
+// alone.
+GxStatus gx_predictions_check_jsonl(const char *path, GxError *err);
 GxStatus gx_predictions_check(const char *path, const GxLabels *labels, GxError *err);
 GxStatus gx_predictions_write(const GxPredictions *p, const char *path, GxError *err); // all texts must be known
 
@@ -347,6 +349,14 @@ const char *gx_prediction_truth(const GxPredictions *p, int64_t i)
 static int gx__predictions_is_tsv(const char *path) { return gx_text_stem(path, ".tsv") > 0; }
 
 static int gx__predictions_is_jsonl(const char *path) { return gx_text_stem(path, ".jsonl") > 0; }
+
+GxStatus gx_predictions_check_jsonl(const char *path, GxError *err)
+{
+    if (!gx__predictions_is_jsonl(path))
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--predictions %s: its name must end with .jsonl, which says the format",
+                       path);
+    return gx_file_check_new(path, "--predictions", err);
+}
 
 GxStatus gx_predictions_check(const char *path, const GxLabels *labels, GxError *err)
 {

@@ -83,6 +83,7 @@ GX_END
 #include "../text/text_stream.h"
 #include "bleu.h"
 #include "chrf.h"
+#include "predictions.h"
 #include "rouge.h"
 
 #define GX__SEQ2SEQ_AT(field) offsetof(GxSeq2Seq, field)
@@ -154,15 +155,6 @@ static GxStatus gx__seq2seq_check_sizes(const GxSeq2Seq *c, const GxTaskSetup *s
         return GX_FAIL(err, GX_ERR_ARGUMENT, "--max_source_length is %ld; a source needs at least %ld tokens",
                        (long)c->T[GX_OF_SOURCE], (long)least);
     return GX_OK;
-}
-
-static GxStatus gx__seq2seq_check_predictions(const GxSeq2Seq *c, GxError *err)
-{
-    const size_t n = strlen(c->predictions);
-    if (n < 6 || strcmp(c->predictions + n - 6, ".jsonl"))
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--predictions %s: its name must end with .jsonl, which says the format",
-                       c->predictions);
-    return gx_file_check_new(c->predictions, "--predictions", err);
 }
 
 static uint64_t gx__seq2seq_hash(const GxSourceTexts *t)
@@ -261,7 +253,7 @@ static GxStatus gx__seq2seq_open(GxContext *g, void *self, GxTaskSetup *setup)
     snprintf(c->tokenizer_name, sizeof c->tokenizer_name, "%s", gx_tokenizer_identity(&c->tokenizer));
     c->layout = gx_source_layout_of(&c->frame, c->T[GX_OF_TARGET]);
     if (setup->is_dry) return GX_OK;
-    if (c->predict[0] && g->rank == 0) GX_TRY(gx__seq2seq_check_predictions(c, &g->error));
+    if (c->predict[0] && g->rank == 0) GX_TRY(gx_predictions_check_jsonl(c->predictions, &g->error));
     GX_TRY(gx__seq2seq_open_texts(g, c, setup));
     return gx__seq2seq_open_written(c, &g->error);
 }

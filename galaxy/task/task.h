@@ -228,6 +228,17 @@ static inline double gx_losses_mean(const GxLosses *l, int k) // 0: nothing was 
     return l && l->count[k] > 0 ? l->sum[k] / (double)l->count[k] : 0;
 }
 
+// A batch of a task's own, beside the trainer's: of a sample, or of a reference. It lasts as long as the arena.
+typedef struct {
+    GxBatch b;
+    void *block, *host; // what the task's `layout` points into
+    int64_t bytes;      // of each
+} GxTaskBatch;
+// In a task's `allocate`: T positions of B columns. layout: the task's.
+void gx_task_batch_allocate(GxContext *g, GxTaskBatch *own, int64_t T, int64_t B,
+                            int64_t (*layout)(const void *self, GxBatch *b, void *block, void *host_copy),
+                            const void *self);
+
 GX_END
 #endif
 
@@ -236,6 +247,7 @@ GX_END
 #include <string.h>
 #include "../comm/comm.h"
 #include "../ops/loss.h"
+#include "../ops/memory.h"
 
 GxStatus gx_task_agree(GxContext *g, const char *const *what, const int64_t *mine, int n)
 {
@@ -250,6 +262,18 @@ GxStatus gx_task_agree(GxContext *g, const char *const *what, const int64_t *min
                            "rank %d: %s is not the same here as on rank 0; all ranks need the same: copy rank 0's",
                            g->rank, what[i]);
     return GX_OK;
+}
+
+void gx_task_batch_allocate(GxContext *g, GxTaskBatch *own, int64_t T, int64_t B,
+                            int64_t (*layout)(const void *self, GxBatch *b, void *block, void *host_copy),
+                            const void *self)
+{
+    memset(own, 0, sizeof *own);
+    own->b.T = T, own->b.B = B, own->b.runs = gx_runs_one(T, 0);
+    own->bytes = layout(self, &own->b, NULL, NULL);
+    own->block = gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, own->bytes);
+    own->host = gx_host_copy(g, GX_MEM_ACTIVATIONS, own->block, own->bytes);
+    if (!gx_failed(g)) layout(self, &own->b, own->block, own->host);
 }
 
 int64_t gx_task_layout_labels(const void *self, GxBatch *b, void *block, void *host_copy)

@@ -60,6 +60,9 @@ typedef struct { // where a batch's arrays lie in its block, or in the block's h
 int64_t gx_text_arrays(const GxTextLayout *l, int64_t T, int64_t B, void *block, GxTextArrays *a);
 // Like a task's `layout` (task.h): sets b's arrays, and n of each target to the most that is possible.
 int64_t gx_text_layout(const GxTextLayout *l, GxBatch *b, void *block, void *host_copy);
+// And behind them the outputs of the first target, [most, outputs], which only validations and samples read.
+int64_t gx_text_layout_outputs(const GxTextLayout *l, GxBatch *b, void *block, void *host_copy, int64_t outputs,
+                               GxDtype dtype);
 // Like a task's `counts`: the number of rows of each target.
 void gx_text_counts(const GxTextLayout *l, const GxBatch *b, int64_t count[GX_MAX_LOSSES]);
 
@@ -168,6 +171,14 @@ int64_t gx_text_layout(const GxTextLayout *l, GxBatch *b, void *block, void *hos
         t->n = t->most = l->target[k].most * b->B;
     }
     return bytes;
+}
+
+int64_t gx_text_layout_outputs(const GxTextLayout *l, GxBatch *b, void *block, void *host_copy, int64_t outputs,
+                               GxDtype dtype)
+{
+    const int64_t bytes = gx_text_layout(l, b, block, host_copy);
+    b->target[0].logits = gx_rows(block ? (char *)block + bytes : NULL, dtype, l->target[0].most * b->B, outputs);
+    return bytes + gx_round_up(gx_rows_bytes(b->target[0].logits), GX_ALIGN);
 }
 
 void gx_text_counts(const GxTextLayout *l, const GxBatch *b, int64_t count[GX_MAX_LOSSES])

@@ -63,9 +63,7 @@ typedef struct {
     int is_judged;      // 1: confusion is valid
     void *outputs_host; // outputs of one batch, in host memory
     float *wide;        // [outputs]
-    GxBatch one;        // the batch of a sample
-    void *one_block, *one_host;
-    int64_t one_bytes;
+    GxTaskBatch one;    // the batch of a sample
 } GxTokenClassification;
 
 extern const GxTask gx_token_classification; // its self is a GxTokenClassification
@@ -84,6 +82,7 @@ GX_END
 #include "../ops/loss.h"
 #include "../ops/memory.h"
 #include "../parallel/stage_messages.h"
+#include "predictions.h"
 
 enum { GX__TOKEN_CLASSIFICATION_HELD_OUT_SEED = 20030527 }; // of the order of held-out sentences
 
@@ -185,14 +184,6 @@ static GxStatus gx__token_classification_agree(GxContext *g, const GxTokenClassi
                                 "the presence of --predict"};
     const int64_t mine[] = {c->labels_hash, (int64_t)c->file[1].hash, (int64_t)c->file[0].hash, c->predict[0] != 0};
     return gx_task_agree(g, what, mine, 4);
-}
-
-static GxStatus gx__token_classification_check_predictions(const GxTokenClassification *c, GxError *err)
-{
-    if (gx_text_stem(c->predictions, ".jsonl") <= 0)
-        return GX_FAIL(err, GX_ERR_ARGUMENT, "--predictions %s: its name must end with .jsonl, the format",
-                       c->predictions);
-    return gx_file_check_new(c->predictions, "--predictions", err);
 }
 
 // ---- opening -------------------------------------------------------------------------------------------------------
@@ -324,7 +315,7 @@ static GxStatus gx__token_classification_open(GxContext *g, void *self, GxTaskSe
                         : GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for a list of labels");
     free(h);
     if (status == GX_OK && c->predict[0] && g->rank == 0 && !setup->is_dry)
-        status = gx__token_classification_check_predictions(c, &g->error);
+        status = gx_predictions_check_jsonl(c->predictions, &g->error);
     if (status == GX_OK && !setup->is_dry) status = gx__token_classification_open_words(g, c, setup);
     if (status == GX_OK) gx_bad_records_warn(&c->skipped, g->rank ? NULL : &g->log);
     if (status == GX_OK && c->packing.texts) setup->epoch_samples = gx_text_packing_columns(&c->packing, setup->seed);
@@ -382,13 +373,10 @@ static GxStatus gx__token_classification_write(const void *self, const char *fol
 
 // ---- batches -------------------------------------------------------------------------------------------------------
 
-// The outputs, [most, outputs], follow the arrays of text_batch.h; only a validation reads them.
 static int64_t gx__token_classification_layout(const void *self, GxBatch *b, void *block, void *host_copy)
 {
     const GxTokenClassification *c = (const GxTokenClassification *)self;
-    const int64_t bytes = gx_text_layout(&c->layout, b, block, host_copy), most = c->layout.target[0].most * b->B;
-    b->target[0].logits = gx_rows(block ? (char *)block + bytes : NULL, c->dtype, most, c->outputs);
-    return bytes + gx_round_up(gx_rows_bytes(b->target[0].logits), GX_ALIGN);
+    return gx_text_layout_outputs(&c->layout, b, block, host_copy, c->outputs, c->dtype);
 }
 
 // Writes sentence i into the column, from position `at` on.
@@ -454,15 +442,9 @@ static void gx__token_classification_counts(const void *self, const GxBatch *b, 
 static void gx__token_classification_allocate(GxContext *g, void *self, GxModel *m, int64_t T)
 {
     GxTokenClassification *c = (GxTokenClassification *)self;
-    memset(&c->one, 0, sizeof c->one);
     gx_text_fit_model(g, &c->layout, &c->tokenizer, m, 1);
-    c->one.T = T, c->one.B = 1, c->one.runs = gx_runs_one(T, 0);
-    c->one_bytes = gx__token_classification_layout(c, &c->one, NULL, NULL);
-    c->one_block = gx_arena_allocate(g->arena, GX_MEM_ACTIVATIONS, c->one_bytes);
-    c->one_host = gx_host_copy(g, GX_MEM_ACTIVATIONS, c->one_block, c->one_bytes);
-    if (gx_failed(g)) return;
-    gx__token_classification_layout(c, &c->one, c->one_block, c->one_host);
-    c->one.target[0].labels = c->one.target[0].labels_host = NULL; // only results
+    gx_task_batch_allocate(g, &c->one, T, 1, gx__token_classification_layout, c);
+    c->one.b.target[0].labels = c->one.b.target[0].labels_host = NULL; // only results
 }
 
 // ---- metrics -------------------------------------------------------------------------------------------------------
@@ -612,14 +594,14 @@ static void gx__token_classification_run_one(GxContext *g, GxTokenClassification
                                              int64_t i)
 {
     GxTextWriter w;
-    GxBatch *b = &c->one;
+    GxBatch *b = &c->one.b;
     if (i >= 0) {
         GxTextLayout rows = c->layout;
         rows.target[0].outputs = GX_TEXT_ROWS_ALONE;
-        gx_text_begin(&w, &rows, b, c->one_host);
+        gx_text_begin(&w, &rows, b, c->one.host);
         gx__token_classification_put(&w, 0, 0, &c->held_out, i);
         gx_text_finish(&w);
-        gx_to_device(g, c->one_block, c->one_host, c->one_bytes);
+        gx_to_device(g, c->one.block, c->one.host, c->one.bytes);
     }
     forward->run(g, forward->user, b, NULL);
     if (i >= 0) gx_text_fetch(g, &c->outputs_host, &b->target[0]);
@@ -634,7 +616,7 @@ static void gx__token_classification_show(GxContext *g, GxTokenClassification *c
         const int64_t i = gx_permute(seed, 0, t->n, s);
         gx__token_classification_run_one(g, c, forward, i);
         if (gx_failed(g)) return;
-        for (int64_t r = 0; r < c->one.target[0].n; r++) room[r] = gx__token_classification_best(c, r);
+        for (int64_t r = 0; r < c->one.b.target[0].n; r++) room[r] = gx__token_classification_best(c, r);
         fprintf(out, "predicted");
         gx__token_classification_say(c, i, room, out);
         if (t->class_) fprintf(out, "it is    "), gx__token_classification_say(c, i, NULL, out);
