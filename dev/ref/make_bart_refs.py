@@ -140,6 +140,20 @@ def hook(model, dump):
     return handles
 
 
+def steps_of_sgd(model, compute, lr, dropout):
+    """STEPS steps: their losses, their rate, and the weights behind them. dropout, if it is not None, counts the steps."""
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=lr, foreach=False), []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = compute().loss
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        if dropout:
+            dropout.step += 1
+    return {"sgd.losses": torch.tensor(losses), "sgd.lr": lr} | {f"sgd.{n}": w for n, w in weights(model).items()}
+
+
 def case(name, out, lengths, S, T, rates=(0.0, 0.0, 0.0), kind=BartConfig, **kw):
     seed(name)
     is_mbart = kind is MBartConfig
@@ -191,16 +205,7 @@ def case(name, out, lengths, S, T, rates=(0.0, 0.0, 0.0), kind=BartConfig, **kw)
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink()
-    optimizer, losses = torch.optim.SGD(model.parameters(), lr=LR, foreach=False), []
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        loss = compute().loss
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-        if dropout:
-            dropout.step += 1
-    dump |= {"sgd.losses": torch.tensor(losses), "sgd.lr": LR} | {f"sgd.{n}": w for n, w in weights(model).items()}
+    dump |= steps_of_sgd(model, compute, LR, dropout)
     save(folder / "ref.safetensors", dump)
 
 

@@ -25,7 +25,7 @@ from transformers.utils.logging import disable_progress_bar
 
 import make_bart_refs as bart
 from make_bert_refs import Dropout
-from make_refs import IGNORE, STEPS, save, seed, weights
+from make_refs import IGNORE, save, seed
 
 PAD, END = 0, 1
 LR = 0.001
@@ -122,16 +122,7 @@ def case(name, out, kind, lengths, S, T, rate=0.0, **kw):
     grads = {n: p.grad.clone() for n, p in model.named_parameters()}
     dump |= {f"grad.{n}": g for n, g in grads.items()}
     dump["grad_norm"] = torch.stack([g.norm() for g in grads.values()]).norm()
-    optimizer, losses = torch.optim.SGD(model.parameters(), lr=LR, foreach=False), []
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        loss = compute().loss
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-        if dropout:
-            dropout.step += 1
-    dump |= {"sgd.losses": torch.tensor(losses), "sgd.lr": LR} | {f"sgd.{n}": w for n, w in weights(model).items()}
+    dump |= bart.steps_of_sgd(model, compute, LR, dropout)
     save(folder / "ref.safetensors", dump)
 
 
