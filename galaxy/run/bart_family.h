@@ -150,9 +150,10 @@ static GxStatus gx__bart_family_refuse_unbuilt(const GxJson *json, const char *p
     return gx_family_check_architecture(json, architectures, path, err);
 }
 
-static GxStatus gx__bart_family_read_json(GxBartConfig *c, const GxJson *json, const char *path, const GxLogger *log,
+static GxStatus gx__bart_family_read_json(void *config, const GxJson *json, const char *path, const GxLogger *log,
                                           GxError *err)
 {
+    GxBartConfig *c = (GxBartConfig *)config;
     GX_TRY(gx__bart_family_refuse_unbuilt(json, path, log, err));
     const int is_mbart = !strcmp(gx_json_string(gx_json_get(json, "model_type")), "mbart");
     for (int i = 0; i < GX__BART_FAMILY_OPTIONS; i++) {
@@ -169,18 +170,17 @@ static GxStatus gx__bart_family_read_json(GxBartConfig *c, const GxJson *json, c
     return gx__bart_family_check_keys(json, is_mbart, path, log, err);
 }
 
+static GxStatus gx__bart_family_resolve(void *config, GxError *err)
+{
+    return gx_bart_config_resolve((GxBartConfig *)config, err);
+}
+
 GxStatus gx_bart_config_read(GxBartConfig *c, const char *path, const GxLogger *log, GxError *err)
 {
     const GxBartConfig absent = {50265, 1024, 12, 12, 16,     16,  4096, 4096, 1024, // transformers' own defaults
                                  1,     0,    2,  -1, "gelu", 0.1, 0,    0,    0.02, 0, "bart"};
-    GxError unsound = GX_ZERO;
-    GxJson *json;
     *c = absent;
-    GX_TRY(gx_json_read_object(&json, path, GX_CONFIG_JSON_CAP, 0, err));
-    GxStatus status = gx__bart_family_read_json(c, json, path, log, err);
-    gx_json_free(json);
-    if (status != GX_OK || gx_bart_config_resolve(c, &unsound) == GX_OK) return status;
-    return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", path, unsound.message);
+    return gx_family_read(c, path, gx__bart_family_read_json, gx__bart_family_resolve, log, err);
 }
 
 static const char *gx__bart_family_architecture(const void *config, const GxHeadRequest *request)
@@ -203,11 +203,6 @@ GxStatus gx_bart_config_write(const GxBartConfig *c, const char *path, GxError *
 }
 
 // ---- the family ----------------------------------------------------------------------------------------------------
-
-static GxStatus gx__bart_family_resolve(void *config, GxError *err)
-{
-    return gx_bart_config_resolve((GxBartConfig *)config, err);
-}
 
 static int64_t *gx__bart_family_vocab_size(void *config) { return &((GxBartConfig *)config)->vocab_size; }
 

@@ -210,9 +210,10 @@ static GxStatus gx__bert_family_read_field(GxBertConfig *c, const GxField *f, co
     return GX_OK;
 }
 
-static GxStatus gx__bert_family_read_json(GxBertConfig *c, const GxJson *json, const char *path, const GxLogger *log,
+static GxStatus gx__bert_family_read_json(void *config, const GxJson *json, const char *path, const GxLogger *log,
                                           GxError *err)
 {
+    GxBertConfig *c = (GxBertConfig *)config;
     const GxBertKind *kind;
     GX_TRY(gx__bert_family_refuse_unbuilt(&kind, json, path, log, err));
     const int is_distilled = !strcmp(kind->type, "distilbert");
@@ -226,18 +227,17 @@ static GxStatus gx__bert_family_read_json(GxBertConfig *c, const GxJson *json, c
     return gx_family_check_keys(json, keys->key, keys->n, path, log, err);
 }
 
+static GxStatus gx__bert_family_resolve(void *config, GxError *err)
+{
+    return gx_bert_config_resolve((GxBertConfig *)config, err);
+}
+
 GxStatus gx_bert_config_read(GxBertConfig *c, const char *path, const GxLogger *log, GxError *err)
 {
     const GxBertConfig absent = {30522, 768,    3072, 12,  12, 512,   2, // transformers' own defaults
                                  0,     "gelu", 0.1,  0.1, -1, 1e-12, 0.02, 1, "bert"};
-    GxError unsound = GX_ZERO;
-    GxJson *json;
     *c = absent;
-    GX_TRY(gx_json_read_object(&json, path, GX_CONFIG_JSON_CAP, 0, err));
-    GxStatus status = gx__bert_family_read_json(c, json, path, log, err);
-    gx_json_free(json);
-    if (status != GX_OK || gx_bert_config_resolve(c, &unsound) == GX_OK) return status;
-    return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", path, unsound.message);
+    return gx_family_read(c, path, gx__bert_family_read_json, gx__bert_family_resolve, log, err);
 }
 
 static const char *gx__bert_family_architecture(const void *config, const GxHeadRequest *request)
@@ -277,11 +277,6 @@ GxStatus gx_bert_config_write(const GxBertConfig *c, const GxHeadRequest *reques
 }
 
 // ---- the family ----------------------------------------------------------------------------------------------------
-
-static GxStatus gx__bert_family_resolve(void *config, GxError *err)
-{
-    return gx_bert_config_resolve((GxBertConfig *)config, err);
-}
 
 static int64_t *gx__bert_family_vocab_size(void *config) { return &((GxBertConfig *)config)->vocab_size; }
 

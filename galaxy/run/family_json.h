@@ -24,6 +24,12 @@ extern const GxJsonKeys gx_family_keys; // common to the config.json files of al
 GxStatus gx_family_check_keys(const GxJson *json, const GxJsonKey *own, int n, const char *path, const GxLogger *log,
                               GxError *err);
 
+// Reads a config.json into a configuration that has the family's defaults. take: takes what the file says; resolve: the
+// family's, whose errors get the file's name.
+typedef GxStatus GxFamilyTake(void *config, const GxJson *json, const char *path, const GxLogger *log, GxError *err);
+GxStatus gx_family_read(void *config, const char *path, GxFamilyTake *take,
+                        GxStatus (*resolve)(void *config, GxError *err), const GxLogger *log, GxError *err);
+
 // Write to a config.json: architectures and model_type; for a head for labels id2label, label2id and problem_type.
 void gx_family_set_type(GxJson *json, const char *type, const char *architecture, GxError *err);
 void gx_family_set_labels(GxJson *json, const GxHeadRequest *request, GxError *err);
@@ -176,6 +182,18 @@ GxStatus gx_family_check_architecture(const GxJson *json, const char *const *nam
     GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: architectures is %.100s; expected %s", path, text, built);
     free(text);
     return gx_error_code(err);
+}
+
+GxStatus gx_family_read(void *config, const char *path, GxFamilyTake *take,
+                        GxStatus (*resolve)(void *config, GxError *err), const GxLogger *log, GxError *err)
+{
+    GxError unsound = GX_ZERO;
+    GxJson *json;
+    GX_TRY(gx_json_read_object(&json, path, GX_CONFIG_JSON_CAP, 0, err));
+    const GxStatus status = take(config, json, path, log, err);
+    gx_json_free(json);
+    if (status != GX_OK || resolve(config, &unsound) == GX_OK) return status;
+    return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", path, unsound.message);
 }
 
 void gx_family_set_type(GxJson *json, const char *type, const char *architecture, GxError *err)

@@ -571,9 +571,10 @@ static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *jso
     return is_mistral ? GX_OK : gx__llama_family_read_sliding_layers(c, types, json, path, err);
 }
 
-static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json, const char *path, const GxLogger *log,
+static GxStatus gx__llama_family_read_json(void *config, const GxJson *json, const char *path, const GxLogger *log,
                                            GxError *err)
 {
+    GxLlamaConfig *c = (GxLlamaConfig *)config;
     const GxField *f = gx__llama_family_options;
     GX_TRY(gx__llama_family_refuse_unbuilt(json, path, log, err));
     const GxLlamaKind *kind = gx__llama_kind(gx_json_string(gx_json_get(json, "model_type")));
@@ -596,17 +597,16 @@ static GxStatus gx__llama_family_read_json(GxLlamaConfig *c, const GxJson *json,
     return gx_family_check_keys(json, GX_KEYS(gx__llama_family_keys), path, log, err);
 }
 
+static GxStatus gx__llama_resolve(void *config, GxError *err)
+{
+    return gx_llama_config_resolve((GxLlamaConfig *)config, err);
+}
+
 GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, const GxLogger *log, GxError *err)
 {
-    GxError unsound = GX_ZERO;
-    GxJson *json;
     memset(c, 0, sizeof *c);
     c->initializer_range = 0.02; // this one is the same for all types of models (gx__llama_kinds)
-    GX_TRY(gx_json_read(&json, path, GX_CONFIG_JSON_CAP, err));
-    GxStatus status = gx__llama_family_read_json(c, json, path, log, err);
-    gx_json_free(json);
-    if (status != GX_OK || gx_llama_config_resolve(c, &unsound) == GX_OK) return status;
-    return GX_FAIL(err, gx_error_code(&unsound), "%s: %s", path, unsound.message);
+    return gx_family_read(c, path, gx__llama_family_read_json, gx__llama_resolve, log, err);
 }
 
 static const char *gx__llama_architecture(const void *config, const GxHeadRequest *request)
@@ -682,11 +682,6 @@ GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadRequest *requ
 }
 
 // ---- the family ----------------------------------------------------------------------------------------------------
-
-static GxStatus gx__llama_resolve(void *config, GxError *err)
-{
-    return gx_llama_config_resolve((GxLlamaConfig *)config, err);
-}
 
 static int64_t *gx__llama_vocab_size(void *config) { return &((GxLlamaConfig *)config)->vocab_size; }
 

@@ -144,9 +144,10 @@ static GxStatus gx__t5_family_check_activation(const GxT5Config *c, const GxJson
     return GX_OK;
 }
 
-static GxStatus gx__t5_family_read_json(GxT5Config *c, const GxJson *json, const char *path, const GxLogger *log,
+static GxStatus gx__t5_family_read_json(void *config, const GxJson *json, const char *path, const GxLogger *log,
                                         GxError *err)
 {
+    GxT5Config *c = (GxT5Config *)config;
     GxT5Config of_mt5 = {250112, 512, 64, 1024, 8, 0, 6, 32, 128, 0, 1, 0, "gated-gelu", 0.1, 1e-6, 1, 1, -1, "mt5"};
     GX_TRY(gx__t5_family_refuse_unbuilt(json, path, log, err));
     const GxJson *scale = gx_json_get(json, "scale_decoder_outputs"),
@@ -212,20 +213,19 @@ static GxStatus gx__t5_family_untie(GxT5Config *c, const char *path, const GxLog
     return gx__t5_family_compare(c, folder, log, err);
 }
 
+static GxStatus gx__t5_family_resolve(void *config, GxError *err)
+{
+    return gx_t5_config_resolve((GxT5Config *)config, err);
+}
+
 GxStatus gx_t5_config_read(GxT5Config *c, const char *path, const GxLogger *log, GxError *err)
 {
     const GxT5Config absent = {32128, 512,  64, 2048, 6,  0,      8,
                                32,    128,  0,  1,    0,  "relu", // transformers' own defaults
                                0.1,   1e-6, 1,  1,    -1, "t5"};
-    GxError unsound = GX_ZERO;
-    GxJson *json;
     *c = absent;
-    GX_TRY(gx_json_read_object(&json, path, GX_CONFIG_JSON_CAP, 0, err));
-    GxStatus status = gx__t5_family_read_json(c, json, path, log, err);
-    gx_json_free(json);
-    if (status == GX_OK && gx_t5_config_resolve(c, &unsound) != GX_OK)
-        status = GX_FAIL(err, gx_error_code(&unsound), "%s: %s", path, unsound.message);
-    return status == GX_OK ? gx__t5_family_untie(c, path, log, err) : status;
+    GX_TRY(gx_family_read(c, path, gx__t5_family_read_json, gx__t5_family_resolve, log, err));
+    return gx__t5_family_untie(c, path, log, err);
 }
 
 static const char *gx__t5_family_architecture(const void *config, const GxHeadRequest *request)
@@ -246,11 +246,6 @@ GxStatus gx_t5_config_write(const GxT5Config *c, const char *path, GxError *err)
 }
 
 // ---- the family ----------------------------------------------------------------------------------------------------
-
-static GxStatus gx__t5_family_resolve(void *config, GxError *err)
-{
-    return gx_t5_config_resolve((GxT5Config *)config, err);
-}
 
 static int64_t *gx__t5_family_vocab_size(void *config) { return &((GxT5Config *)config)->vocab_size; }
 
