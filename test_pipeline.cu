@@ -13,7 +13,7 @@ enum { RANKS = 5, STAGES = 2 * RANKS, SPECS = TEST_IS_SANITIZED ? 400 : 2000 };
 typedef struct {
     GxStepsSpec spec;
     int16_t stage[STAGES + 1];
-    uint8_t frozen[UNITS], bypassed[UNITS];
+    uint8_t frozen[UNITS], bypassed[UNITS], shares[UNITS];
     int16_t warm[RANKS];
 } Pipeline;
 
@@ -65,8 +65,14 @@ static void at_random(Pipeline *p)
     s->count_axes = 31, s->agree_axes = 31, s->reduce_axes = random_below(2) ? 6 : 0;
     s->bucket = random_below(4), s->starts_sums = random_below(2);
     freeze_at_random(p);
+    if (!s->defers_weights && !s->bypassed && s->units > 4 && random_below(2))
+        s->memory = 1 + random_below(s->units - 4);
     s->is_tied = random_below(2);
-    if (gx_steps_rank_of(s, gx_steps_stages(s) - 1) != 0 && p->frozen[0] != p->frozen[s->units - 1]) s->is_tied = 0;
+    for (int u = 1; u < s->units; u++) p->shares[u] = random_below(3) == 0;
+    if (random_below(2)) s->shares = p->shares;
+    for (s->rank = 0; s->rank < ranks; s->rank++) // a copy is trained if the tensor is
+        if (holds_copy(s) >= 0 && p->frozen[0] != p->frozen[holds_copy(s)]) s->is_tied = 0;
+    s->rank = 0;
     shard_at_random(s, random_below(4));
     s->overlaps = random_below(4);
     if (gx_order_info(order)->has_warm && random_below(2)) warm_at_random(p);
@@ -140,12 +146,14 @@ static int other_end(const Ranks *r, int rank, int i, int *ticket)
     return r->is_posted[a->peer] && is_other_end(a, rank, &s->action[r->at[a->peer]]) ? r->at[a->peer] : -1;
 }
 
-// A sender that does not wait for it later gives it up.
+// A sender gives it up that does not wait for it later, or, of a memory, read it.
 static void give_up_sent(Ranks *r, int rank, int i)
 {
     int buffer;
+    const GxSteps *s = r->m[rank].s;
     Cell *x = rows_of(&r->m[rank], i, &buffer);
-    if (r->m[rank].s->action[i].what == GX_DO_SEND) give_up(&r->m[rank], x, buffer);
+    if (s->action[i].what == GX_DO_SEND && (!takes_memory(&s->spec, &s->action[i]) || ends_memory(s, i)))
+        give_up(&r->m[rank], x, buffer);
 }
 
 // Message i of a rank passes, if the other end is there. Returns 0 if it is not.
@@ -166,18 +174,27 @@ static int pass(Ranks *r, int rank, int i)
     return 1;
 }
 
-// Both ranks have what both have added to unit 0's weight.
+// The gradient of unit 0's weight, or of a copy of it.
+static Cell *of_shared(Machine *m) { return is_mine(&m->s->spec, 0) ? &m->grads[0] : &m->copy; }
+
+// Both ranks have what both have added to unit 0's weight; or the higher one has what the lower one has.
 static int tie(Ranks *r, int rank)
 {
     const int comes = !r->is_posted[rank], peer = r->m[rank].s->action[r->at[rank]].peer,
-              first = r->m[rank].s->action[r->at[rank]].unit ? peer : rank, last = first == rank ? peer : rank;
+              first = (int)gx_min(peer, rank), last = (int)gx_max(peer, rank);
     r->is_posted[rank] = 1;
     if (!is_met(r, rank)) return comes;
     Machine *a = &r->m[first], *b = &r->m[last];
-    const uint64_t sum =
-        gradients(a, r->at[first], 0) + get(b, r->at[last], &b->copy, NOT_ROWS, 0, "no gradient of the head's copy");
-    a->grads[0].value = b->copy.value = sum;
-    if (a->memory && grads_are_rows(&a->s->spec)) fill(a, a->s->operands[r->at[first]].grads, sum);
+    const int takes = a->s->action[r->at[first]].half == GX_TIE_TAKES;
+    if (a->s->action[r->at[first]].half != b->s->action[r->at[last]].half)
+        wrong(a, r->at[first], "another kind of TIE");
+    if (is_mine(&a->s->spec, 0)) gradients(a, r->at[first], 0);
+    const uint64_t low = get(a, r->at[first], of_shared(a), NOT_ROWS, 0, "no gradient of the shared tensor"),
+                   high = get(b, r->at[last], of_shared(b), NOT_ROWS, 0, "no gradient of the copy"),
+                   sum = takes ? low : low + high;
+    of_shared(a)->value = of_shared(b)->value = sum;
+    if (is_mine(&a->s->spec, 0) && a->memory && grads_are_rows(&a->s->spec))
+        fill(a, a->s->operands[r->at[first]].grads, sum);
     r->at[first]++, r->at[last]++;
     r->is_posted[first] = r->is_posted[last] = 0;
     return 1;
@@ -259,7 +276,7 @@ static void compare(Ranks *r, const uint64_t *w, uint64_t loss)
         Machine *m = &r->m[k];
         found += m->loss;
         if (r->at[k] < m->s->n) wrong(m, r->at[k], "it waits for ever");
-        if (m->s->spec.is_tied && is_mine(&m->s->spec, m->s->spec.units - 1) && w[0] != m->w[0])
+        if (holds_copy(&m->s->spec) >= 0 && w[0] != m->w[0])
             wrong(m, m->s->n - 1, "another tied weight than plain loops");
         if (m->copy.is_there) wrong(m, m->s->n - 1, "a gradient of a copy is left");
         look_at_the_end(m, w);
@@ -436,6 +453,51 @@ TEST(a_tensor_of_two_stages_is_added_up_before_it_is_summed)
     expect_list(&p, 0,
                 "COUNT F0.0 F1.0 SEND:x:2.0>1 F0.1 F1.1 SEND:x:2.1>1 RECV:dx:2.0<1 B1.0 RECV:dx:2.1<1 B1.1 NORM1 AGREE "
                 "STEP1");
+}
+
+// An encoder of one layer and a decoder of two, a layer in each stage: the second one has the memory until its layer's
+// backward, and hands it on with what its layer makes; its gradient comes back with that of the stream. Three ranks add
+// up what they have of the table of tokens.
+TEST(stages_hand_the_memory_on)
+{
+    Pipeline p;
+    memset(&p, 0, sizeof p);
+    p.spec.units = 7, p.spec.ranks = 3, p.spec.micro_batches = 1, p.spec.memory = 2, p.spec.is_tied = 1;
+    p.stage[1] = 3, p.stage[2] = 5, p.stage[3] = 7;
+    expect_list(&p, 0, "COUNT F0 F1 F2 SEND:x:3>1 RECV:dx:3<1 B2 B1 B0 TIE0<>1 NORM0-2 AGREE STEP0-2");
+    expect_list(
+        &p, 1,
+        "COUNT RECV:x:3<0 F3 F4 SEND:x:3>2 SEND:x:5>2 RECV:dx:3<2 RECV:dx:5<2 B4 B3 SEND:dx:3>0 TIE3<>2 TIE3<>0 "
+        "TIE3=2 NORM3-4 AGREE STEP3-4");
+    expect_list(&p, 2,
+                "COUNT RECV:x:3<1 RECV:x:5<1 F5 B6 B5 SEND:dx:3>1 SEND:dx:5>1 TIE6<>1 TIE6=1 NORM5-6 AGREE STEP5-6");
+    p.spec.kind = GX_STEPS_FORWARD; // the last one that needs it ends it
+    expect_list(&p, 1, "RECV:x:3<0 F3 F4 SEND:x:3>2 SEND:x:5>2");
+    static const uint8_t encoder[7] = {1, 1, 1, 0, 0, 0, 0};
+    p.spec.kind = GX_STEPS_TRAIN, p.spec.frozen = encoder, p.spec.is_tied = 0;
+    expect_list(&p, 1, "COUNT RECV:x:3<0 F3 F4 SEND:x:3>2 SEND:x:5>2 RECV:dx:5<2 B4 B3 NORM3-4 AGREE STEP3-4");
+}
+
+// A layer whose stage has unit 0 adds to its tensor; the first one of another stage, which has a copy, gets what the
+// others there add. Each of two tensors is added up by those that have it.
+TEST(layers_share_tensors_of_the_first_unit)
+{
+    static const uint8_t shares[7] = {0, 2, 0, 1, 3, 3, 1};
+    Pipeline p;
+    GxSteps s;
+    memset(&p, 0, sizeof p);
+    p.spec.units = 7, p.spec.ranks = 2, p.spec.micro_batches = 1, p.spec.memory = 2, p.spec.is_tied = 1;
+    p.spec.shares = shares, p.stage[1] = 3, p.stage[2] = 7;
+    expect_list(&p, 0, "COUNT F0 F1 F2 SEND:x:3>1 RECV:dx:3<1 B2 B1 B0 TIE0<>1 TIE0<>1 NORM0-2 AGREE STEP0-2");
+    expect_list(&p, 1, "COUNT RECV:x:3<0 F3 F4 F5 B6 B5 B4 B3 SEND:dx:3>0 TIE3<>0 TIE4<>0 NORM3-6 AGREE STEP3-6");
+    p.spec.frozen_shares = 1 << 3;
+    expect_list(&p, 0, "COUNT F0 F1 F2 SEND:x:3>1 RECV:dx:3<1 B2 B1 B0 TIE0<>1 NORM0-2 AGREE STEP0-2");
+    p.spec.frozen_shares = 0, p.spec.sharded = 3, p.spec.shard_axes = 8, p.spec.gathered = 2, p.spec.rank = 1;
+    p.spec.stage = p.stage;
+    GxError err = GX_ZERO;
+    CHECK(gx_steps_make(&s, &p.spec, &err) == GX_OK && gx_steps_check(&s, &err) == GX_OK, "%s", err.message);
+    CHECK(strstr(text_of(&s), "GATHER4 F4 GATHER5 F5 FREE4 FREE5 GATHER3 GATHER6 B6"), "found\n%s", text_of(&s));
+    gx_steps_close(&s);
 }
 
 // A gradient passes stages by in which nothing has a backward, and comes to none below the lowest trained unit; what is
@@ -936,8 +998,8 @@ TEST(what_two_ranks_add_up_is_refused_if_one_does_not_come_or_another_does)
         int unit, peer;
         const char *says;
     } cases[] = {
-        {0, 0, "rank 0: action 13 (TIE0<>0): rank 1 has the tensor, too, not rank 0"},
-        {1, 1, "rank 0: action 13 (TIE1<>1): unit 1 trains no tensor that another rank has, too"},
+        {0, 0, "rank 0: action 13 (TIE0<>0): TIE0<>1 comes first"},
+        {1, 1, "rank 0: action 13 (TIE1<>1): unit 1 holds no trained tensor 1 that another rank has, too"},
         {3, 1, "rank 0: action 13 (TIE3<>1): unit 3 is rank 1's, and this is rank 0"},
     };
     GxSteps s[2];
@@ -955,7 +1017,7 @@ TEST(what_two_ranks_add_up_is_refused_if_one_does_not_come_or_another_does)
                       "half, its W0) must come before");
     move(&s[0], 12, 15); // behind the norm
     expect_refusal(s, "rank 0: action 13 (NORM0): the gradients of unit 0 lack those of rank 1, which has a tensor of "
-                      "it, too: TIE0 must come before");
+                      "it, too: TIE0<>1 must come before");
     close_lists(s, 2);
 }
 
@@ -1092,7 +1154,7 @@ TEST(pipelines_that_cannot_be_are_refused)
          1,
          {0, 2, 4},
          GX_ERR_ARGUMENT,
-         "embedding and head share a tensor, and one of the two is trained and the other is not"},
+         "units 0 and 3 share a tensor, and one of the two is trained and the other is not"},
     };
     static const uint8_t frozen[4] = {0, 0, 0, 1};
     for (unsigned k = 0; k < sizeof cases / sizeof *cases; k++) {

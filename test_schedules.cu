@@ -60,7 +60,13 @@ static void at_random(Pipeline *p, int ranks, int micro_batches, What what)
     freeze(p, what);
     p->spec.micro_batches = micro_batches;
     p->spec.recomputes_layers = random_below(2), p->spec.has_lora = random_below(2);
-    p->spec.is_tied = random_below(2) && (ranks == 1 || p->frozen[0] == p->frozen[p->spec.units - 1]);
+    if (what != SIDE_NETWORK && p->spec.units > 4 && random_below(2))
+        p->spec.memory = 1 + random_below(p->spec.units - 4);
+    for (int r = 0; r < ranks;
+         r++) // an embedding alone: the memory passes by its stage, and schedules do not know when
+        if (p->stage[r] == p->spec.memory + 1 && p->stage[r + 1] == p->spec.memory + 2) p->spec.memory = 0;
+    p->spec.is_tied = random_below(2) && (ranks == 1 || p->frozen[0] == p->frozen[p->spec.units - 1]) &&
+                      (!p->spec.memory || p->frozen[0] == p->frozen[p->spec.memory + 1]);
     p->spec.count_axes = p->spec.agree_axes = 31, p->spec.reduce_axes = random_below(2) ? 6 : 0;
     p->spec.bucket = random_below(4), p->spec.starts_sums = random_below(2);
 }

@@ -75,14 +75,6 @@ static int trains_below(const GxStepsSpec *p, int u) // something below unit u
     for (int below = 0; below < u; below++) trains |= !is_frozen(p, below);
     return trains;
 }
-// The action is the last of its micro-batch that reads the memory: the backward of the first layer that has one.
-static int ends_memory(const GxStepsSpec *p, const GxAction *a)
-{
-    const int u = a->unit, last = p->units - 2, trains = trains_below(p, p->units - 1);
-    if (!reads_memory(p, u)) return 0;
-    if (p->kind == GX_STEPS_FORWARD || !trains) return a->what == GX_DO_FORWARD && u == last;
-    return a->what == GX_DO_BACKWARD && (!trains_below(p, u) || u == behind(p) + 1);
-}
 // Where a unit is in a pipeline: stages go round the ranks, or (zbv) down and up again.
 static int is_mine(const GxStepsSpec *p, int u)
 {
@@ -95,6 +87,13 @@ static int is_mine(const GxStepsSpec *p, int u)
 static int shares(const GxStepsSpec *p, int u) // a tensor of unit 0's
 {
     return p->is_tied && (p->shares ? p->shares[u] : u == p->units - 1 || u == behind(p));
+}
+// Where the rank has no unit 0: the unit that has a copy of that tensor, the lowest of those that share it; -1: none.
+static int holds_copy(const GxStepsSpec *p)
+{
+    for (int u = 1; u < p->units && !is_mine(p, 0); u++)
+        if (is_mine(p, u) && shares(p, u)) return u;
+    return -1;
 }
 static int is_bypassed(const GxStepsSpec *p, int u) { return p->bypassed && p->bypassed[u]; }
 static int above(const GxStepsSpec *p, int u) // whose input's gradient is that of u's output
@@ -166,7 +165,7 @@ typedef struct {
     uint64_t w[UNITS], loss; // w: what STEP changes
     Cell whole[UNITS];       // weights, as they are read: old ones, if nothing has gathered them behind a STEP
     Cell shard[UNITS];       // of gradients
-    // Where the head has a copy of unit 0's weight, which is w[0] here: as it is read, and its gradient
+    // Where another unit has a copy of unit 0's weight, which is w[0] here: as it is read, and its gradient
     uint64_t whole_copy;
     Cell copy;
     int whole_at[UNITS], grads_at[UNITS]; // buffers; NOT_ROWS: elsewhere
@@ -250,18 +249,14 @@ static uint64_t gradients(Machine *m, int i, int u)
     return get(m, i, &m->grads[u], at, is_rows ? m->bytes->grads[u] : 0, "no gradients");
 }
 
-static uint64_t weights_of_head(Machine *m, int i)
-{
-    const int head = m->s->spec.units - 1, tied = shares(&m->s->spec, head);
-    const uint64_t w = weights(m, i, head);
-    return head_weight(w, !tied ? 0 : is_mine(&m->s->spec, 0) ? weights(m, i, 0) : m->whole_copy, tied);
-}
-
-// Of units that share a tensor of unit 0's, those of unit 0, too.
+// Of units that share a tensor of unit 0's, that one, too: whole, where it lies.
 static uint64_t weights_of(Machine *m, int i, int u)
 {
+    const GxStepsSpec *p = &m->s->spec;
     const uint64_t w = weights(m, i, u);
-    return u && shares(&m->s->spec, u) ? head_weight(w, weights(m, i, 0), 1) : w;
+    if (!u || !shares(p, u)) return w;
+    const uint64_t lies_in = weights(m, i, is_mine(p, 0) ? 0 : holds_copy(p));
+    return head_weight(w, is_mine(p, 0) ? lies_in : m->whole_copy, 1);
 }
 
 static uint64_t memory_of(Machine *m, int i)
@@ -272,10 +267,26 @@ static uint64_t memory_of(Machine *m, int i)
     return get(m, i, &m->x[at][b], m->s->operands[i].memory, m->bytes ? m->bytes->x[at] : 0, "no memory");
 }
 
+static int takes_memory(const GxStepsSpec *p, const GxAction *a) // computes with it, or sends it on
+{
+    if (a->what == GX_DO_SEND) return p->memory && a->object == GX_OBJECT_X && a->unit == behind(p);
+    return a->what <= GX_DO_BACKWARD && reads_memory(p, a->unit);
+}
+
+// The last action of its micro-batch that takes the memory.
+static int ends_memory(const GxSteps *s, int i)
+{
+    const GxAction *a = s->action;
+    if (!takes_memory(&s->spec, &a[i])) return 0;
+    for (int k = i + 1; k < s->n; k++)
+        if (a[k].micro_batch == a[i].micro_batch && takes_memory(&s->spec, &a[k])) return 0;
+    return 1;
+}
+
 static void give_up_memory(Machine *m, int i)
 {
     const GxAction *a = &m->s->action[i];
-    if (ends_memory(&m->s->spec, a)) give_up(m, &m->x[behind(&m->s->spec)][a->micro_batch], m->s->operands[i].memory);
+    if (ends_memory(m->s, i)) give_up(m, &m->x[behind(&m->s->spec)][a->micro_batch], m->s->operands[i].memory);
 }
 
 // A contribution to gradients, which begins them if there are none.
@@ -288,6 +299,20 @@ static void add(Machine *m, int i, int u, int buffer, uint64_t value)
     put(m, i, c, m->grads_at[u], value, "gradients twice");
 }
 
+// What a unit adds to the gradient of the tensor that it shares.
+static void add_shared(Machine *m, int i, uint64_t value)
+{
+    const GxStepsSpec *p = &m->s->spec;
+    const int u = m->s->action[i].unit, copy = holds_copy(p);
+    if (is_frozen(p, 0)) return;
+    if (is_mine(p, 0)) {
+        add(m, i, 0, m->s->operands[i].tied, value);
+        return;
+    }
+    if (copy != u) add(m, i, copy, m->s->operands[i].tied, 0); // it lies among that unit's gradients
+    m->copy.value = (m->copy.is_there ? m->copy.value : 0) + value, m->copy.is_there = 1;
+}
+
 static void run_backward(Machine *m, int i)
 {
     const GxStepsSpec *p = &m->s->spec;
@@ -298,12 +323,10 @@ static void run_backward(Machine *m, int i)
     const uint64_t x = has_input(p, u) ? get(m, i, &m->x[u][b], o->x, m->bytes ? m->bytes->x[u] : 0, "no x") : 0;
     if (u == head) {
         const int tied = shares(p, head);
-        const uint64_t w = weights_of_head(m, i), counts = get(m, i, &m->counts, NOT_ROWS, 0, "no counts");
+        const uint64_t w = weights_of(m, i, head), counts = get(m, i, &m->counts, NOT_ROWS, 0, "no counts");
         m->loss += head_loss(w, x, counts);
         if (!is_frozen(p, u)) add(m, i, u, o->grads, head_grad(w, x, counts));
-        if (tied && !is_frozen(p, 0) && is_mine(p, 0)) add(m, i, 0, o->tied, tied_grad(w, x, counts));
-        else if (tied && !is_frozen(p, 0))
-            m->copy.value = (m->copy.is_there ? m->copy.value : 0) + tied_grad(w, x, counts), m->copy.is_there = 1;
+        if (tied) add_shared(m, i, tied_grad(w, x, counts));
         if (has_dx) put(m, i, &m->dx[u][b], o->dx, head_dx(w, x, counts), "dx twice");
         give_up(m, &m->x[u][b], o->x);
         return;
@@ -320,7 +343,7 @@ static void run_backward(Machine *m, int i)
         c->is_there = 0;
         put(m, i, c, o->dmemory, share, "the memory's gradient twice");
     }
-    if (u && shares(p, u) && !is_frozen(p, 0)) add(m, i, 0, o->tied, tied_grad(w, slot, dy));
+    if (u && shares(p, u)) add_shared(m, i, tied_grad(w, slot, dy));
     if (has_dx) put(m, i, &m->dx[u][b], o->dx, backward(w, slot, x, dy), "dx twice");
     if (!is_frozen(p, u)) add(m, i, u, o->grads, small_grad(w, slot, x, dy));
     if (a->half != GX_HALF_NONE) {
@@ -364,7 +387,7 @@ static void run_forward(Machine *m, int i)
     const int u = a->unit, b = a->micro_batch, head = p->units - 1;
     const int memory = reads_memory(p, u);
     uint64_t x = has_input(p, u) ? get(m, i, &m->x[u][b], o->x, m->bytes ? m->bytes->x[u] : 0, "no x") : 0;
-    const uint64_t w = a->what == GX_DO_FORWARD && u == head ? weights_of_head(m, i) : weights_of(m, i, u);
+    const uint64_t w = weights_of(m, i, u);
     if (memory) x = with_memory(x, memory_of(m, i));
     if (a->what == GX_DO_FORWARD && u == head) m->loss += forward(u, w, x, b);
     if (a->what == GX_DO_FORWARD && u < head) put(m, i, &m->x[u + 1][b], o->y, forward(u, w, x, b), "y twice");
@@ -391,7 +414,7 @@ static void run_gather(Machine *m, int i)
     if (!is_rows) m->whole[u].is_there = 0; // it goes over the old ones
     m->whole_at[u] = is_rows ? m->s->operands[i].weights : NOT_ROWS;
     put(m, i, &m->whole[u], m->whole_at[u], m->w[u], "whole weights twice");
-    if (u == m->s->spec.units - 1) m->whole_copy = m->w[0];
+    if (u == holds_copy(&m->s->spec)) m->whole_copy = m->w[0];
 }
 
 static void run_scatter(Machine *m, int i)
@@ -402,7 +425,7 @@ static void run_scatter(Machine *m, int i)
     shard->value = (shard->is_there ? shard->value : 0) + reduced(whole, a->axes);
     shard->is_there = 1;
     give_up(m, &m->grads[a->unit], m->grads_at[a->unit]);
-    if (a->unit == m->s->spec.units - 1) m->copy.value = reduced(m->copy.value, a->axes);
+    if (a->unit == holds_copy(&m->s->spec)) m->copy.value = reduced(m->copy.value, a->axes);
 }
 
 static void run_reduce(Machine *m, int i)
@@ -413,7 +436,7 @@ static void run_reduce(Machine *m, int i)
         Cell *c = a->object == GX_OBJECT_SHARD ? &m->shard[k] : &m->grads[k];
         if (is_frozen(p, k) || !is_mine(p, k)) continue;
         c->value = reduced(get(m, i, c, NOT_ROWS, 0, "nothing to sum"), a->axes);
-        if (k == p->units - 1) m->copy.value = reduced(m->copy.value, a->axes);
+        if (k == holds_copy(p)) m->copy.value = reduced(m->copy.value, a->axes);
     }
 }
 
@@ -428,7 +451,7 @@ static void run_step(Machine *m, int i)
     m->w[u] = stepped(m->w[u], g, get(m, i, &m->clip, NOT_ROWS, 0, "no clip"));
     if (!is_sharded(&m->s->spec)) m->whole[u].value = m->w[u];
     grads->is_there = 0;
-    if (u < m->s->spec.units - 1 || !m->copy.is_there) return;
+    if (u != holds_copy(&m->s->spec) || !m->copy.is_there) return;
     m->w[0] = stepped(m->w[0], m->copy.value, m->clip.value);
     if (!is_sharded(&m->s->spec)) m->whole_copy = m->w[0];
     m->copy.is_there = 0;

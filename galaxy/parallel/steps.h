@@ -6,7 +6,8 @@
 //
 // If the model has an encoder, units 0 to `memory` are its embedding, its layers and its end; then come the decoder's
 // embedding, which has no input, its layers and the head. What enters the decoder's embedding is the memory: an object
-// that all of the decoder's layers read, and to whose gradient all of them add.
+// that all of the decoder's layers read, and to whose gradient all of them add. In a pipeline each rank that has some of
+// these layers has it once per micro-batch: stages hand it on, and its gradient, as added up so far, back.
 //
 // F is a unit's forward, B its backward; in training a head has only a B, which also computes its loss. Generators
 // (steps_make.h) decide what a step consists of: micro-batches, recomputation, frozen units, weights' gradients that
@@ -93,19 +94,21 @@ typedef enum {
     GX_HALF_INPUT,    // B without the gradients of matrices; W computes them from the slot
     GX_HALF_INPUT_X   // the same, but W also reads x, which is kept until then
 } GxHalf;
+typedef enum { GX_TIE_ADDS = 0, GX_TIE_TAKES } GxTie; // both ranks get the sum of the two; the higher gets the lower's
 typedef enum { GX_AT_DEVICE = 0, GX_AT_HOST } GxAt;
 
 typedef struct {
     int16_t unit, micro_batch; // -1: none
     int16_t peer;              // SEND, RECV, TIE: the other rank of the pipeline
     // REDUCE: how many neighbouring units from `unit` on (a bucket). SEND, RECV that overlap with others: the message's
-    // number among those of its two ranks, from 1 to GX_STEPS_NUMBERS and again; 0: messages do not overlap
+    // number among those of its two ranks, from 1 to GX_STEPS_NUMBERS and again; 0: messages do not overlap. TIE: which
+    // tensor, as GxStepsSpec.shares has them
     int16_t count;
     int8_t what;          // GxDo
     int8_t object;        // GxObject, of SEND, RECV, REDUCE, SPILL, FETCH
     int8_t axes;          // of the mesh, of an action that communicates
     int8_t keep;          // GxKeep, of F
-    int8_t half;          // GxHalf, of B, and of the W that goes with it
+    int8_t half;          // GxHalf, of B, and of the W that goes with it. TIE: GxTie
     int8_t at;            // GxAt, of STEP
     int8_t ticket, after; // ticket -1: blocking. after: the ticket that this action's stream waits for; -1: none
 } GxAction;
@@ -141,12 +144,13 @@ typedef struct {
     const uint8_t *recomputed; // [units]: 1: recomputes_layers is for this layer. NULL: for all layers
     int defers_weights;        // the layers' weight gradients are deferred to the end of the window
     int weight_reads_x;        // deferred weight gradients read the unit's input (norms after the cores)
-    // Head and embedding share a tensor, whose gradient is in unit 0's gradients. If they are on two ranks, each has a
-    // copy, whose gradient is in its own unit's gradients; they count as tied only if both units are trained.
+    // Units share tensors with unit 0. Each rank that has such units has each of these tensors once, and its gradient, in
+    // the lowest of them (gx_steps_holder).
     int is_tied;
-    // [units], if is_tied: 1: the unit has a tensor of unit 0's. Layers may, but not in a pipeline. NULL: the head has one,
-    // and a decoder's embedding
+    // [units], if is_tied: the number of the tensor of unit 0's that the unit has, 1 to GX_STEPS_SHARED; 0: none. NULL:
+    // the head has number 1, and so has a decoder's embedding
     const uint8_t *shares;
+    int frozen_shares;     // a bit, 1 << number, for each of these tensors that is frozen. All are if unit 0 is
     int memory;            // the unit that ends an encoder; 0: there is none
     int has_lora;          // deferred weight gradients read LoRA's factors
     int embedding_reads;   // the embedding's backward reads weights, such as a norm's or LoRA's
@@ -166,6 +170,7 @@ typedef struct {
     int starts_sums; // REDUCEs are started, and waited for before a third would be in flight, and before the first NORM
     int overlaps;    // GX_OVERLAPS_...: what is started ahead, and waited for later (steps_overlap.h)
 } GxStepsSpec;
+enum { GX_STEPS_SHARED = 3 };                              // GxStepsSpec.shares
 enum { GX__STEPS_WEIGHTS_SHARDED = 3 };                    // GxStepsSpec.sharded
 enum { GX_OVERLAPS_SHARDS = 1, GX_OVERLAPS_MESSAGES = 2 }; // GATHER and SCATTER; SEND and RECV
 // SUMS: REDUCEs that a list has in flight at once: tickets 0 and 1. TICKETS: of a list that was made. NUMBERS: more
@@ -181,7 +186,7 @@ typedef struct {
 typedef struct {
     int16_t x, y, dx, dy, slot;
     int16_t weights;         // of GATHER, which makes them
-    int16_t grads, tied;     // whole gradients of the unit, and of unit 0 if the head shares a tensor with it
+    int16_t grads, tied;     // whole gradients of the unit, and of the one that holds a tensor that it shares
     int16_t memory, dmemory; // of a decoder's layer: what its encoder has made, and its gradient
 } GxOperands;
 
@@ -233,17 +238,28 @@ int gx_steps_is_mine(const GxStepsSpec *spec, int unit); // of this rank's stage
 // The units of a rank of a pipeline; stage: as GxStepsSpec's.
 GxUnits gx_steps_units(int order, int ranks, int rank, const int16_t *stage);
 
-// The message with a unit's input x, sent to the next stage, or with its gradient dx, sent to the previous one. Returns
-// 0 if there is none: the input stays on its rank, or has no gradient. from, to: ranks (may be NULL).
-int gx_steps_message(const GxStepsSpec *spec, int object, int unit, int *from, int *to);
-
 // The unit behind an encoder: its decoder's embedding. What enters it is the memory. -1: there is none.
 static inline int gx_steps_behind_encoder(const GxStepsSpec *spec) { return spec->memory ? spec->memory + 1 : -1; }
 
-// 1: head and embedding share a tensor and are on one rank. For two ranks see gx_steps_tie.
+typedef struct {
+    int from, to; // ranks
+    int made_by;  // the stage whose forward, or backward, makes what is sent
+} GxStepsMessage;
+// The message with a unit's input x into a stage, or with its gradient dx out of it. The stage is the unit's own; but
+// the memory goes to each stage that has layers that read it, and its gradient comes from each. Returns 0 if there is
+// none: the input is made on the stage's rank, or is there already, or has no gradient.
+int gx_steps_message(const GxStepsSpec *spec, int object, int unit, int stage, GxStepsMessage *message);
+
+// The unit that has, on a rank, the tensor of this number that units share; -1: the rank has none.
+int gx_steps_holder(const GxStepsSpec *spec, int rank, int number);
+// 1: a unit of this rank has a tensor that another one of its units holds.
 int gx_steps_is_tied_here(const GxStepsSpec *spec);
-// 1: the unit has a tensor whose gradient is added to that of another rank. *peer (may be NULL): that rank.
-int gx_steps_tie(const GxStepsSpec *spec, int unit, int *peer);
+// The TIEs by which the ranks that have the tensor of this number get the sum of their gradients, of this rank, in their
+// order. Returns how many there are, 0 to GX_STEPS_TIES: with ranks a < b < c, b and c add theirs, then a and b, and c
+// takes b's.
+enum { GX_STEPS_TIES = 4 };
+int gx_steps_ties(const GxStepsSpec *spec, int number, GxAction tie[GX_STEPS_TIES]);
+int gx_steps_is_tied_apart(const GxStepsSpec *spec, int unit); // 1: it holds a tensor that has TIEs
 
 // The lowest unit that has something trained; spec->units: none. Units below it have no backward.
 int gx_steps_lowest(const GxStepsSpec *spec);
@@ -394,35 +410,124 @@ static int gx__steps_below(const GxStepsSpec *spec, int unit)
     return unit;
 }
 
-int gx_steps_message(const GxStepsSpec *spec, int object, int unit, int *from, int *to)
-{
-    const int is_x = object == GX_OBJECT_X, other = is_x ? unit - 1 : gx__steps_below(spec, unit);
-    if ((!is_x && object != GX_OBJECT_DX) || unit < 1 || unit >= spec->units || other < 0) return 0;
-    if (!is_x && (spec->kind == GX_STEPS_FORWARD || !gx_steps_has_backward(spec, unit))) return 0;
-    const int here = gx_steps_rank_of(spec, gx_steps_stage_of(spec, unit)),
-              there = gx_steps_rank_of(spec, gx_steps_stage_of(spec, other));
-    if (from) *from = is_x ? there : here;
-    if (to) *to = is_x ? here : there;
-    return here != there;
-}
-
 static int gx__steps_rank_of_unit(const GxStepsSpec *p, int unit)
 {
     return gx_steps_rank_of(p, gx_steps_stage_of(p, unit));
 }
 
-int gx_steps_is_tied_here(const GxStepsSpec *spec)
+// The first and the last stage that receive a unit's input, each from the one before: the unit's own. Of the memory,
+// that of the first layer that reads it, which gets it from the encoder's, and that of the last one.
+static int gx__steps_first_stage(const GxStepsSpec *p, int unit)
 {
-    return spec->is_tied && gx__steps_rank_of_unit(spec, 0) == gx__steps_rank_of_unit(spec, spec->units - 1);
+    return gx_steps_stage_of(p, unit == gx_steps_behind_encoder(p) ? unit + 1 : unit);
+}
+static int gx__steps_last_stage(const GxStepsSpec *p, int unit)
+{
+    return gx_steps_stage_of(p, unit == gx_steps_behind_encoder(p) ? p->units - 2 : unit);
 }
 
-int gx_steps_tie(const GxStepsSpec *spec, int unit, int *peer)
+// 1: the memory is on a stage's rank before that stage's turn comes.
+static int gx__steps_has_memory(const GxStepsSpec *p, int stage)
 {
-    const int head = spec->units - 1;
-    if (!spec->is_tied || (unit != 0 && unit != head) || !gx_steps_is_trained(spec, unit)) return 0;
-    if (spec->kind == GX_STEPS_FORWARD || gx_steps_is_tied_here(spec)) return 0;
-    if (peer) *peer = gx__steps_rank_of_unit(spec, head - unit);
-    return 1;
+    const int rank = gx_steps_rank_of(p, stage);
+    int has = gx__steps_rank_of_unit(p, p->memory) == rank;
+    for (int s = gx__steps_first_stage(p, p->memory + 1); s < stage; s++) has |= gx_steps_rank_of(p, s) == rank;
+    return has;
+}
+
+int gx_steps_message(const GxStepsSpec *spec, int object, int unit, int stage, GxStepsMessage *message)
+{
+    const int is_x = object == GX_OBJECT_X, other = is_x ? unit - 1 : gx__steps_below(spec, unit);
+    if ((!is_x && object != GX_OBJECT_DX) || unit < 1 || unit >= spec->units || other < 0) return 0;
+    if (!is_x && (spec->kind == GX_STEPS_FORWARD || !gx_steps_has_backward(spec, unit))) return 0;
+    const int first = gx__steps_first_stage(spec, unit);
+    if (stage < first || stage > gx__steps_last_stage(spec, unit)) return 0;
+    if (is_x && unit == gx_steps_behind_encoder(spec) && gx__steps_has_memory(spec, stage)) return 0;
+    const int before = stage == first ? gx_steps_stage_of(spec, other) : stage - 1,
+              rank = gx_steps_rank_of(spec, stage), other_rank = gx_steps_rank_of(spec, before);
+    message->made_by = is_x ? before : stage;
+    message->from = is_x ? other_rank : rank, message->to = is_x ? rank : other_rank;
+    return rank != other_rank;
+}
+
+// ---- tensors that units share --------------------------------------------------------------------------------------
+
+// The number of the tensor of unit 0's that a unit behind it has; 0: none.
+static int gx__steps_shared(const GxStepsSpec *p, int unit)
+{
+    if (!p->is_tied || unit < 1) return 0;
+    return p->shares ? p->shares[unit] : unit == p->units - 1 || unit == gx_steps_behind_encoder(p);
+}
+
+static int gx__steps_has_shared(const GxStepsSpec *p, int unit, int number) // unit 0 has all
+{
+    return unit == 0 ? p->is_tied : gx__steps_shared(p, unit) == number;
+}
+
+static int gx__steps_trains_shared(const GxStepsSpec *p, int number)
+{
+    return gx_steps_is_trained(p, 0) && !(p->frozen_shares >> number & 1);
+}
+
+int gx_steps_holder(const GxStepsSpec *spec, int rank, int number)
+{
+    for (int chunk = 0; chunk < gx_steps_stages(spec) / gx__steps_ranks(spec); chunk++) {
+        const int stage = gx_steps_stage_at(spec, rank, chunk), end = gx_steps_end(spec, stage);
+        for (int u = gx_steps_begin(spec, stage); u < end; u++)
+            if (gx__steps_has_shared(spec, u, number)) return u;
+    }
+    return -1;
+}
+
+// The unit of its rank that holds the tensor that a unit shares; -1: itself, or it shares none.
+static int gx__steps_holder_of(const GxStepsSpec *p, int unit)
+{
+    const int number = gx__steps_shared(p, unit),
+              holder = number ? gx_steps_holder(p, gx__steps_rank_of_unit(p, unit), number) : unit;
+    return holder == unit ? -1 : holder;
+}
+
+int gx_steps_is_tied_here(const GxStepsSpec *spec)
+{
+    for (int u = 1; u < spec->units && spec->is_tied; u++)
+        if (gx_steps_is_mine(spec, u) && gx__steps_holder_of(spec, u) >= 0) return 1;
+    return 0;
+}
+
+// The next rank in this direction that has the tensor; -1: none.
+static int gx__steps_tied_rank(const GxStepsSpec *p, int number, int rank, int direction)
+{
+    for (rank += direction; rank >= 0 && rank < gx__steps_ranks(p); rank += direction)
+        if (gx_steps_holder(p, rank, number) >= 0) return rank;
+    return -1;
+}
+
+int gx_steps_ties(const GxStepsSpec *spec, int number, GxAction tie[GX_STEPS_TIES])
+{
+    const int holder = spec->is_tied ? gx_steps_holder(spec, spec->rank, number) : -1;
+    if (holder < 0 || spec->kind == GX_STEPS_FORWARD || !gx__steps_trains_shared(spec, number)) return 0;
+    const int before = gx__steps_tied_rank(spec, number, spec->rank, -1),
+              behind = gx__steps_tied_rank(spec, number, spec->rank, 1),
+              is_second = before >= 0 && gx__steps_tied_rank(spec, number, before, -1) < 0;
+    const int peer[GX_STEPS_TIES] = {behind, before, is_second ? -1 : before, before < 0 ? -1 : behind};
+    int n = 0;
+    for (int i = 0; i < GX_STEPS_TIES; i++) {
+        if (peer[i] < 0) continue;
+        GxAction *a = &tie[n++];
+        memset(a, 0, sizeof *a);
+        a->what = GX_DO_TIE, a->unit = (int16_t)holder, a->peer = (int16_t)peer[i], a->count = (int16_t)number;
+        a->half = i < 2 ? GX_TIE_ADDS : GX_TIE_TAKES;
+        a->micro_batch = a->ticket = a->after = -1;
+    }
+    return n;
+}
+
+int gx_steps_is_tied_apart(const GxStepsSpec *spec, int unit)
+{
+    GxAction tie[GX_STEPS_TIES];
+    for (int number = 1; number <= GX_STEPS_SHARED; number++)
+        if (gx_steps_ties(spec, number, tie) && tie[0].unit == unit) return 1;
+    return 0;
 }
 
 static int gx__steps_has_input(const GxStepsSpec *p, int unit)
@@ -438,21 +543,44 @@ static int gx__steps_reads_memory(const GxStepsSpec *p, int unit)
     return p->memory && unit > p->memory && gx__steps_is_layer(p, unit);
 }
 
-// 1: after this action nothing of its micro-batch reads the memory any more.
-static int gx__steps_ends_memory(const GxStepsSpec *p, const GxAction *a)
+static int gx__steps_is_message(const GxAction *a) { return a->what == GX_DO_SEND || a->what == GX_DO_RECV; }
+
+// Of this rank's layers that read the memory, the lowest from unit `from` on, and the highest; -1: there is none.
+static int gx__steps_lowest_reader(const GxStepsSpec *p, int from)
 {
-    const int first = (int)gx_max(gx_steps_behind_encoder(p) + 1, gx_steps_lowest(p)), last = p->units - 2,
-              has_backward = p->kind == GX_STEPS_TRAIN && first <= last;
-    if (!gx__steps_reads_memory(p, a->unit)) return 0;
-    if (has_backward) return a->what == GX_DO_BACKWARD && a->unit == first;
-    return a->what == GX_DO_FORWARD && a->unit == last;
+    int u = (int)gx_max(from, gx_steps_behind_encoder(p) + 1);
+    while (u < p->units - 1 && !gx_steps_is_mine(p, u)) u++;
+    return u < p->units - 1 ? u : -1;
+}
+static int gx__steps_highest_reader(const GxStepsSpec *p)
+{
+    int u = p->units - 2;
+    while (u > gx_steps_behind_encoder(p) && !gx_steps_is_mine(p, u)) u--;
+    return u > gx_steps_behind_encoder(p) ? u : -1;
 }
 
-// 1: the unit has a tensor of unit 0's, and both are on this rank.
-static int gx__steps_shares(const GxStepsSpec *p, int unit)
+// The last message by which this rank hands the memory on. Returns 0 if there is none.
+static int gx__steps_last_handing(const GxStepsSpec *p, GxStepsMessage *message)
 {
-    if (!gx_steps_is_tied_here(p)) return 0;
-    return p->shares ? p->shares[unit] : unit == p->units - 1 || unit == gx_steps_behind_encoder(p);
+    for (int s = gx_steps_stages(p) - 1; s > 0; s--)
+        if (gx_steps_message(p, GX_OBJECT_X, gx_steps_behind_encoder(p), s, message) && message->from == p->rank)
+            return 1;
+    return 0;
+}
+
+// 1: after this action nothing of its micro-batch reads the memory on this rank any more: its last backward that does,
+// or, if there is none, what comes last in the forward, that of its highest layer or a message.
+static int gx__steps_ends_memory(const GxStepsSpec *p, const GxAction *a)
+{
+    GxStepsMessage handed;
+    const int is_send = a->what == GX_DO_SEND && a->object == GX_OBJECT_X && a->unit == gx_steps_behind_encoder(p);
+    if (!p->memory || (!is_send && (gx__steps_is_message(a) || !gx__steps_reads_memory(p, a->unit)))) return 0;
+    const int last = p->kind == GX_STEPS_TRAIN ? gx__steps_lowest_reader(p, gx_steps_lowest(p)) : -1;
+    if (last >= 0) return a->what == GX_DO_BACKWARD && a->unit == last;
+    const int highest = gx__steps_highest_reader(p);
+    if (gx__steps_last_handing(p, &handed) && (highest < 0 || handed.made_by >= gx_steps_stage_of(p, highest)))
+        return is_send && a->peer == handed.to;
+    return a->what == GX_DO_FORWARD && a->unit == highest;
 }
 
 // Heads and embeddings never defer their weight gradients, and a frozen unit has none.
@@ -472,10 +600,8 @@ static int gx__steps_completes(const GxAction *a)
 // Gradients that another rank adds to are scattered after it has, at the end of the window.
 static int gx__steps_scatters_each(const GxStepsSpec *p, int unit)
 {
-    return p->scatters_each && !gx_steps_tie(p, unit, NULL);
+    return p->scatters_each && !gx_steps_is_tied_apart(p, unit);
 }
-
-static int gx__steps_is_message(const GxAction *a) { return a->what == GX_DO_SEND || a->what == GX_DO_RECV; }
 
 void gx_steps_close(GxSteps *s)
 {
@@ -531,23 +657,24 @@ enum {
     GX__STEPS_IF_X_GOES = 256,
     GX__STEPS_IF_ABOVE = 512, // something below the unit is trained
     GX__STEPS_IF_TRAINED = 1024,
-    GX__STEPS_IF_TIED = 2048, // the unit has a tensor of unit 0's, on this rank
+    GX__STEPS_IF_TIED = 2048, // the unit has a tensor that another unit of this rank holds
     GX__STEPS_IF_LORA = 4096,
     GX__STEPS_IF_READS = 8192,         // the backward reads weights: in every unit but some embeddings
-    GX__STEPS_IF_TIED_WEIGHTS = 16384, // the unit reads unit 0's weights
+    GX__STEPS_IF_TIED_WEIGHTS = 16384, // the unit reads that unit's weights
     GX__STEPS_IF_SHARDED = 32768,
-    GX__STEPS_IF_WHOLE_GRADS = 65536,  // not sharded
-    GX__STEPS_IF_STALE = 131072,       // sharded, but whole weights are kept: a step makes them stale
-    GX__STEPS_IF_MEMORY = 262144,      // the unit reads an encoder's output
-    GX__STEPS_IF_MEMORY_BACK = 524288, // and something in the encoder is trained
-    GX__STEPS_IF_MEMORY_GOES = 1048576 // and this is the last action that reads it
+    GX__STEPS_IF_WHOLE_GRADS = 65536,   // not sharded
+    GX__STEPS_IF_STALE = 131072,        // sharded, but whole weights are kept: a step makes them stale
+    GX__STEPS_IF_MEMORY = 262144,       // the unit reads an encoder's output
+    GX__STEPS_IF_MEMORY_BACK = 524288,  // and something in the encoder is trained
+    GX__STEPS_IF_MEMORY_GOES = 1048576, // and this is the last action that reads it
+    GX__STEPS_IF_SENT_GOES = 2097152    // what is sent is not needed here any more
 };
 typedef enum {
     GX__STEPS_HERE = 0,
     GX__STEPS_ABOVE,
     GX__STEPS_ABOVE_BACK, // the next one above that has a backward
     GX__STEPS_BUCKET,
-    GX__STEPS_UNIT_0,
+    GX__STEPS_HOLDER, // of the tensor that the unit shares
     GX__STEPS_BEHIND_ENCODER,
     GX__STEPS_ALL_UNITS,
     GX__STEPS_WINDOW
@@ -561,7 +688,7 @@ typedef struct {
 static const GxEffectRow gx__steps_effects[] = {
     // F: weights (of a head that shares its matrix the embedding's first), x(u) -> x(u+1), slot. A slot that is not
     // kept is scratch: it ends with the action.
-    {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_UNIT_0,     GX__STEPS_IF_TIED_WEIGHTS},
+    {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_HOLDER,     GX__STEPS_IF_TIED_WEIGHTS},
     {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
     {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X},
     {GX_DO_FORWARD,   GX_USES,    GX_OBJECT_X,       GX__STEPS_BEHIND_ENCODER, GX__STEPS_IF_MEMORY},
@@ -577,8 +704,8 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_RECOMPUTE, GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       0},
     // B: weights, slot, x(u), dx(u+1) -> dx(u), gradients; if weight gradients are deferred, only those that are not of
     // matrices. A head computes its loss and its gradient in one action.
-    {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_UNIT_0,     GX__STEPS_IF_TIED_WEIGHTS},
-    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_UNIT_0,     GX__STEPS_IF_TIED_WEIGHTS},
+    {GX_DO_RECOMPUTE, GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_HOLDER,     GX__STEPS_IF_TIED_WEIGHTS},
+    {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_HOLDER,     GX__STEPS_IF_TIED_WEIGHTS},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     GX__STEPS_IF_READS},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_COUNTS,  GX__STEPS_WINDOW,     GX__STEPS_IF_HEAD},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_Y},
@@ -586,7 +713,7 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_X,       GX__STEPS_BEHIND_ENCODER, GX__STEPS_IF_MEMORY},
     {GX_DO_BACKWARD,  GX_USES,    GX_OBJECT_DX,      GX__STEPS_ABOVE_BACK, GX__STEPS_IF_Y},
     {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_BUCKET,     GX__STEPS_IF_TRAINED},
-    {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_UNIT_0,     GX__STEPS_IF_TIED},
+    {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_GRADS,   GX__STEPS_HOLDER,     GX__STEPS_IF_TIED},
     {GX_DO_BACKWARD,  GX_ADDS,    GX_OBJECT_DX,      GX__STEPS_BEHIND_ENCODER, GX__STEPS_IF_MEMORY_BACK},
     {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_SLOT,    GX__STEPS_HERE,       GX__STEPS_IF_HEAD},
     {GX_DO_BACKWARD,  GX_MAKES,   GX_OBJECT_DX,      GX__STEPS_HERE,       GX__STEPS_IF_ABOVE},
@@ -607,7 +734,7 @@ static const GxEffectRow gx__steps_effects[] = {
     {GX_DO_WEIGHT,    GX_ENDS,    GX_OBJECT_X,       GX__STEPS_HERE,       GX__STEPS_IF_X | GX__STEPS_IF_X_STAYS},
     // between stages: by the unit whose input it is
     {GX_DO_SEND,      GX_USES,    GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
-    {GX_DO_SEND,      GX_ENDS,    GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
+    {GX_DO_SEND,      GX_ENDS,    GX_OBJECT_NAMED,   GX__STEPS_HERE,       GX__STEPS_IF_SENT_GOES},
     {GX_DO_RECV,      GX_MAKES,   GX_OBJECT_NAMED,   GX__STEPS_HERE,       0},
     // shards: those of weights always exist. A step changes them; whole weights that are kept are then stale.
     {GX_DO_GATHER,    GX_MAKES,   GX_OBJECT_WEIGHTS, GX__STEPS_BUCKET,     0},
@@ -646,6 +773,8 @@ static int gx__steps_conditions(const GxStepsSpec *spec, const GxAction *a)
     const int u = a->unit, head = spec->units - 1;
     int when = 0;
     if (u < 0 || u > head) return when; // of the window
+    const int is_tied = gx__steps_holder_of(spec, u) >= 0,
+              is_memory = u == gx_steps_behind_encoder(spec) && a->object == GX_OBJECT_X; // of a message
     when |= gx__steps_has_input(spec, u) ? GX__STEPS_IF_X : 0;
     when |= u < head ? GX__STEPS_IF_Y : GX__STEPS_IF_HEAD;
     when |= a->keep != GX_KEEP_SLOT ? GX__STEPS_IF_SLOT_GOES : 0;
@@ -654,13 +783,14 @@ static int gx__steps_conditions(const GxStepsSpec *spec, const GxAction *a)
     when |= a->half == GX_HALF_INPUT_X ? GX__STEPS_IF_X_STAYS : GX__STEPS_IF_X_GOES;
     when |= u > gx_steps_lowest(spec) && gx__steps_has_input(spec, u) ? GX__STEPS_IF_ABOVE : 0;
     when |= gx_steps_is_trained(spec, u) ? GX__STEPS_IF_TRAINED : 0;
-    when |= gx__steps_shares(spec, u) && gx_steps_is_trained(spec, 0) ? GX__STEPS_IF_TIED : 0;
+    when |= is_tied && gx__steps_trains_shared(spec, gx__steps_shared(spec, u)) ? GX__STEPS_IF_TIED : 0;
     when |= gx__steps_reads_memory(spec, u) ? GX__STEPS_IF_MEMORY : 0;
     when |= gx__steps_reads_memory(spec, u) && gx_steps_has_backward(spec, spec->memory) ? GX__STEPS_IF_MEMORY_BACK : 0;
     when |= gx__steps_ends_memory(spec, a) ? GX__STEPS_IF_MEMORY_GOES : 0;
+    when |= !is_memory || gx__steps_ends_memory(spec, a) ? GX__STEPS_IF_SENT_GOES : 0;
     when |= spec->has_lora ? GX__STEPS_IF_LORA : 0;
     when |= u > 0 || spec->embedding_reads ? GX__STEPS_IF_READS : 0;
-    when |= gx__steps_shares(spec, u) ? GX__STEPS_IF_TIED_WEIGHTS : 0;
+    when |= is_tied ? GX__STEPS_IF_TIED_WEIGHTS : 0;
     when |= spec->sharded ? GX__STEPS_IF_SHARDED : GX__STEPS_IF_WHOLE_GRADS;
     when |= spec->sharded == 1 || spec->sharded == 2 ? GX__STEPS_IF_STALE : 0;
     return when;
@@ -674,7 +804,7 @@ static GxEffect gx__steps_effect(const GxStepsSpec *spec, const GxAction *a, con
     case GX__STEPS_ABOVE: e.unit = a->unit + 1, e.micro_batch = a->micro_batch; break;
     case GX__STEPS_ABOVE_BACK: e.unit = gx_steps_above(spec, a->unit), e.micro_batch = a->micro_batch; break;
     case GX__STEPS_BUCKET: e.count = a->what == GX_DO_REDUCE ? a->count : 1; break;
-    case GX__STEPS_UNIT_0: e.unit = 0; break;
+    case GX__STEPS_HOLDER: e.unit = gx__steps_holder_of(spec, a->unit); break;
     case GX__STEPS_BEHIND_ENCODER: e.unit = gx_steps_behind_encoder(spec), e.micro_batch = a->micro_batch; break;
     case GX__STEPS_ALL_UNITS: e.unit = 0, e.count = spec->units; break;
     default: e.unit = -1; break;
@@ -707,7 +837,7 @@ static int gx__steps_word(const GxAction *a, int with_micro_batch, char *text, s
     if (info->by_micro_batch && with_micro_batch) snprintf(micro_batch, sizeof micro_batch, ".%d", a->micro_batch);
     if (a->ticket >= 0) snprintf(ticket, sizeof ticket, a->what == GX_DO_WAIT ? "%d" : "~%d", a->ticket);
     if (gx__steps_is_message(a)) snprintf(peer, sizeof peer, "%c%d", a->what == GX_DO_SEND ? '>' : '<', a->peer);
-    if (a->what == GX_DO_TIE) snprintf(peer, sizeof peer, "<>%d", a->peer);
+    if (a->what == GX_DO_TIE) snprintf(peer, sizeof peer, "%s%d", a->half == GX_TIE_ADDS ? "<>" : "=", a->peer);
     return snprintf(text, size, "%s%s%s%s%s%s%s", is_half ? "b" : info->name, object, unit, bucket, micro_batch, peer,
                     ticket);
 }

@@ -33,6 +33,7 @@ GX_END
 
 typedef struct {
     int is_there, ticket; // ticket: of the action that is still using it; -1: none
+    int reader;           // of the message that is still reading it, beside others; -1: none
     int by;               // the action that last made or ended it; -1: none
 } GxThing;
 typedef struct {
@@ -44,6 +45,7 @@ typedef struct {
     // [unit]: contributions to its gradients; those that are in the shard already; the number of SCATTERs; the axes
     // that gradients have been summed over
     int *added, *scattered, *scatters, *reduced;
+    int *ties;            // [GX_STEPS_SHARED + 1]: TIEs of each tensor that ranks share
     int norm;             // the first NORM; -1: none so far
     int open[GX_TICKETS]; // the action that started the ticket; -1: it is free
 } GxStepsReplay;
@@ -91,8 +93,10 @@ static const char *gx__steps_thing_name(int object, int unit, int micro_batch, c
 // The action that makes the object on this rank.
 static const char *gx__steps_maker(const GxStepsSpec *p, int object, int unit, char text[48])
 {
-    int to;
-    const int is_received = gx_steps_message(p, object, unit, NULL, &to) && to == p->rank;
+    GxStepsMessage m;
+    int is_received = 0;
+    for (int s = gx_steps_stage_of(p, unit), last = gx__steps_last_stage(p, unit); s <= last; s++)
+        is_received |= gx_steps_message(p, object, unit, s, &m) && m.to == p->rank;
     switch (object) {
     case GX_OBJECT_X: snprintf(text, 48, is_received ? "RECV:x:%d" : "F%d", is_received ? unit : unit - 1); break;
     case GX_OBJECT_DX: snprintf(text, 48, is_received ? "RECV:dx:%d" : "B%d", unit); break;
@@ -209,23 +213,34 @@ static GxStatus gx__steps_check_before_norm(const GxStepsReplay *r, int i)
 static GxStatus gx__steps_check_message(const GxStepsReplay *r, int i)
 {
     const GxAction *a = &r->s->action[i];
-    int from = -1, to = -1;
-    if (!gx_steps_message(r->p, a->object, a->unit, &from, &to))
+    const int is_send = a->what == GX_DO_SEND;
+    GxStepsMessage m, other = {-1, -1, -1};
+    for (int s = gx_steps_stage_of(r->p, a->unit), last = gx__steps_last_stage(r->p, a->unit); s <= last; s++) {
+        if (!gx_steps_message(r->p, a->object, a->unit, s, &m)) continue;
+        if (r->p->rank == (is_send ? m.from : m.to) && a->peer == (is_send ? m.to : m.from))
+            return gx__steps_check_before_norm(r, i);
+        other = m;
+    }
+    if (other.from < 0)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "no %s of unit %d goes from one rank to another",
                                 gx_object_name(a->object), a->unit);
-    if (r->p->rank != (a->what == GX_DO_SEND ? from : to) || a->peer != (a->what == GX_DO_SEND ? to : from))
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it goes from rank %d to rank %d", from, to);
-    return gx__steps_check_before_norm(r, i);
+    return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it goes from rank %d to rank %d", other.from, other.to);
 }
 
 static GxStatus gx__steps_check_tie(const GxStepsReplay *r, int i)
 {
     const GxAction *a = &r->s->action[i];
-    int peer = -1;
-    if (!gx_steps_tie(r->p, a->unit, &peer))
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "unit %d trains no tensor that another rank has, too", a->unit);
-    if (a->peer != peer)
-        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "rank %d has the tensor, too, not rank %d", peer, a->peer);
+    GxAction tie[GX_STEPS_TIES];
+    const int n = a->count > 0 && a->count <= GX_STEPS_SHARED ? gx_steps_ties(r->p, a->count, tie) : 0,
+              at = r->ties[gx_max(a->count, 0) % (GX_STEPS_SHARED + 1)]++;
+    if (!n || tie[0].unit != a->unit)
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "unit %d holds no trained tensor %d that another rank has, too",
+                                a->unit, a->count);
+    if (at >= n) return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "the %d TIEs of tensor %d have been done", n, a->count);
+    if (a->peer != tie[at].peer || a->half != tie[at].half) {
+        char name[48];
+        return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "%s comes first", gx_action_name(&tie[at], name));
+    }
     return gx__steps_check_before_norm(r, i);
 }
 
@@ -286,12 +301,27 @@ static int gx__steps_is_of_training(int object)
     return object == GX_OBJECT_GRADS || object == GX_OBJECT_SHARD || object == GX_OBJECT_SUMS;
 }
 
-// The contributions to a unit's gradients in a window: its own, and those of the units that share a tensor of unit 0's.
+// The contributions to a unit's gradients in a window: its own, and those of units that share a tensor that it holds.
 static int gx__steps_contributions(const GxStepsSpec *p, int unit)
 {
     int shared = 0;
-    for (int u = 1; u < p->units && unit == 0; u++) shared += gx__steps_shares(p, u);
+    for (int u = 1; u < p->units && p->is_tied; u++)
+        shared += gx__steps_holder_of(p, u) == unit && gx__steps_trains_shared(p, gx__steps_shared(p, u)) &&
+                  gx_steps_has_backward(p, u) && gx_steps_is_mine(p, u);
     return p->micro_batches * gx_steps_is_trained(p, unit) * (1 + shared);
+}
+
+// 1: all TIEs of the tensors that the unit holds have been done; otherwise *missing is the next one.
+static int gx__steps_check_is_tied(const GxStepsReplay *r, int unit, GxAction *missing)
+{
+    GxAction tie[GX_STEPS_TIES];
+    for (int number = 1; number <= GX_STEPS_SHARED; number++) {
+        const int n = gx_steps_ties(r->p, number, tie);
+        if (!n || tie[0].unit != unit || r->ties[number] >= n) continue;
+        *missing = tie[r->ties[number]];
+        return 0;
+    }
+    return 1;
 }
 
 // Shards are summed and squared only when they contain all contributions.
@@ -316,7 +346,7 @@ static GxStatus gx__steps_check_complete(const GxStepsReplay *r, int i, int unit
 {
     const GxStepsSpec *p = r->p;
     const int expected = gx__steps_contributions(p, unit), what = r->s->action[i].what, axes = r->s->action[i].axes;
-    int peer;
+    GxAction tie;
     if (object == GX_OBJECT_SHARD) GX_TRY(gx__steps_check_scattered(r, i, unit));
     if (what == GX_DO_SCATTER) r->scattered[unit] = r->added[unit], r->scatters[unit]++;
     if (what == GX_DO_SCATTER && gx__steps_scatters_each(p, unit)) return GX_OK;
@@ -326,12 +356,14 @@ static GxStatus gx__steps_check_complete(const GxStepsReplay *r, int i, int unit
             "the gradients of unit %d have %d of %d contributions: every B%d (of a half, its W%d)%s "
             "must come before",
             unit, r->added[unit], expected, unit, unit,
-            unit == 0 && gx_steps_is_tied_here(p) ? ", and the B of the units that share its tensor," : "");
-    if (gx_steps_tie(p, unit, &peer) && *gx__steps_seen(r, GX_DO_TIE, unit, -1) < 0)
+            expected > p->micro_batches ? ", and the B of the units that share its tensor," : "");
+    if (what != GX_DO_TIE && !gx__steps_check_is_tied(r, unit, &tie)) {
+        char name[48];
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT,
-                                "the gradients of unit %d lack those of rank %d, which has a tensor of it, too: TIE%d "
+                                "the gradients of unit %d lack those of rank %d, which has a tensor of it, too: %s "
                                 "must come before",
-                                unit, peer, unit);
+                                unit, tie.peer, gx_action_name(&tie, name));
+    }
     if (what == GX_DO_REDUCE && (r->reduced[unit] & axes))
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "the gradients of unit %d are summed over axes %d already", unit,
                                 r->reduced[unit] & axes);
@@ -348,9 +380,10 @@ static GxStatus gx__steps_apply_one(const GxStepsReplay *r, int i, int verb, int
     GxThing *t = gx__steps_thing(r, object, unit, micro_batch);
     const int ticket = r->s->action[i].ticket, gives = verb == GX_MAKES || verb == GX_ADDS;
     char thing[96], by[48];
-    if (t->ticket >= 0)
+    const int reads = t->reader >= 0 && t->reader != ticket && verb != GX_USES, is_open = reads ? t->reader : t->ticket;
+    if (is_open >= 0)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "action %d is still at %s: WAIT%d must come before",
-                                r->open[t->ticket], gx__steps_thing_name(object, unit, micro_batch, thing), t->ticket);
+                                r->open[is_open], gx__steps_thing_name(object, unit, micro_batch, thing), is_open);
     if (verb == GX_MAKES && t->is_there && t->by < 0)
         return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "%s are there, and not old: STEP%d must come before",
                                 gx__steps_thing_name(object, unit, micro_batch, thing), unit);
@@ -359,7 +392,7 @@ static GxStatus gx__steps_apply_one(const GxStepsReplay *r, int i, int verb, int
                                 gx__steps_thing_name(object, unit, micro_batch, thing), t->by,
                                 gx_action_name(&r->s->action[t->by], by));
     if (!gives && !t->is_there) return gx__steps_refuse_missing(r, i, object, unit, micro_batch);
-    // what a unit adds to unit 0's is never deferred
+    // what a unit adds to a tensor that another one holds is never deferred
     const GxAction *a = &r->s->action[i];
     if (object == GX_OBJECT_GRADS && verb == GX_ADDS) r->added[unit] += gx__steps_completes(a) || a->unit != unit;
     if ((object == GX_OBJECT_GRADS || object == GX_OBJECT_SHARD) && (verb == GX_USES || verb == GX_CHANGES))
@@ -367,6 +400,7 @@ static GxStatus gx__steps_apply_one(const GxStepsReplay *r, int i, int verb, int
     t->is_there = verb != GX_ENDS;
     if (gives || verb == GX_ENDS) t->by = i;
     if (verb != GX_USES) t->ticket = ticket; // what ends is still being read
+    else if (ticket >= 0) t->reader = ticket;
     return GX_OK;
 }
 
@@ -404,8 +438,10 @@ static GxStatus gx__steps_check_ticket(GxStepsReplay *r, int i)
     if (a->what == GX_DO_WAIT) {
         if (r->open[t] < 0) return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "nothing is under way with ticket %d", t);
         r->open[t] = -1;
-        for (int64_t k = 0; k < things; k++)
+        for (int64_t k = 0; k < things; k++) {
             if (r->thing[k].ticket == t) r->thing[k].ticket = -1;
+            if (r->thing[k].reader == t) r->thing[k].reader = -1;
+        }
         return GX_OK;
     }
     if (!starts)
@@ -417,19 +453,21 @@ static GxStatus gx__steps_check_ticket(GxStepsReplay *r, int i)
     return GX_OK;
 }
 
-// 1: the action may occur several times for a unit, depending on how many units are whole at once, or on the
-// micro-batches.
-static int gx__steps_repeats(const GxStepsSpec *p, int what)
+// 1: the action may occur several times for a unit, depending on how many units are whole at once, on the micro-batches,
+// or on the ranks that share a tensor or have the memory.
+static int gx__steps_repeats(const GxStepsSpec *p, const GxAction *a)
 {
-    return what == GX_DO_REDUCE || what == GX_DO_GATHER || what == GX_DO_FREE ||
-           (what == GX_DO_SCATTER && p->scatters_each);
+    const int what = a->what;
+    return what == GX_DO_REDUCE || what == GX_DO_GATHER || what == GX_DO_FREE || what == GX_DO_TIE ||
+           (what == GX_DO_SCATTER && p->scatters_each) ||
+           (gx__steps_is_message(a) && a->unit == gx_steps_behind_encoder(p));
 }
 
 // F, R, B, W, SEND, RECV, NORM and STEP of a unit (and micro-batch) occur once.
 static GxStatus gx__steps_check_once(GxStepsReplay *r, int i)
 {
     const GxAction *a = &r->s->action[i];
-    if (gx__steps_repeats(r->p, a->what) || !gx__steps_do[a->what].by_unit) return GX_OK;
+    if (gx__steps_repeats(r->p, a) || !gx__steps_do[a->what].by_unit) return GX_OK;
     int *seen = gx__steps_seen(r, a->what, a->unit, a->micro_batch);
     if (*seen >= 0) return gx__steps_refuse(r, i, GX_ERR_ARGUMENT, "it was done already: action %d", *seen);
     *seen = i;
@@ -524,7 +562,7 @@ GxStatus gx_steps_check(const GxSteps *s, GxError *err)
     const int64_t cells = (int64_t)s->spec.units * s->spec.micro_batches;
     const size_t things = (size_t)(GX_OBJECTS * cells) * sizeof *r.thing,
                  seen = (size_t)(GX_DOS * cells) * sizeof *r.seen, units = (size_t)s->spec.units * sizeof(int);
-    char *memory = (char *)calloc(1, things + seen + 4 * units);
+    char *memory = (char *)calloc(1, things + seen + 4 * units + (GX_STEPS_SHARED + 1) * sizeof(int));
     if (!memory)
         return GX_FAIL(err, GX_ERR_MEMORY, "the system refused %.1f MB to check a list of %d actions",
                        (double)(things + seen) / 1e6, s->n);
@@ -535,7 +573,8 @@ GxStatus gx_steps_check(const GxSteps *s, GxError *err)
     r.reduced = (int *)(memory + things + seen + units);
     r.scattered = (int *)(memory + things + seen + 2 * units);
     r.scatters = (int *)(memory + things + seen + 3 * units);
-    for (int64_t i = 0; i < GX_OBJECTS * cells; i++) r.thing[i].ticket = r.thing[i].by = -1;
+    r.ties = (int *)(memory + things + seen + 4 * units);
+    for (int64_t i = 0; i < GX_OBJECTS * cells; i++) r.thing[i].ticket = r.thing[i].reader = r.thing[i].by = -1;
     for (int64_t i = 0; i < GX_DOS * cells; i++) r.seen[i] = -1;
     for (int t = 0; t < GX_TICKETS; t++) r.open[t] = -1;
     for (int u = 0; u < s->spec.units; u++)

@@ -8,8 +8,8 @@
 //     expand     from stages to units: in training a head has only B; units below the lowest trained unit and bypassed
 //                units have no B, and keep nothing
 //     recompute  R before B, if a layer kept its input only
-//     tie        TIE of a unit that shares a tensor with another rank, after all of that: at its last contribution,
-//                ranks would wait for each other in a circle
+//     tie        TIEs of tensors that other ranks have, too, after all of that: at the last contributions, ranks would
+//                wait for each other in a circle
 //     grads      REDUCE of a bucket of units after the last contribution to them, and WAIT if sums are started. For
 //                units that ranks share, SCATTER, and REDUCE of the shard after the last one
 //     sends      SEND goes before sums that stand between it and the work that makes what it sends, so that stages
@@ -41,6 +41,19 @@ GX_END
 
 // ---- specification -------------------------------------------------------------------------------------------------
 
+// A tensor that ranks share is trained by all of them or by none.
+static GxStatus gx__steps_check_shared(const GxStepsSpec *p, int number, GxError *err)
+{
+    for (int r = 0; r < gx__steps_ranks(p); r++) {
+        const int holder = gx_steps_holder(p, r, number);
+        if (holder <= 0 || gx_steps_is_trained(p, holder) == gx__steps_trains_shared(p, number)) continue;
+        if (p->shares && gx_steps_is_trained(p, holder)) continue; // for another tensor
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "units 0 and %d share a tensor, and one of the two is trained and the other is not", holder);
+    }
+    return GX_OK;
+}
+
 static GxStatus gx__steps_check_stages(const GxStepsSpec *p, GxError *err)
 {
     const GxOrderInfo *order = gx_order_info(p->order);
@@ -59,15 +72,8 @@ static GxStatus gx__steps_check_stages(const GxStepsSpec *p, GxError *err)
     if (p->stage[0] != 0 || p->stage[stages] != p->units)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "the %d stages have units %d to %d; they must be 0 to %d", stages,
                        p->stage[0], p->stage[stages] - 1, p->units - 1);
-    for (int u = 1; u < p->units - 1 && p->is_tied && p->shares && p->ranks > 1; u++)
-        if (p->shares[u] && u != gx_steps_behind_encoder(p))
-            return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                           "unit %d, a layer, has a tensor of the embedding's unit, in a pipeline of %d ranks; only "
-                           "heads may",
-                           u, p->ranks);
-    if (p->is_tied && !gx_steps_is_tied_here(p) && gx_steps_is_trained(p, 0) != gx_steps_is_trained(p, p->units - 1))
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "embedding and head share a tensor, and one of the two is trained and the other is not");
+    for (int number = 1; number <= GX_STEPS_SHARED && p->is_tied; number++)
+        GX_TRY(gx__steps_check_shared(p, number, err));
     return GX_OK;
 }
 
@@ -101,9 +107,12 @@ static GxStatus gx__steps_check_spec(const GxStepsSpec *p, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
                        "unit %d of %d ends an encoder; behind it there must be an embedding, a layer and a head",
                        p->memory, p->units);
-    if (p->memory && (gx__steps_ranks(p) > 1 || p->defers_weights))
-        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
-                       "a model with an encoder and a decoder on several stages, or with deferred weight gradients");
+    if (p->memory && p->defers_weights)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "a model with an encoder and a decoder with deferred weight gradients");
+    for (int u = 1; p->is_tied && p->shares && u < p->units; u++)
+        if (p->shares[u] > GX_STEPS_SHARED)
+            return GX_FAIL(err, GX_ERR_UNSUPPORTED, "unit %d has tensor %d of unit 0's; at most %d can be shared", u,
+                           p->shares[u], GX_STEPS_SHARED);
     if (p->bucket < 0) return GX_FAIL(err, GX_ERR_ARGUMENT, "a bucket of %d units; 0 is all of them", p->bucket);
     for (int u = 0; p->bypassed && u < p->units; u++)
         if (p->bypassed[u] && (u == p->units - 1 || gx_steps_is_trained(p, u)))
@@ -124,31 +133,34 @@ static void gx__steps_order(GxActions *out, const GxTimeline *t, const GxStepsSp
 
 typedef struct {
     int64_t time; // at which it is made
+    int stage;    // into which x goes, or out of which dx comes
     GxAction action;
-} GxStepsMessage;
+} GxTimedMessage;
 
-static int gx__steps_earlier(const void *a, const void *b) // at the same time: x first
+static int gx__steps_earlier(const void *a, const void *b) // at the same time: x first; the memory before the stream
 {
-    const GxStepsMessage *x = (const GxStepsMessage *)a, *y = (const GxStepsMessage *)b;
+    const GxTimedMessage *x = (const GxTimedMessage *)a, *y = (const GxTimedMessage *)b;
     if (x->time != y->time) return x->time < y->time ? -1 : 1;
     if (x->action.object != y->action.object) return x->action.object - y->action.object;
+    if (x->stage != y->stage) return x->stage - y->stage;
     return x->action.unit != y->action.unit ? x->action.unit - y->action.unit
                                             : x->action.micro_batch - y->action.micro_batch;
 }
 
-// The messages with a unit's input or its gradient that this rank sends or receives: one for each micro-batch.
-static int gx__steps_messages_of(const GxTimeline *t, const GxStepsSpec *p, int object, int unit,
-                                 GxStepsMessage *message)
+// The messages with a unit's input or its gradient, into a stage or out of it, that this rank sends or receives: one for
+// each micro-batch.
+static int gx__steps_messages_of(const GxTimeline *t, const GxStepsSpec *p, int object, int unit, int stage,
+                                 GxTimedMessage *message)
 {
-    int from, to;
-    const int stage = gx_steps_stage_of(p, unit), is_x = object == GX_OBJECT_X;
-    if (!gx_steps_message(p, object, unit, &from, &to) || (from != p->rank && to != p->rank)) return 0;
+    GxStepsMessage of;
+    if (!gx_steps_message(p, object, unit, stage, &of) || (of.from != p->rank && of.to != p->rank)) return 0;
     for (int b = 0; b < p->micro_batches; b++) {
-        GxStepsMessage *m = &message[b];
-        m->time = gx_timeline_end(t, is_x ? GX_DO_FORWARD : GX_DO_BACKWARD, is_x ? stage - 1 : stage, b);
-        m->action = gx__steps_action(from == p->rank ? GX_DO_SEND : GX_DO_RECV, unit, b);
+        GxTimedMessage *m = &message[b];
+        m->stage = stage;
+        m->time = gx_timeline_end(t, object == GX_OBJECT_X ? GX_DO_FORWARD : GX_DO_BACKWARD, of.made_by, b);
+        m->action = gx__steps_action(of.from == p->rank ? GX_DO_SEND : GX_DO_RECV, unit, b);
         m->action.object = (int8_t)object;
-        m->action.peer = (int16_t)(from == p->rank ? to : from);
+        m->action.peer = (int16_t)(of.from == p->rank ? of.to : of.from);
     }
     return p->micro_batches;
 }
@@ -159,15 +171,17 @@ static void gx__steps_messages(GxActions *out, const GxActions *in, const GxTime
 {
     const int stages = gx_steps_stages(p);
     int n = 0, at = 0;
-    GxStepsMessage *message =
-        (GxStepsMessage *)malloc((size_t)(4 * stages) * (size_t)p->micro_batches * sizeof *message);
+    GxTimedMessage *message =
+        (GxTimedMessage *)malloc((size_t)(4 * stages) * (size_t)p->micro_batches * sizeof *message);
     if (!message) {
         out->failed = 1;
         return;
     }
-    for (int u = 1; u < p->units; u++) // two per stage: x, and dx of its lowest unit that has one
-        for (int object = GX_OBJECT_X; object <= GX_OBJECT_DX; object++)
-            n += gx__steps_messages_of(t, p, object, u, message + n);
+    // four per stage: x and the memory, and their gradients: dx is that of its lowest unit that has one
+    for (int u = 1; u < p->units; u++)
+        for (int s = gx_steps_stage_of(p, u), last = gx__steps_last_stage(p, u); s <= last; s++)
+            for (int object = GX_OBJECT_X; object <= GX_OBJECT_DX; object++)
+                n += gx__steps_messages_of(t, p, object, u, s, message + n);
     qsort(message, (size_t)n, sizeof *message, gx__steps_earlier);
     for (int i = 0; i < in->n; i++) {
         const GxAction *a = &in->action[i];
@@ -221,14 +235,10 @@ static void gx__steps_recompute(GxActions *out, const GxActions *in, const GxSte
 
 static void gx__steps_ties(GxActions *out, const GxActions *in, const GxStepsSpec *p)
 {
-    int peer;
+    GxAction tie[GX_STEPS_TIES];
     for (int i = 0; i < in->n; i++) gx__steps_push(out, in->action[i]);
-    for (int u = 0; u < p->units; u++) {
-        if (!gx_steps_is_mine(p, u) || !gx_steps_tie(p, u, &peer)) continue;
-        GxAction tie = gx__steps_action(GX_DO_TIE, u, -1);
-        tie.peer = (int16_t)peer;
-        gx__steps_push(out, tie);
-    }
+    for (int number = 1; number <= GX_STEPS_SHARED; number++)
+        for (int i = 0, n = gx_steps_ties(p, number, tie); i < n; i++) gx__steps_push(out, tie[i]);
 }
 
 // The index of the last action that adds to the gradients of one of the units [first, last]; -1: none.
@@ -302,8 +312,7 @@ static GxAction gx__steps_shard_action(const GxStepsSpec *p, int what, int unit)
     return a;
 }
 
-// After the last contribution (for a tensor that head and embedding share, the embedding's), or after each
-// micro-batch's. If only the optimizer's state is sharded, and nothing can overlap, after all work, from the head down.
+// After the last contribution (for a tensor that units share, that of all of them), or after each micro-batch's. If only the optimizer's state is sharded, and nothing can overlap, after all work, from the head down.
 static void gx__steps_scatter(GxActions *out, const GxActions *in, const GxStepsSpec *p)
 {
     const int is_late = p->sharded == 1 && !(p->overlaps & GX_OVERLAPS_SHARDS);

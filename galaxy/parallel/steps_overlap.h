@@ -6,7 +6,9 @@
 //               when the next one's has been started, too
 //     SCATTER   starts after the last contribution, and is waited for before the next one: units below go on. Not
 //               beyond the next micro-batch's forwards: its backwards make other gradients
-//     SEND      starts when its data are made, and is waited for after the work on another micro-batch
+//     SEND      starts when its data are made, and is waited for after the work on another micro-batch. The memory that a
+//               decoder reads: before the last action that reads it here, too. Its gradient, which comes to a rank of
+//               several stages more than once, is not started
 //     RECV      starts before the work on the micro-batch before, and is waited for before its first use
 //
 // Starts of one kind keep their order, and waits stand where the blocking actions stood, or later, so a list that ends
@@ -92,6 +94,19 @@ static int gx__overlap_first_use(const GxActions *in, const GxStepsSpec *p, int 
     return i;
 }
 
+// The first action behind i that ends what it sends; of most messages, the message itself does.
+static int gx__overlap_end_of_sent(const GxActions *in, const GxStepsSpec *p, int i)
+{
+    const GxAction *sent = &in->action[i];
+    GxEffect e[GX_EFFECTS];
+    for (i++; i < in->n; i++)
+        for (int k = gx_action_effects(p, &in->action[i], e) - 1; k >= 0; k--)
+            if (e[k].verb == GX_ENDS && e[k].object == sent->object && e[k].unit == sent->unit &&
+                e[k].micro_batch == sent->micro_batch)
+                return i;
+    return in->n;
+}
+
 static int gx__overlap_after_scatter(const GxActions *in, const GxStepsSpec *p, int i)
 {
     const int unit = in->action[i].unit;
@@ -129,6 +144,13 @@ static int gx__overlap_after_gather(const GxActions *in, int i)
     return i;
 }
 
+// 1: the message can be in flight beside others: no other one on this rank has the same rows.
+static int gx__overlap_is_alone(const GxStepsSpec *p, const GxAction *a)
+{
+    const int is_dmemory = a->object == GX_OBJECT_DX && a->unit == gx_steps_behind_encoder(p);
+    return !is_dmemory || gx_steps_stages(p) == gx__steps_ranks(p);
+}
+
 static void gx__overlap_find(const GxActions *in, const GxStepsSpec *p, GxOverlap *at, int *whole)
 {
     int received = 0;
@@ -143,6 +165,10 @@ static void gx__overlap_find(const GxActions *in, const GxStepsSpec *p, GxOverla
         const int is_message = gx__steps_is_message(&in->action[i]);
         if (in->action[i].ticket >= 0 || !(p->overlaps & (is_message ? GX_OVERLAPS_MESSAGES : GX_OVERLAPS_SHARDS)))
             continue;
+        if (is_message && !gx__overlap_is_alone(p, &in->action[i])) {
+            if (in->action[i].what == GX_DO_RECV) received = i + 1; // messages keep their order
+            continue;
+        }
         switch (in->action[i].what) {
         case GX_DO_GATHER:
             if (p->sharded == GX__STEPS_WEIGHTS_SHARDED) o->start = gx__overlap_before_gather(in, p, at, whole, i);
@@ -152,7 +178,11 @@ static void gx__overlap_find(const GxActions *in, const GxStepsSpec *p, GxOverla
             received = (int)gx_max(received, gx_min(gx__overlap_before_work(in, i), i));
             o->start = received, o->wait = gx__overlap_first_use(in, p, i);
             break;
-        case GX_DO_SEND: o->wait = gx__overlap_after_work(in, i + 1); break;
+        case GX_DO_SEND:
+            o->wait = gx__overlap_after_work(in, i + 1);
+            if (in->action[i].unit == gx_steps_behind_encoder(p))
+                o->wait = (int)gx_min(o->wait, gx__overlap_end_of_sent(in, p, i));
+            break;
         case GX_DO_SCATTER:
             o->wait = (int)gx_min(gx__overlap_after_scatter(in, p, i), gx__overlap_after_work(in, i + 1));
             break;

@@ -76,7 +76,7 @@ static GxStatus gx__ranks_pair(GxRanks *r, int from, int to, int send, int recv,
         const GxAction *x = &a->action[i], *y = &b->action[j];
         if (i == a->n && j == b->n) return GX_OK;
         if (i == a->n || j == b->n || x->object != y->object || (send != GX_DO_TIE && x->unit != y->unit) ||
-            x->micro_batch != y->micro_batch || (send != GX_DO_TIE && x->count != y->count)) {
+            x->micro_batch != y->micro_batch || x->count != y->count || (send == GX_DO_TIE && x->half != y->half)) {
             gx__ranks_name(r, from, i, sent), gx__ranks_name(r, to, j, received);
             return GX_FAIL(err, GX_ERR_ARGUMENT,
                            "messages from rank %d to rank %d: %s of the one meets %s of the other", from, to, sent,

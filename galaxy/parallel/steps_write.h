@@ -43,8 +43,8 @@ typedef struct {
     int is_outside;         // 1: a call named a unit that the model does not have
     int whole;              // units whose sharded weights are whole now
     struct GxActions *list; // what has been written
-    // What this stage sends and receives, by object: X, DX. Unit -1: nothing
-    GxAction send[GX_OBJECT_DX + 1], receive[GX_OBJECT_DX + 1];
+    // What this stage sends and receives, by object, X and DX: the memory, and the stream. Unit -1: nothing
+    GxAction send[GX_OBJECT_DX + 1][2], receive[GX_OBJECT_DX + 1][2];
 } GxStepsWriter;
 
 typedef struct {
@@ -60,11 +60,12 @@ GX_SCHEDULES(GX__SCHEDULE_DECLARE)
 void gx_put_forward(GxStepsWriter *w, int unit, int micro_batch);
 void gx_put_backward(GxStepsWriter *w, int unit, int micro_batch);
 // object: GX_OBJECT_X: sent to the next stage, received from the previous one; or GX_OBJECT_DX: sent to the nearest
-// earlier stage that has a backward, received from the nearest later one.
+// earlier stage that has a backward, received from the nearest later one. Between two stages of a decoder, the memory of
+// its encoder goes with the one, and its gradient with the other.
 void gx_put_send(GxStepsWriter *w, int object, int micro_batch);
 void gx_put_receive(GxStepsWriter *w, int object, int micro_batch);
 // gx_put_gather gathers the weights that a forward or a backward of the unit (what: GX_DO_FORWARD, GX_DO_BACKWARD)
-// reads: its own, and unit 0's for a head that shares the embedding's matrix. gx_put_free leaves only this rank's
+// reads: its own, and those of the unit that holds a tensor that it shares. gx_put_free leaves only this rank's
 // shards of them. If there was room for a unit between its FREE and its next GATHER, beside all that were whole
 // (GxStepsSpec.gathered), it stays whole, and neither of the two is written.
 void gx_put_gather(GxStepsWriter *w, int what, int unit);
@@ -118,12 +119,14 @@ void gx_put_backward(GxStepsWriter *w, int unit, int micro_batch)
     gx__steps_push(w->list, a);
 }
 
-static void gx__write_message(GxStepsWriter *w, const GxAction *of, int object, int micro_batch)
+static void gx__write_message(GxStepsWriter *w, const GxAction of[][2], int object, int micro_batch)
 {
     if (!gx__write_has(w, micro_batch) || (object != GX_OBJECT_X && object != GX_OBJECT_DX)) return;
-    GxAction a = of[object];
-    a.micro_batch = (int16_t)micro_batch;
-    if (a.unit >= 0) gx__steps_push(w->list, a);
+    for (int i = 0; i < 2; i++) {
+        GxAction a = of[object][i];
+        a.micro_batch = (int16_t)micro_batch;
+        if (a.unit >= 0) gx__steps_push(w->list, a);
+    }
 }
 
 void gx_put_send(GxStepsWriter *w, int object, int micro_batch) { gx__write_message(w, w->send, object, micro_batch); }
@@ -197,19 +200,19 @@ void gx_put_scatter(GxStepsWriter *w, int unit)
 
 // ---- lists ---------------------------------------------------------------------------------------------------------
 
-// The message about an object that this rank sends, or receives. Its unit is -1 if there is none.
-static GxAction gx__write_find(const GxStepsSpec *spec, int what, int object)
+// The messages about an object that this rank sends, or receives. Their unit is -1 if there is none.
+static void gx__write_find(const GxStepsSpec *spec, int what, int object, GxAction found[2])
 {
-    GxAction a = gx__steps_action(what, -1, -1);
-    a.object = (int8_t)object;
-    for (int u = 1; u < spec->units && a.unit < 0; u++) {
-        int from, to;
-        if (!gx_steps_message(spec, object, u, &from, &to)) continue;
-        if (spec->rank != (what == GX_DO_SEND ? from : to)) continue;
-        a.unit = (int16_t)u;
-        a.peer = (int16_t)(what == GX_DO_SEND ? to : from);
-    }
-    return a;
+    GxStepsMessage m;
+    int n = 0;
+    for (int i = 0; i < 2; i++) found[i] = gx__steps_action(what, -1, -1), found[i].object = (int8_t)object;
+    for (int u = 1; u < spec->units && n < 2; u++)
+        for (int s = gx_steps_stage_of(spec, u), last = gx__steps_last_stage(spec, u); s <= last && n < 2; s++) {
+            if (!gx_steps_message(spec, object, u, s, &m)) continue;
+            if (spec->rank != (what == GX_DO_SEND ? m.from : m.to)) continue;
+            found[n].unit = (int16_t)u;
+            found[n++].peer = (int16_t)(what == GX_DO_SEND ? m.to : m.from);
+        }
 }
 
 static void gx__write_open(GxStepsWriter *w, const GxStepsSpec *spec, GxActions *list)
@@ -220,8 +223,8 @@ static void gx__write_open(GxStepsWriter *w, const GxStepsSpec *spec, GxActions 
     w->first = gx_steps_begin(spec, w->stage), w->last = gx_steps_end(spec, w->stage);
     w->micro_batches = spec->micro_batches;
     for (int object = GX_OBJECT_X; object <= GX_OBJECT_DX; object++) {
-        w->send[object] = gx__write_find(spec, GX_DO_SEND, object);
-        w->receive[object] = gx__write_find(spec, GX_DO_RECV, object);
+        gx__write_find(spec, GX_DO_SEND, object, w->send[object]);
+        gx__write_find(spec, GX_DO_RECV, object, w->receive[object]);
     }
 }
 
