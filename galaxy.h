@@ -309,6 +309,7 @@
 #include "galaxy/task/embedding.h"
 #include "galaxy/task/source_batch.h"
 #include "galaxy/task/beam_search.h"
+#include "galaxy/task/beam_columns.h"
 #include "galaxy/task/decode_beams.h"
 #include "galaxy/task/beam_options.h"
 #include "galaxy/task/target_writer.h"

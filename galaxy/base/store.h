@@ -8,7 +8,7 @@
 // bytes.
 //
 // An alias is another name of a tensor, and has its storage. But where the tensor is on another stage of a pipeline,
-// the alias is a copy of it, with storage of its own in its own unit.
+// the first alias of it is a copy, with storage of its own in its own unit, and others are names of that.
 //
 //     GX_TRY(gx_store_open(&s, &table, gx_units_all(), GX_BF16, &g->error));    // counts
 //     gx_store_allocate(g, &s, 2);                                                  // takes memory: two moments
@@ -83,7 +83,7 @@ typedef struct {
 
 typedef struct {
     const GxTable *table;
-    // [table->n]; an alias that is not a copy has the place of its tensor
+    // [table->n]; an alias that is not a copy has the place of its tensor, or of the copy
     GxPlace *place;
     GxStoreUnit *unit;                                  // [table->units]
     GxUnits units;                                      // this rank's
@@ -114,15 +114,14 @@ static inline int gx_store_trains(const GxStore *s, int row) { return s->place[r
 int gx_store_trains_unit(const GxStore *s, int unit);
 // 1: the row is another name of a tensor. 0: it is a tensor, or this rank's copy of one that is on another stage.
 int gx_store_is_alias(const GxStore *s, int row);
-int gx_store_unit(const GxStore *s, int row); // the unit that its values are in; for an alias, that of its tensor
+int gx_store_unit(const GxStore *s, int row); // the unit that its values are in; for an alias, that of its tensor's
 // The row that has a tensor's values on this rank: its own or that of a copy; -1: none.
 static inline int gx_store_holder(const GxStore *s, int row)
 {
     return gx_store_has(s, row) ? row : s->place[row].copy - 1;
 }
-// For a tied tensor whose alias is on another stage: the one of the two rows that this rank has. -1: `alias` is not an
-// alias, or this rank has both rows or neither.
-int gx_store_tied(const GxStore *s, int alias);
+// 1: `row` is a tensor, not an alias, and other stages have aliases of it, or this one does and has it not.
+int gx_store_is_apart(const GxStore *s, int row);
 
 // ---- whole tensors: what units compute with ------------------------------------------------------------------------
 
@@ -195,6 +194,11 @@ static void gx__store_place_all(GxStore *s)
         if (!gx_units_have(&s->units, t->unit)) continue;
         if (t->has_alias && gx_store_has(s, t->alias.index)) {
             *p = s->place[t->alias.index];
+            continue;
+        }
+        const int copy = t->has_alias ? s->place[t->alias.index].copy : 0;
+        if (copy) {
+            *p = s->place[copy - 1];
             continue;
         }
         if (t->has_alias) s->place[t->alias.index].copy = i + 1;
@@ -272,16 +276,19 @@ int gx_store_is_alias(const GxStore *s, int row)
 
 static int gx__store_row(const GxStore *s, int row)
 {
-    return gx_store_is_alias(s, row) ? s->table->row[row].alias.index : row;
+    if (!gx_store_is_alias(s, row)) return row;
+    const int tensor = s->table->row[row].alias.index, holder = gx_store_holder(s, tensor);
+    return holder >= 0 ? holder : tensor;
 }
 
-int gx_store_tied(const GxStore *s, int alias)
+int gx_store_is_apart(const GxStore *s, int row)
 {
-    const GxTensor *t = &s->table->row[alias];
-    if (!t->has_alias) return -1;
-    const int of = t->alias.index, has = gx_units_have(&s->units, t->unit),
-              has_of = gx_units_have(&s->units, s->table->row[of].unit);
-    return has == has_of ? -1 : has ? alias : of;
+    const GxTensor *t = s->table->row;
+    int is_apart = 0;
+    for (int i = 0; i < s->table->n; i++)
+        is_apart |= t[i].has_alias && t[i].alias.index == row &&
+                    gx_units_have(&s->units, t[i].unit) != gx_units_have(&s->units, t[row].unit);
+    return is_apart;
 }
 
 int gx_store_unit(const GxStore *s, int row) { return s->table->row[gx__store_row(s, row)].unit; }

@@ -6,7 +6,7 @@
 // model, stage by stage; the entries of each group add up to the whole.
 #ifndef GX_STAGE_SHARES_H
 #define GX_STAGE_SHARES_H
-#include "model.h"
+#include "unit.h"
 GX_BEGIN
 
 // Splits a total as this rank's group does. In a pipeline whose groups differ all of them are checked, so that all ranks
@@ -17,9 +17,9 @@ GxStatus gx_stage_split(GxContext *g, GxSplit *s, const char *name, const char *
 // The part of a list that the group with index `pp` in pp uses.
 GxPartList gx_stage_list(const GxContext *g, const GxPartList *list, int pp);
 
-// The T*B rows of the stream that each rank of that group has: all of them, or slices if CON is split by SP. An error if
-// there are fewer tokens than ranks.
-GxShares gx_stage_rows(GxContext *g, const GxModel *m, int pp, int64_t T, int64_t B);
+// The rows of what enters a unit that each rank of that group has: all of them, or slices if CON is split by SP; of an
+// encoder's output slices if attention is, too. An error if there are fewer tokens than ranks.
+GxShares gx_stage_rows(GxContext *g, const GxModel *m, int unit, int pp, const GxBatch *b);
 // The rows of the vocabulary that each of them has, if embedding and head are split by TP; otherwise all on each.
 GxShares gx_stage_vocab(GxContext *g, const GxModel *m, int pp);
 
@@ -114,9 +114,12 @@ static GxShares gx__stage_shares_place(const GxContext *g, GxShares s, int pp)
     return s;
 }
 
-GxShares gx_stage_rows(GxContext *g, const GxModel *m, int pp, int64_t T, int64_t B)
+GxShares gx_stage_rows(GxContext *g, const GxModel *m, int unit, int pp, const GxBatch *b)
 {
-    const int is_cut = m->mode->methods.con == GX_METHOD_SP;
+    const GxMethods *by = &m->mode->methods;
+    const int is_memory = m->memory && unit == m->memory + 1,
+              is_cut = by->con == GX_METHOD_SP && (!is_memory || by->att == GX_METHOD_SP);
+    const int64_t T = gx_entering_batch(m, unit, b)->T, B = b->B;
     return gx__stage_shares_place(g,
                                   is_cut ? gx__stage_shares_of(g, &m->lists.sequence, pp, m->max_T, T, B)
                                          : gx_shares_each(T * B, gx__stage_shares_width(g, pp), 0),

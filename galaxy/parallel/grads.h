@@ -25,12 +25,13 @@ typedef struct {
 void gx_grads_start(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum);
 void gx_grads_wait(GxContext *g, GxGradsSum *sum);
 
-// For tensors of the unit that the pipeline stage `peer` has, too: both ranks add the two gradients, the lower stage's
-// first, so that both get the same bits. Called before all other sums of the unit, which are then the same on both
-// stages. (NCCL's sums over three or more ranks may differ between the two in the last bits.) vocab: which rows of a
-// tensor that is split each rank of that stage has. In a ragged mesh a tensor whose gradient is summed over tp is so
-// here, before that, and not again.
-void gx_grads_tie(GxContext *g, GxStore *s, int unit, int peer, const GxShares *vocab);
+// For a tensor (a row of the table) that the pipeline stage `peer` has, too, one of the two as a copy: both ranks add the
+// two gradients, the lower stage's first, so that both get the same bits; or, with `takes`, the upper one gets the lower
+// one's. Called before all other sums of them, which are then the same on both stages. (NCCL's sums over three or more
+// ranks may differ between the two in the last bits.) vocab: which rows of a tensor that is split by rows each rank of
+// that stage has; of one that is split by columns the two must have the same parts. In a ragged mesh a tensor whose
+// gradient is summed over tp is so here, before that, and not again.
+void gx_grads_tie(GxContext *g, GxStore *s, int tensor, int peer, int takes, const GxShares *vocab);
 
 // The same sums for a unit whose gradients are sharded: the whole gradients are summed over tp, then each rank that
 // shares the unit gets the sum of its part. After the last one of a window, gx_grads_reduce_shard sums over
@@ -255,21 +256,41 @@ static void gx__grads_sum_first(GxContext *g, GxStore *s, int row)
     s->place[row].is_summed = 1;
 }
 
-void gx_grads_tie(GxContext *g, GxStore *s, int unit, int peer, const GxShares *vocab)
+// What this rank's group has of a tensor, in rows of it; *row: elements of each. A part of its columns is one row.
+static GxShares gx__grads_shares(const GxContext *g, const GxTensor *t, int64_t *row)
 {
-    const int me = gx_group_index(g, GX_AXIS_TP);
-    gx_at(g, unit, "tied");
-    for (int i = 0; i < s->table->n && !gx_failed(g); i++) {
-        const int row = gx_store_tied(s, i);
-        if (row < 0 || !gx__grads_is_in(s, row, unit, 1)) continue;
-        const GxTensor *t = &s->table->row[row];
-        GxShares mine = gx_shares_each(t->global_shape[0], gx_group_size(g, GX_AXIS_TP), me),
-                 theirs = gx_shares_each(t->global_shape[0], vocab->n, 0);
-        if (t->parts) memcpy(mine.part, t->parts, (size_t)mine.n * sizeof *mine.part), theirs = *vocab;
-        gx__grads_zero_unwritten(g, s, row);
-        gx__grads_sum_first(g, s, row);
-        gx_stage_add(g, peer, gx_store_grads(s, row), gx_tensor_global_count(t) / t->global_shape[0], &mine, &theirs);
+    const int n = gx_group_size(g, GX_AXIS_TP), me = gx_group_index(g, GX_AXIS_TP);
+    GxShares s = gx_shares_each(t->global_shape[0], n, me);
+    *row = gx_tensor_global_count(t) / t->global_shape[0];
+    if (!t->parts) return s;
+    if (t->split_dim == 0) {
+        memcpy(s.part, t->parts, (size_t)n * sizeof *s.part);
+        return s;
     }
+    for (int r = 0; r < n; r++) s.part[r].begin = r, s.part[r].end = r + 1;
+    *row = gx_tensor_count(t);
+    return s;
+}
+
+void gx_grads_tie(GxContext *g, GxStore *s, int tensor, int peer, int takes, const GxShares *vocab)
+{
+    const int row = gx_store_holder(s, tensor), is_lower = gx_group_index(g, GX_AXIS_PP) < peer;
+    if (row < 0 || !gx_store_trains(s, row)) return;
+    const GxTensor *t = &s->table->row[row];
+    int64_t n;
+    const GxShares mine = gx__grads_shares(g, t, &n);
+    GxShares theirs = mine;
+    if (t->parts && t->split_dim == 0) theirs = *vocab;
+    else if (!t->parts) theirs = gx_shares_each(t->global_shape[0], vocab->n, 0);
+    float *grads = gx_store_grads(s, row);
+    gx_at(g, t->unit, "tied");
+    if (takes) {
+        gx_stage_transfer(g, peer, is_lower, 0, grads, n, GX_F32, &mine, &theirs);
+        return;
+    }
+    gx__grads_zero_unwritten(g, s, row);
+    gx__grads_sum_first(g, s, row);
+    gx_stage_add(g, peer, grads, n, &mine, &theirs);
 }
 
 // ---- sums of shards ------------------------------------------------------------------------------------------------

@@ -90,15 +90,26 @@ static int gx__shards_unit_is_alike(const GxTable *t, int unit)
     return 1;
 }
 
+// 1: a row of the unit is the tensor, or an alias of it.
+static int gx__shards_shares(const GxTable *t, int unit, int tensor)
+{
+    int shares = t->row[tensor].unit == unit;
+    for (int i = 0; i < t->n; i++)
+        shares |= t->row[i].unit == unit && t->row[i].has_alias && t->row[i].alias.index == tensor;
+    return shares;
+}
+
+// Units that share a tensor of which stages have copies are alike if all of them are.
 int gx_shards_is_alike(const GxStore *s, int unit)
 {
-    const GxTensor *t = s->table->row;
-    int is_alike = gx__shards_unit_is_alike(s->table, unit);
-    for (int i = 0; i < s->table->n && is_alike; i++) {
-        if (gx_store_tied(s, i) < 0) continue;
-        const int other = t[t[i].alias.index].unit;
-        if (unit == t[i].unit) is_alike = gx__shards_unit_is_alike(s->table, other);
-        if (unit == other) is_alike = gx__shards_unit_is_alike(s->table, t[i].unit);
+    const GxTable *t = s->table;
+    int is_alike = gx__shards_unit_is_alike(t, unit);
+    for (int i = 0; i < t->n && is_alike; i++) {
+        if (t->row[i].has_alias || !gx_store_is_apart(s, i) || !gx__shards_shares(t, unit, i)) continue;
+        is_alike &= gx__shards_unit_is_alike(t, t->row[i].unit);
+        for (int k = 0; k < t->n; k++)
+            if (t->row[k].has_alias && t->row[k].alias.index == i)
+                is_alike &= gx__shards_unit_is_alike(t, t->row[k].unit);
     }
     return is_alike;
 }

@@ -252,6 +252,8 @@ int gx_steps_message(const GxStepsSpec *spec, int object, int unit, int stage, G
 
 // The unit that has, on a rank, the tensor of this number that units share; -1: the rank has none.
 int gx_steps_holder(const GxStepsSpec *spec, int rank, int number);
+// The unit that has, on a unit's rank, the tensor that it shares; -1: it has that itself, or shares none.
+int gx_steps_held_by(const GxStepsSpec *spec, int unit);
 // 1: a unit of this rank has a tensor that another one of its units holds.
 int gx_steps_is_tied_here(const GxStepsSpec *spec);
 // The TIEs by which the ranks that have the tensor of this number get the sum of their gradients, of this rank, in their
@@ -479,8 +481,7 @@ int gx_steps_holder(const GxStepsSpec *spec, int rank, int number)
     return -1;
 }
 
-// The unit of its rank that holds the tensor that a unit shares; -1: itself, or it shares none.
-static int gx__steps_holder_of(const GxStepsSpec *p, int unit)
+int gx_steps_held_by(const GxStepsSpec *p, int unit)
 {
     const int number = gx__steps_shared(p, unit),
               holder = number ? gx_steps_holder(p, gx__steps_rank_of_unit(p, unit), number) : unit;
@@ -490,7 +491,7 @@ static int gx__steps_holder_of(const GxStepsSpec *p, int unit)
 int gx_steps_is_tied_here(const GxStepsSpec *spec)
 {
     for (int u = 1; u < spec->units && spec->is_tied; u++)
-        if (gx_steps_is_mine(spec, u) && gx__steps_holder_of(spec, u) >= 0) return 1;
+        if (gx_steps_is_mine(spec, u) && gx_steps_held_by(spec, u) >= 0) return 1;
     return 0;
 }
 
@@ -773,7 +774,7 @@ static int gx__steps_conditions(const GxStepsSpec *spec, const GxAction *a)
     const int u = a->unit, head = spec->units - 1;
     int when = 0;
     if (u < 0 || u > head) return when; // of the window
-    const int is_tied = gx__steps_holder_of(spec, u) >= 0,
+    const int is_tied = gx_steps_held_by(spec, u) >= 0,
               is_memory = u == gx_steps_behind_encoder(spec) && a->object == GX_OBJECT_X; // of a message
     when |= gx__steps_has_input(spec, u) ? GX__STEPS_IF_X : 0;
     when |= u < head ? GX__STEPS_IF_Y : GX__STEPS_IF_HEAD;
@@ -804,7 +805,7 @@ static GxEffect gx__steps_effect(const GxStepsSpec *spec, const GxAction *a, con
     case GX__STEPS_ABOVE: e.unit = a->unit + 1, e.micro_batch = a->micro_batch; break;
     case GX__STEPS_ABOVE_BACK: e.unit = gx_steps_above(spec, a->unit), e.micro_batch = a->micro_batch; break;
     case GX__STEPS_BUCKET: e.count = a->what == GX_DO_REDUCE ? a->count : 1; break;
-    case GX__STEPS_HOLDER: e.unit = gx__steps_holder_of(spec, a->unit); break;
+    case GX__STEPS_HOLDER: e.unit = gx_steps_held_by(spec, a->unit); break;
     case GX__STEPS_BEHIND_ENCODER: e.unit = gx_steps_behind_encoder(spec), e.micro_batch = a->micro_batch; break;
     case GX__STEPS_ALL_UNITS: e.unit = 0, e.count = spec->units; break;
     default: e.unit = -1; break;

@@ -306,7 +306,7 @@ static int gx__steps_contributions(const GxStepsSpec *p, int unit)
 {
     int shared = 0;
     for (int u = 1; u < p->units && p->is_tied; u++)
-        shared += gx__steps_holder_of(p, u) == unit && gx__steps_trains_shared(p, gx__steps_shared(p, u)) &&
+        shared += gx_steps_held_by(p, u) == unit && gx__steps_trains_shared(p, gx__steps_shared(p, u)) &&
                   gx_steps_has_backward(p, u) && gx_steps_is_mine(p, u);
     return p->micro_batches * gx_steps_is_trained(p, unit) * (1 + shared);
 }

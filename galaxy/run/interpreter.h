@@ -169,24 +169,38 @@ static GxStatus gx__interpreter_make(GxSteps *s, const GxStepsSchedule *schedule
                    (int)GX_STEPS_TICKETS);
 }
 
-// 1: two units share a tensor. apart: the two are on different ranks, where a frozen tensor does not count: each has a
-// copy.
-static int gx__interpreter_is_tied(const GxModel *m, int apart)
+// The tensors of unit 0's that other units have, too: their number, and their rows.
+static int gx__interpreter_shared(const GxModel *m, int row[GX_STEPS_SHARED + 1])
 {
     const GxTensor *t = m->table.row;
-    int tied = 0;
-    for (int i = 0; i < m->table.n; i++)
-        tied |= t[i].has_alias && t[i].unit != t[t[i].alias.index].unit && !(apart && t[i].frozen);
-    return tied;
+    int n = 0;
+    for (int i = 0; i < m->table.n; i++) {
+        const int of = t[i].has_alias ? t[i].alias.index : i;
+        int k = 0;
+        if (t[of].unit != 0 || t[i].unit == 0) continue;
+        while (k < n && row[k] != of) k++;
+        if (k == n && n <= GX_STEPS_SHARED) row[n++] = of;
+    }
+    return n;
 }
 
-// shares [GX_MAX_UNITS]: 1: the unit has a tensor of unit 0's.
-static void gx__interpreter_shares(const GxModel *m, uint8_t *shares)
+// shares [GX_MAX_UNITS]: the tensor that the unit has of them, from 1 on; 0: none.
+static GxStatus gx__interpreter_share(const GxModel *m, GxStepsSpec *s, uint8_t *shares, GxError *err)
 {
     const GxTensor *t = m->table.row;
+    int row[GX_STEPS_SHARED + 1];
+    const int n = gx__interpreter_shared(m, row);
+    if (n > GX_STEPS_SHARED)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "more than %d tensors of the embedding's unit, such as %s, are also others'", GX_STEPS_SHARED,
+                       t[row[n - 1]].name);
     memset(shares, 0, GX_MAX_UNITS);
     for (int i = 0; i < m->table.n; i++)
-        if (t[i].has_alias && t[t[i].alias.index].unit == 0 && t[i].unit != 0) shares[t[i].unit] = 1;
+        for (int k = 0; k < n && t[i].has_alias; k++)
+            if (t[i].alias.index == row[k] && t[i].unit != 0) shares[t[i].unit] = (uint8_t)(k + 1);
+    for (int k = 0; k < n; k++) s->frozen_shares |= t[row[k]].frozen << (k + 1);
+    s->is_tied = n > 0, s->shares = shares;
+    return GX_OK;
 }
 
 // 1: no tensor of the unit is trained, whichever rank has it.
@@ -248,7 +262,17 @@ static GxStatus gx__interpreter_make_pipeline(GxSteps *s, const GxStepsSchedule 
 static GxStatus gx__interpreter_check_stages(GxContext *g, const GxModel *m, const GxStepsSpec *s,
                                              const GxUnitCache *cache)
 {
+    const GxPartList *heads = &m->lists.heads;
     if (s->ranks < 2) return GX_OK;
+    if (m->memory && gx_is_ragged(g))
+        return GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                       "stages of different sizes, of a model with an encoder and a decoder");
+    if (m->relative[0].index >= 0 && heads->n > gx_group_size(g, GX_AXIS_TP))
+        return GX_FAIL(
+            &g->error, GX_ERR_UNSUPPORTED,
+            "--tp_num_attention_heads_list has %d entries, for each stage its own: stages share the tables of "
+            "positions, and must split heads alike; give %d entries, which are those of each stage",
+            heads->n, gx_group_size(g, GX_AXIS_TP));
     if (!s->stage)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "a pipeline of %d ranks, and nothing says which units each has",
                        s->ranks);
@@ -306,8 +330,8 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     s.has_lora = gx__interpreter_has_lora(m);
     s.weight_reads_x = gx__interpreter_reads_x(m);
     s.embedding_reads = gx__interpreter_embedding_reads(m);
-    gx__interpreter_shares(m, shares);
-    s.frozen = frozen, s.bypassed = bypassed, s.recomputed = recomputed, s.shares = shares;
+    GX_TRY(gx__interpreter_share(m, &s, shares, &g->error));
+    s.frozen = frozen, s.bypassed = bypassed, s.recomputed = recomputed;
     s.count_axes = GX_AXIS_ALL, s.agree_axes = GX_AXIS_ALL, s.reduce_axes = g->world > 1 ? GX_AXIS_ALL : 0;
     s.bucket = spec->bucket, s.starts_sums = spec->starts_sums;
     if (spec->overlaps) s.overlaps = GX_OVERLAPS_SHARDS;
@@ -315,8 +339,6 @@ GxStatus gx_runner_open(GxContext *g, GxRunner *r, GxModel *m, const GxOptimizer
     s.ranks = gx_group_size(g, GX_AXIS_PP), s.rank = gx_group_index(g, GX_AXIS_PP);
     s.stage = s.ranks > 1 ? spec->stage : NULL, s.warm = s.ranks > 1 ? spec->warm : NULL;
     GX_TRY(gx__interpreter_check_stages(g, m, &s, spec->cache));
-    s.is_tied = gx__interpreter_is_tied(m, gx_steps_rank_of(&s, gx_steps_stage_of(&s, m->units - 1)) !=
-                                               gx_steps_rank_of(&s, gx_steps_stage_of(&s, 0)));
     if (m->store.sharded) GX_TRY(gx__interpreter_shard(g, &s, m, spec));
     if (!spec->forward_only && gx_steps_lowest(&s) == m->units)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT, "every tensor of the model is frozen, so there is nothing to train");
@@ -494,7 +516,9 @@ static void gx__interpreter_put_grads(GxRunner *r, const GxSteps *s, int i)
 {
     const GxOperands *at = &s->operands[i];
     if (at->grads >= 0) gx_shards_put_grads(&r->m->store, s->action[i].unit, gx_steps_at(s, r->region, at->grads));
-    if (at->tied >= 0) gx_shards_put_grads(&r->m->store, 0, gx_steps_at(s, r->region, at->tied));
+    if (at->tied >= 0)
+        gx_shards_put_grads(&r->m->store, gx_steps_held_by(&s->spec, s->action[i].unit),
+                            gx_steps_at(s, r->region, at->tied));
 }
 
 // Runs F, R, B or W (forward, recompute, backward, weights' gradients) of a unit.
@@ -625,11 +649,12 @@ static void gx__interpreter_message(GxContext *g, GxRunner *r, const GxSteps *s,
     const GxOperands *at = &s->operands[i];
     const GxState x = a->object == GX_OBJECT_X ? gx__interpreter_x(r, s, b, a->unit, at->x)
                                                : gx__interpreter_dx(r, s, b, a->unit, at->dx);
-    const GxShares mine = gx_stage_rows(g, r->m, gx_group_index(g, GX_AXIS_PP), b->T, b->B),
-                   theirs = gx_stage_rows(g, r->m, a->peer, b->T, b->B);
+    const GxShares mine = gx_stage_rows(g, r->m, a->unit, gx_group_index(g, GX_AXIS_PP), b),
+                   theirs = gx_stage_rows(g, r->m, a->unit, a->peer, b);
     GxTicket message[2];
+    if (gx_kv_cache_skips(r->m, a->unit - 1, b)) return; // what the encoder has made is in the cache
     gx_at(g, a->unit, "stage");
-    message[0] = gx__interpreter_pass_rows(g, a, 0, x.x, &mine, &theirs);
+    message[0] = gx__interpreter_pass_rows(g, a, 0, x.memory.data ? x.memory : x.x, &mine, &theirs);
     message[1] = gx__interpreter_pass_rows(g, a, 1, x.side, &mine, &theirs);
     if (a->ticket >= 0) memcpy(r->ticket[a->ticket].message, message, sizeof message);
 }
@@ -741,8 +766,10 @@ static void gx__interpreter_wait(GxContext *g, GxRunner *r, const GxAction *a)
 
 static void gx__interpreter_tie(GxContext *g, GxRunner *r, const GxAction *a)
 {
+    int row[GX_STEPS_SHARED + 1];
     const GxShares vocab = gx_stage_vocab(g, r->m, a->peer);
-    gx_grads_tie(g, &r->m->store, a->unit, a->peer, &vocab);
+    gx__interpreter_shared(r->m, row);
+    gx_grads_tie(g, &r->m->store, row[a->count - 1], a->peer, a->half == GX_TIE_TAKES, &vocab);
 }
 
 static void gx__interpreter_reduce(GxContext *g, GxRunner *r, const GxAction *a)

@@ -134,12 +134,16 @@ GxStatus gx_run_rejoin(GxTrainRun *r, const char *folder, GxError *err);
 
 // An integer of the model's configuration, such as hidden_size; 0: the family has none of this name.
 int64_t gx_run_model_int(const GxTrainRun *r, const char *name);
+// Layers of the encoder of a model that also has a decoder; 0: another model.
+static inline int64_t gx_run_encoder_layers(const GxTrainRun *r)
+{
+    return gx_run_model_int(r, "encoder_layers") + gx_run_model_int(r, "num_layers"); // BART, T5
+}
 // Layers of the model. A decoder's are counted behind its encoder's.
 static inline int64_t gx_run_layers(const GxTrainRun *r)
 {
-    return gx_run_model_int(r, "num_hidden_layers") +                                      // LLaMA, BERT
-           gx_run_model_int(r, "encoder_layers") + gx_run_model_int(r, "decoder_layers") + // BART
-           gx_run_model_int(r, "num_layers") + gx_run_model_int(r, "num_decoder_layers");  // T5
+    return gx_run_model_int(r, "num_hidden_layers") + // LLaMA, BERT
+           gx_run_encoder_layers(r) + gx_run_model_int(r, "decoder_layers") + gx_run_model_int(r, "num_decoder_layers");
 }
 
 // 1: the run ends early, at this step, by --early_stopping_patience.

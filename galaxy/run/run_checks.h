@@ -18,7 +18,8 @@ GxStatus gx_run_check_tuning(GxTrainRun *r, GxError *err);
 // Refuses --tf32 unless the run computes products in fp32 on a card, --cuda_graphs on a device that has no graphs, and
 // --autotune on one that has only one way to compute products.
 GxStatus gx_run_check_tf32(const GxTrainRun *r, const GxDevice *device, GxError *err);
-// Refuses what a model with an encoder and a decoder does not have: pipelines, and plans, which count one stack of layers.
+// Refuses what a model with an encoder and a decoder does not have: plans, which count one stack of layers, stages of
+// different sizes, and schedules that put weight gradients off.
 GxStatus gx_run_check_encoder(const GxTrainRun *r, GxError *err);
 GxStatus gx_run_check_graphs(const GxTrainRun *r, const GxMode *mode, const GxDevice *device, GxError *err);
 GxStatus gx_run_check_autotune(const GxTrainRun *r, const GxDevice *device, GxError *err);
@@ -111,15 +112,17 @@ GxStatus gx_run_check_tf32(const GxTrainRun *r, const GxDevice *device, GxError 
 GxStatus gx_run_check_encoder(const GxTrainRun *r, GxError *err)
 {
     const GxTrainOptions *o = &r->o;
-    const char *asks = o->pp > 1        ? "--pp"
-                       : o->plan[0]     ? "--plan"
-                       : o->machines[0] ? "--machines"
-                       : o->simulate[0] ? "--simulate"
-                                        : NULL;
+    const char *asks = o->plan[0]                              ? "--plan"
+                       : o->machines[0]                        ? "--machines"
+                       : o->simulate[0]                        ? "--simulate"
+                       : o->stage_tp_list.n                    ? "--stage_tp_list"
+                       : !strcmp(o->pipeline_schedule, "zb1p") ? "--pipeline_schedule zb1p"
+                       : !strcmp(o->pipeline_schedule, "zbv")  ? "--pipeline_schedule zbv"
+                                                               : NULL;
     if (!r->family->frame || !asks) return GX_OK;
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                    "%s of a %s, which has an encoder and a decoder, is not supported yet; leave it out, and divide the "
-                   "model with --mode or --zero",
+                   "model with --mode, --pp or --zero",
                    asks, r->family->name);
 }
 

@@ -5,8 +5,8 @@
 GX_BEGIN
 
 // Sets s->stage: the first unit of each stage, followed by the number of units. Layers are divided evenly, with the
-// remainder in the first stages; the embedding is in the first stage, heads are in the last. Refuses lists that do not
-// fit the model.
+// remainder in the first stages; the embedding is in the first stage, heads are in the last. What ends an encoder is
+// with its last layer, and a decoder's embedding with its first one. Refuses lists that do not fit the model.
 GxStatus gx_stages_plan(GxSession *s);
 // The layers of each stage. Refuses the same lists.
 GxStatus gx_stages_layers(const GxSession *s, GxSplit *split);
@@ -26,6 +26,21 @@ GX_END
 // Units before the first layer, and units of each layer: 2 with a side network, whose first layer and whose layers
 // beside the model's are units, too.
 static int gx__stages_lead(const GxTrainRun *r) { return gx_tuning_is_sides(r->chosen.tuning) ? 2 : 1; }
+
+// The unit that a layer is, or of a side network's the first one.
+static int64_t gx__stages_unit(const GxTrainRun *r, int64_t layer)
+{
+    const int lead = gx__stages_lead(r);
+    const int64_t encoder = gx_run_encoder_layers(r);
+    return lead + lead * layer + (encoder && layer >= encoder ? 2 : 0);
+}
+
+// The unit that a stage begins with whose first layer this is.
+static int16_t gx__stages_begin(const GxTrainRun *r, int64_t layer)
+{
+    const int is_decoders = layer && layer == gx_run_encoder_layers(r);
+    return (int16_t)(layer ? gx__stages_unit(r, layer) - is_decoders : 0);
+}
 
 // Stages of all ranks together: one or two on each rank.
 static int gx__stages_count(const GxTrainRun *r)
@@ -63,7 +78,6 @@ GxStatus gx_stages_plan(GxSession *s)
 {
     GxTrainRun *r = s->run;
     const GxTrainOptions *o = &r->o;
-    const int lead = gx__stages_lead(r);
     const int64_t layers = gx_run_layers(r);
     GxSplit split;
     if (o->pp == 1 && !o->stage_num_hidden_layers_list.n) return GX_OK;
@@ -72,8 +86,8 @@ GxStatus gx_stages_plan(GxSession *s)
                        "--tuning side_only keeps the outputs of all layers on each rank, but with --pp a rank has only "
                        "some of the layers; use --tuning side, or leave out --pp");
     GX_TRY(gx_stages_layers(s, &split));
-    for (int i = 0; i < split.n; i++) s->stage[i] = (int16_t)(i ? lead + lead * split.begin[i] : 0);
-    s->stage[split.n] = (int16_t)(lead + lead * layers + 1);
+    for (int i = 0; i < split.n; i++) s->stage[i] = gx__stages_begin(r, split.begin[i]);
+    s->stage[split.n] = (int16_t)(gx__stages_unit(r, layers) + 1);
     for (int i = 0; i < o->stage_warm_list.n; i++) s->warm[i] = (int16_t)o->stage_warm_list.v[i];
     return GX_OK;
 }
@@ -87,11 +101,14 @@ int gx_stages_evals(const GxTrainOptions *o)
 void gx_stages_text(const GxSession *s, char *text, size_t size)
 {
     const GxTrainRun *r = s->run;
-    const int lead = gx__stages_lead(r), stages = gx__stages_count(r);
+    const int stages = gx__stages_count(r);
+    const int64_t layers = gx_run_layers(r);
     int n = snprintf(text, size, "pp %d (%s, layers ", (int)r->o.pp, gx_order_info(r->chosen.order)->name);
+    int64_t layer = 0;
     for (int i = 0; i < stages && n < (int)size; i++) {
-        const int first = i ? s->stage[i] : lead, last = i + 1 < stages ? s->stage[i + 1] : s->stage[stages] - 1;
-        n += snprintf(text + n, size - (size_t)n, "%s%d", i ? "," : "", (last - first) / lead);
+        const int64_t first = layer;
+        while (layer < layers && (i + 1 == stages || gx__stages_begin(r, layer) < s->stage[i + 1])) layer++;
+        n += snprintf(text + n, size - (size_t)n, "%s%ld", i ? "," : "", (long)(layer - first));
     }
     if (n < (int)size) snprintf(text + n, size - (size_t)n, ")");
 }

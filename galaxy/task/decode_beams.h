@@ -9,7 +9,7 @@
 //     gx_decode_beams(g, &d, &forward, text, texts, &plan); // text[i * num_return_sequences] has prompt i
 #ifndef GX_DECODE_BEAMS_H
 #define GX_DECODE_BEAMS_H
-#include "beam_search.h"
+#include "beam_columns.h"
 #include "decode.h"
 GX_BEGIN
 
@@ -34,16 +34,14 @@ GX_END
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../comm/comm.h"
 
 typedef struct {
     const GxBeamPlan *plan;
     int64_t n;             // texts
     GxBeamSearch *search;  // [n], on rank 0
     GxDecodedText *column; // [columns]: the prompts, each in the columns of its beams
-    int32_t *token;        // [columns], and the column that each follows:
-    int64_t *from;
-    int64_t *next; // [2*columns + 1] from rank 0: token, -1: none, and column; searches that go on
+    int32_t *token;        // [columns]
+    GxBeamColumns next;
 } GxDecodeBeams;
 
 static GxDecodedText *gx__beams_of(GxDecodedText *text, const GxDecodeBeams *s, int64_t i)
@@ -54,7 +52,8 @@ static GxDecodedText *gx__beams_of(GxDecodedText *text, const GxDecodeBeams *s, 
 static void gx__beams_close(GxDecodeBeams *s)
 {
     for (int64_t i = 0; i < s->n && s->search; i++) gx_beam_search_close(&s->search[i]);
-    free(s->search), free(s->column), free(s->token), free(s->from), free(s->next);
+    free(s->search), free(s->column), free(s->token);
+    gx_beam_columns_close(&s->next);
 }
 
 static void gx__beams_open(GxContext *g, GxDecodeBeams *s, const GxDecoder *d, GxDecodedText *text)
@@ -68,12 +67,8 @@ static void gx__beams_open(GxContext *g, GxDecodeBeams *s, const GxDecoder *d, G
     s->search = (GxBeamSearch *)calloc((size_t)s->n, sizeof *s->search);
     s->column = (GxDecodedText *)calloc((size_t)d->B, sizeof *s->column);
     s->token = (int32_t *)calloc((size_t)d->B, sizeof *s->token);
-    s->from = (int64_t *)calloc((size_t)d->B, sizeof *s->from);
-    s->next = (int64_t *)calloc((size_t)(2 * d->B + 1), sizeof *s->next);
-    if (!s->search || !s->column || !s->token || !s->from || !s->next) {
-        GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld beams", (long)d->B);
-        return;
-    }
+    if (!s->search || !s->column || !s->token) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory for %ld beams", (long)d->B);
+    if (gx_failed(g) || gx_beam_columns_open(&s->next, d->B, &g->error) != GX_OK) return;
     for (int64_t b = 0; b < d->B; b++) s->column[b] = *gx__beams_of(text, s, b / K);
 }
 
@@ -108,10 +103,7 @@ static void gx__beams_advance(GxDecodeBeams *s, GxDecoder *d, float *logits, int
         gx_beam_search_see(search, k, x);
     }
     gx_beam_search_advance(search);
-    for (int64_t k = 0; k < K && !search->is_finished; k++) {
-        const GxBeam *beam = gx_beam_search_live(search, k);
-        s->next[2 * (i * K + k)] = beam->tokens[beam->n - 1], s->next[2 * (i * K + k) + 1] = i * K + beam->from;
-    }
+    if (!search->is_finished) gx_beam_columns_follow(&s->next, i * K, search);
 }
 
 // All searches, a token further; on all ranks the tokens of their columns, and whom these follow. Returns how many
@@ -119,22 +111,20 @@ static void gx__beams_advance(GxDecodeBeams *s, GxDecoder *d, float *logits, int
 static int64_t gx__beams_step(GxContext *g, GxDecodeBeams *s, GxDecoder *d, float *logits)
 {
     const int is_over = g->rank == 0 && s->plan->interrupted && s->plan->interrupted(s->plan->user);
-    int64_t *left = &s->next[2 * d->B];
-    *left = 0;
-    for (int64_t b = 0; b < d->B; b++) s->next[2 * b] = -1, s->next[2 * b + 1] = b;
+    int64_t left = 0;
+    gx_beam_columns_stay(&s->next);
     for (int64_t i = 0; i < s->n && g->rank == 0 && !gx_failed(g) && !is_over && !d->is_unsound; i++) {
         if (s->search[i].is_finished) continue;
         gx__beams_advance(s, d, logits, i);
-        *left += !s->search[i].is_finished && !d->is_unsound;
+        left += !s->search[i].is_finished && !d->is_unsound;
         d->times.new_tokens++;
     }
-    gx_at(g, -1, "beams");
-    gx_broadcast(g, GX_AXIS_ALL, 0, s->next, 2 * d->B + 1, GX_I64); // on a failed context this tells the other ranks
+    left = gx_beam_columns_pass(g, &s->next, left);
     for (int64_t b = 0; b < d->B && !gx_failed(g); b++) {
-        s->token[b] = (int32_t)gx_max(0, s->next[2 * b]), s->from[b] = s->next[2 * b + 1];
-        if (s->next[2 * b] < 0) gx_kv_cache_end(&d->cache, b);
+        s->token[b] = (int32_t)gx_max(0, s->next.token[b]);
+        if (s->next.token[b] < 0) gx_kv_cache_end(&d->cache, b);
     }
-    return gx_failed(g) ? 0 : *left;
+    return left;
 }
 
 static void gx__beams_take(const GxDecodeBeams *s, GxDecodedText *text, int64_t i)
@@ -170,7 +160,7 @@ void gx_decode_beams(GxContext *g, GxDecoder *d, const GxForward *forward, GxDec
         d->times.prefill_seconds = gx_seconds() - begun;
         begun = gx_seconds();
         for (int64_t at = longest; left && !gx_failed(g); at++) {
-            gx_kv_cache_follow(g, &d->cache, s.from, at);
+            gx_kv_cache_follow(g, &d->cache, s.next.from, at);
             logits = gx_decoder_run(g, d, forward, s.token, at, 1, 1);
             left = gx__beams_step(g, &s, d, logits);
         }

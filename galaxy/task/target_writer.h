@@ -7,11 +7,12 @@
 // The beams of all texts of a call are columns of one batch, and advance together; a target does not depend on the
 // others, up to rounding. With a cache (kv_cache.h) sources are read once, and each token takes a pass over one row of
 // each column; beams that live on follow others in the cache. Where the mode splits the sequence there is none, and
-// each token takes a pass over sources and targets. All ranks write the same columns.
+// each token takes a pass over sources and targets. All ranks write the same columns; rank 0 searches, and tells the
+// others how their columns go on (beam_columns.h), and at the end what was found.
 #ifndef GX_TARGET_WRITER_H
 #define GX_TARGET_WRITER_H
 #include "../model/kv_cache.h"
-#include "beam_search.h"
+#include "beam_columns.h"
 #include "source_batch.h"
 #include "task.h"
 GX_BEGIN
@@ -29,7 +30,6 @@ typedef struct {
     GxBatch b, source; // of texts * num_beams columns
     int has_cache;
     GxKvCache cache;
-    int64_t *from; // [columns]: whose text each one goes on with
     void *block, *host_copy;
     int64_t bytes;
     int32_t *rows, *rows_host; // [B]: whose logits are needed
@@ -75,7 +75,6 @@ void gx_target_writer_allocate(GxContext *g, GxTargetWriter *w, const GxSourceLa
     w->b.runs = gx_runs_one(T, 0), w->source.runs = gx_runs_one(S, 0);
     w->has_cache = gx_kv_cache_is_possible(m);
     if (w->has_cache) gx_kv_cache_allocate(g, &w->cache, m, T, B, NULL);
-    w->from = (int64_t *)gx_allocate_from(g, gx_host_arena(g), GX_MEM_ACTIVATIONS, 8 * B);
     w->bytes = gx_source_layout(l, &w->b, NULL, NULL);
     w->block = gx_scratch(g, GX_MEM_ACTIVATIONS, w->bytes);
     w->host_copy = gx_host_copy(g, GX_MEM_ACTIVATIONS, w->block, w->bytes);
@@ -117,15 +116,25 @@ static void gx__target_pass(GxContext *g, GxTargetWriter *w, const GxForward *fo
 // ---- of all texts --------------------------------------------------------------------------------------------------
 
 typedef struct {
-    GxBeamSearch *search; // [texts]
+    GxBeamSearch *search; // [texts], on rank 0
     float *logits;        // [vocabulary]
     int32_t *unknown;     // [T] padding: targets that are not known yet
+    int32_t *row;         // [B]
+    int64_t *found;       // [GX__TARGET_HEAD + T] for each result: its length, the bits of its score, its tokens
+    GxBeamColumns next;
 } GxTargetSearches;
+enum { GX__TARGET_HEAD = 2 };
 
 static void gx__target_close(GxTargetSearches *s, int64_t n)
 {
     for (int64_t i = 0; i < n && s->search; i++) gx_beam_search_close(&s->search[i]);
-    free(s->search), free(s->logits), free(s->unknown);
+    free(s->search), free(s->logits), free(s->unknown), free(s->row), free(s->found);
+    gx_beam_columns_close(&s->next);
+}
+
+static int64_t gx__target_found(const GxTargetWriter *w, int64_t n)
+{
+    return n * w->options.num_return_sequences * (GX__TARGET_HEAD + w->b.T) + 1;
 }
 
 static void gx__target_open(GxContext *g, GxTargetWriter *w, GxTargetSearches *s, int64_t n)
@@ -133,9 +142,13 @@ static void gx__target_open(GxContext *g, GxTargetWriter *w, GxTargetSearches *s
     s->search = (GxBeamSearch *)calloc((size_t)gx_max(n, 1), sizeof *s->search);
     s->logits = (float *)malloc((size_t)w->logits.cols * sizeof *s->logits);
     s->unknown = (int32_t *)malloc((size_t)w->b.T * sizeof *s->unknown);
-    if (!s->search || !s->logits || !s->unknown) GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory to write targets");
+    s->row = (int32_t *)malloc((size_t)w->b.B * sizeof *s->row);
+    s->found = (int64_t *)calloc((size_t)gx__target_found(w, n), sizeof *s->found);
+    if (!s->search || !s->logits || !s->unknown || !s->row || !s->found)
+        GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory to write targets");
+    if (!gx_failed(g)) gx_beam_columns_open(&s->next, w->b.B, &g->error);
     for (int64_t t = 0; t < w->b.T && s->unknown; t++) s->unknown[t] = w->l->of[GX_OF_TARGET].pad;
-    for (int64_t i = 0; i < n && !gx_failed(g); i++) {
+    for (int64_t i = 0; i < n && g->rank == 0 && !gx_failed(g); i++) {
         if (gx_beam_search_open(&s->search[i], &w->options, w->logits.cols, &g->error) != GX_OK) break;
         gx_beam_search_begin(&s->search[i], &w->l->start, 1);
     }
@@ -169,11 +182,10 @@ static void gx__target_logits(const GxTargetWriter *w, int64_t row, float *x)
         for (int64_t v = 0; v < V; v++) x[v] = gx_from_bf16(((const uint16_t *)w->logits_host)[row * V + v]);
 }
 
-// A text's beams, a token longer, and their columns.
+// A text's beams, a token longer, on rank 0.
 static void gx__target_advance(GxTargetWriter *w, GxTargetSearches *s, int64_t text)
 {
     const int64_t K = w->options.num_beams;
-    int32_t *tokens = (int32_t *)w->host_copy; // the target's, [T,B]
     GxBeamSearch *search = &s->search[text];
     for (int64_t k = 0; k < K; k++) {
         gx__target_logits(w, text * K + k, s->logits);
@@ -181,23 +193,63 @@ static void gx__target_advance(GxTargetWriter *w, GxTargetSearches *s, int64_t t
         gx_beam_search_see(search, k, s->logits);
     }
     gx_beam_search_advance(search);
-    if (search->is_finished) return;
-    for (int64_t k = 0; k < K; k++) {
-        const GxBeam *beam = gx_beam_search_live(search, k);
-        w->from[text * K + k] = text * K + beam->from;
-        for (int64_t t = 0; t < beam->n; t++) tokens[t * w->b.B + text * K + k] = beam->tokens[t];
+    if (!search->is_finished) gx_beam_columns_follow(&s->next, text * K, search);
+}
+
+// On all ranks: the columns have the tokens 0 to t of those that they follow, and then the next one.
+static void gx__target_follow(GxTargetWriter *w, const GxTargetSearches *s, int64_t t)
+{
+    int32_t *tokens = (int32_t *)w->host_copy; // the target's, [T,B]
+    const int64_t B = w->b.B;
+    for (int64_t at = 0; at <= t; at++) {
+        memcpy(s->row, tokens + at * B, (size_t)B * sizeof *s->row);
+        for (int64_t b = 0; b < B; b++) tokens[at * B + b] = s->row[s->next.from[b]];
+    }
+    for (int64_t b = 0; b < B && t + 1 < w->b.T; b++)
+        if (s->next.token[b] >= 0) tokens[(t + 1) * B + b] = (int32_t)s->next.token[b];
+}
+
+// All searches, a token further than t. Returns how many go on.
+static int64_t gx__target_step(GxContext *g, GxTargetWriter *w, GxTargetSearches *s, int64_t n, int64_t t)
+{
+    int64_t left = 0;
+    gx_beam_columns_stay(&s->next);
+    for (int64_t i = 0; i < n && g->rank == 0 && !gx_failed(g); i++) {
+        if (s->search[i].is_finished) continue;
+        gx__target_advance(w, s, i);
+        left += !s->search[i].is_finished;
+    }
+    left = gx_beam_columns_pass(g, &s->next, left);
+    if (left) gx__target_follow(w, s, t);
+    if (left && w->has_cache) gx_kv_cache_follow(g, &w->cache, s->next.from, t + 1);
+    return left;
+}
+
+static void gx__target_find(const GxTargetWriter *w, const GxBeamSearch *s, int64_t *found)
+{
+    const int64_t n = gx_beam_search_results(s);
+    for (int64_t i = 0; i < gx_min(n, w->options.num_return_sequences); i++, found += GX__TARGET_HEAD + w->b.T) {
+        const GxBeam *beam = gx_beam_search_result(s, i);
+        found[0] = beam->n - 1;
+        memcpy(&found[1], &beam->score, sizeof beam->score);
+        for (int64_t k = 1; k < beam->n; k++) found[GX__TARGET_HEAD + k - 1] = beam->tokens[k];
     }
 }
 
-static void gx__target_take(const GxTargetWriter *w, const GxBeamSearch *s, GxWrittenTarget *target)
+// On all ranks: what rank 0 has found.
+static void gx__target_take(GxContext *g, GxTargetWriter *w, GxTargetSearches *s, int64_t n, GxWrittenTarget *target)
 {
-    const int64_t n = gx_beam_search_results(s);
-    for (int64_t i = 0; i < w->options.num_return_sequences; i++) {
-        target[i].n = 0, target[i].score = 0;
-        if (i >= n) continue;
-        const GxBeam *beam = gx_beam_search_result(s, i);
-        target[i].n = beam->n - 1, target[i].score = beam->score;
-        memcpy(target[i].ids, beam->tokens + 1, (size_t)target[i].n * sizeof *target[i].ids);
+    const int64_t N = w->options.num_return_sequences, each = GX__TARGET_HEAD + w->b.T, all = gx__target_found(w, n);
+    for (int64_t i = 0; i < n && g->rank == 0; i++) gx__target_find(w, &s->search[i], s->found + i * N * each);
+    s->found[all - 1] = w->is_unsound;
+    gx_at(g, -1, "beams");
+    gx_broadcast(g, GX_AXIS_ALL, 0, s->found, all, GX_I64);
+    w->is_unsound = s->found[all - 1] != 0;
+    for (int64_t i = 0; i < n * N; i++) {
+        const int64_t *found = s->found + i * each;
+        target[i].n = found[0];
+        memcpy(&target[i].score, &found[1], sizeof target[i].score);
+        for (int64_t k = 0; k < found[0]; k++) target[i].ids[k] = (int32_t)found[GX__TARGET_HEAD + k];
     }
 }
 
@@ -216,17 +268,10 @@ int gx_target_writer_run(GxContext *g, GxTargetWriter *w, const GxForward *forwa
     if (!gx_failed(g)) gx__target_begin(g, w, &s, source, length, n);
     for (int64_t t = 0; left && !gx_failed(g); t++) {
         gx__target_pass(g, w, forward, t);
-        for (int64_t column = 0; column < w->b.B; column++) w->from[column] = column;
-        for (int64_t i = 0; i < n && !gx_failed(g); i++) {
-            if (s.search[i].is_finished) continue;
-            gx__target_advance(w, &s, i);
-            left -= s.search[i].is_finished;
-        }
-        if (left && w->has_cache) gx_kv_cache_follow(g, &w->cache, w->from, t + 1);
+        left = gx__target_step(g, w, &s, n, t);
         if (left && forward->stop && forward->stop(forward->stop_user)) break;
     }
-    for (int64_t i = 0; i < n && !left && !gx_failed(g); i++)
-        gx__target_take(w, &s.search[i], &target[i * w->options.num_return_sequences]);
+    if (!left && !gx_failed(g)) gx__target_take(g, w, &s, n, target);
     gx__target_close(&s, n);
     return !left && !gx_failed(g);
 }
