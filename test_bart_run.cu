@@ -130,6 +130,61 @@ TEST(ranks_modes_and_shards_have_the_losses_of_one_rank)
     }
 }
 
+// An encoder's layer, its other one and a decoder's one: each stage but the last sends the memory, or what becomes it.
+static const char four[] = "--micro_batch_size 1 --global_batch_size 4";
+
+TEST(stages_have_the_losses_of_one_rank)
+{
+    static const char *const ways[] = {
+        "--ranks 3 --pp 3",
+        "--ranks 2 --pp 2 --pipeline_schedule gpipe --recompute layer",
+        "--ranks 2 --pp 2 --pipeline_schedule interleaved --encoder_layers 3",
+        "--ranks 4 --pp 2 --tp 2 --mode galaxy",
+        "--ranks 4 --pp 2 --zero 3 --gradient_accumulation_steps 2",
+        "--ranks 2 --pp 2 --stage_num_hidden_layers_list 1,2 --overlap false",
+    };
+    char more[300];
+    double one[5];
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        const char *deeper = strstr(ways[i], "--encoder_layers") ? "--encoder_layers 3" : "";
+        if (i == 0 || i == 2 || i == 3) { // others have the layers of the one before
+            snprintf(more, sizeof more, "%s --overwrite_output_dir true %s", four, deeper);
+            CHECK(run("one", more) == 0, "%s", said.log);
+            memcpy(one, told.window, sizeof one);
+        }
+        snprintf(more, sizeof more, "%s --overwrite_output_dir true %s", four, ways[i]);
+        CHECK(run("stages", more) == 0, "%s: %s", ways[i], said.log);
+        for (int s = 1; s <= 4; s++) test_close_number(ways[i], told.window[s], one[s], 1e-5);
+    }
+}
+
+// Of three stages the one in the middle never has logits.
+TEST(stages_continue_what_one_rank_began_and_write_what_it_writes)
+{
+    char more[500], *one, *stages;
+    double whole[7];
+    snprintf(more, sizeof more, "%s --max_steps 6 --save_steps 3", four);
+    CHECK(run("uncut", more) == 0, "%s", said.log);
+    memcpy(whole, told.window, sizeof whole);
+    snprintf(more, sizeof more, "%s --max_steps 6 --resume %s/uncut/checkpoint-3 --ranks 3 --pp 3", four, folder);
+    CHECK(run("staged", more) == 0, "%s", said.log);
+    for (int s = 5; s <= 6; s++) test_close_number("resumed on stages", told.window[s], whole[s], 1e-5);
+    for (int beams = 1; beams <= 3; beams += 2) {
+        for (int pp = 1; pp <= 3; pp += 2) {
+            snprintf(more, sizeof more,
+                     "--model %s/staged/checkpoint-6 --predict %s/more.tsv --predictions %s/by%d.jsonl --num_beams %d "
+                     "--overwrite_output_dir true --ranks %d --pp %d",
+                     folder, folder, folder, 10 * beams + pp, beams, pp, pp);
+            CHECK(run("none", more) == 0, "%s", said.log);
+        }
+        snprintf(more, sizeof more, "by%d.jsonl", 10 * beams + 1), one = read_file(path_of(more));
+        snprintf(more, sizeof more, "by%d.jsonl", 10 * beams + 3), stages = read_file(path_of(more));
+        CHECK(strlen(one) > 100 && !strcmp(one, stages), "%d beams: stages write\n%s, one rank\n%s", beams, stages,
+              one);
+        free(one), free(stages);
+    }
+}
+
 // The loss is (1 - e) times that of the labels plus e times the mean of -log p over the vocabulary: a line through what
 // 0 and 1 give. What is right does not depend on it.
 TEST(a_loss_of_smoothed_labels_is_between_that_of_labels_and_that_of_all_tokens)
@@ -432,7 +487,10 @@ TEST(bad_pairs_and_options_are_refused_by_name)
     expect_error("--max_source_length 30", "a source of 30 tokens is longer than the model's max_position_embeddings");
     expect_error("--eos_token_id 300 --vocab_size 400 --pad_token_id 500", "pad_token_id is 500");
     expect_error("--label_smoothing_factor 1.5", "label_smoothing_factor");
-    expect_error("--pp 2 --ranks 2", "--pp of a bart, which has an encoder and a decoder");
+    expect_error("--pp 2 --ranks 2 --pipeline_schedule zb1p",
+                 "--pipeline_schedule zb1p of a bart, which has an encoder");
+    expect_error("--ranks 3 --stage_tp_list 2,1 --mode tp", "--stage_tp_list of a bart, which has an encoder");
+    expect_error("--pp 4 --ranks 4", "--pp 4: the model has 3 layers");
     expect_error("--plan auto --ranks 2", "--plan of a bart");
     expect_error("--cp 2 --ranks 2", "task seq2seq needs whole texts on each");
     snprintf(more, sizeof more, "--model %s --tuning side", begun());

@@ -177,13 +177,13 @@ static int allows_tuning(const int *row)
 
 static int has_memory(const int *row) { return row[MODEL] >= BART; }
 
-// A model with an encoder and a decoder is on one stage, with whole sequences and weight gradients at once; side
+// A model with an encoder and a decoder has whole sequences and weight gradients at once; side
 // networks and prompts are not beside it, and its head, but a T5's, is the embedding.
 static int allows_memory(const int *row)
 {
     if (!has_memory(row)) return 1;
     const int has_own_head = is(row, MODEL, T5) && !is(row, TIED, 1);
-    if (row[STAGES] > 0 || row[SEQUENCES] > 0 || row[WEIGHTS] > 0 || is(row, ORDER, ZB1P)) return 0;
+    if (row[SEQUENCES] > 0 || row[WEIGHTS] > 0 || is(row, ORDER, ZB1P)) return 0;
     if (is(row, TUNING, LORA_OF_HEAD)) return has_own_head;
     return row[TUNING] <= LORA_OF_SOME || is(row, TUNING, ADAPTERS) || is(row, TUNING, ADAPTERS_AND_NORMS);
 }
@@ -329,8 +329,10 @@ static void wish_shared(const int *row)
 static void train_row(const int *row, int number)
 {
     static const int orders[] = {GX_ORDER_1F1B, GX_ORDER_GPIPE, GX_ORDER_ZB1P};
-    // units of the model: embedding, two layers, head; beside a side network Down alone and two side layers, too
-    static const int16_t stages[2][3][4] = {{{0, 4}, {0, 2, 4}, {0, 1, 3, 4}}, {{0, 7}, {0, 4, 7}, {0, 2, 5, 7}}};
+    // units of the model: embedding, two layers, head; beside a side network Down alone and two side layers, too; or
+    // embedding, two layers and the end of an encoder, and the same of a decoder
+    static const int16_t stages[3][3][4] = {
+        {{0, 4}, {0, 2, 4}, {0, 1, 3, 4}}, {{0, 7}, {0, 4, 7}, {0, 2, 5, 7}}, {{0, 8}, {0, 4, 8}, {0, 2, 6, 8}}};
     Result serial;
     const GxMode composed = gx_composed("composed", methods_of(row));
     const Layout l = layout_of(row, row[METHODS] < TRIPLES ? &composed : named_mode(row));
@@ -343,7 +345,7 @@ static void train_row(const int *row, int number)
     GxError err = GX_ZERO;
     CHECK(gx_recompute_read(recomputed_names[row[RECOMPUTED]], 2, again, &err) == GX_OK, "%s", err.message);
     test_request.again = again, test_request.spec.order = orders[row[ORDER]];
-    test_request.spec.stage = stages[l.side != 0][row[STAGES]];
+    test_request.spec.stage = stages[has_memory(row) ? 2 : l.side != 0][row[STAGES]];
     test_request.spec.defers_weights = row[WEIGHTS];
     test_request.spec.bucket = row[BUCKET] > 0, test_request.spec.starts_sums = row[BUCKET] > 1;
     test_request.spec.overlaps = row[OVERLAPS];

@@ -95,6 +95,24 @@ TEST(ranks_modes_and_shards_have_the_losses_of_one_rank)
     }
 }
 
+// The tables of positions are on all stages that have layers of their stack.
+TEST(stages_have_the_losses_of_one_rank)
+{
+    static const char four[] =
+        "--micro_batch_size 1 --global_batch_size 4 --weight_decay 0.1 --overwrite_output_dir true";
+    static const char *const ways[] = {"--ranks 3 --pp 3", "--ranks 2 --pp 2 --pipeline_schedule gpipe",
+                                       "--ranks 4 --pp 2 --tp 2 --mode sp", "--ranks 4 --pp 2 --tp 2 --mode galaxy2"};
+    char more[300];
+    double one[5];
+    CHECK(run("one", four) == 0, "%s", said.log);
+    memcpy(one, told.window, sizeof one);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        snprintf(more, sizeof more, "%s %s", four, ways[i]);
+        CHECK(run("stages", more) == 0, "%s: %s", ways[i], said.log);
+        for (int s = 1; s <= 4; s++) test_close_number(ways[i], told.window[s], one[s], 1e-5);
+    }
+}
+
 TEST(what_is_computed_again_and_a_resumed_run_have_the_same_bits)
 {
     char more[300];
@@ -375,7 +393,9 @@ TEST(a_model_that_transformers_4_would_read_otherwise_is_a_warning_if_it_is_save
 TEST(what_a_t5_is_not_is_refused_by_name)
 {
     char more[500];
-    expect_error("--pp 2 --ranks 2", "--pp of a t5, which has an encoder and a decoder");
+    expect_error("--pp 2 --ranks 2 --pipeline_schedule zbv", "--pipeline_schedule zbv of a t5, which has an encoder");
+    expect_error("--pp 2 --tp 2 --ranks 4 --mode tp --tp_num_attention_heads_list 1,1,1,1",
+                 "stages share the tables of positions, and must split heads alike; give 2 entries");
     expect_error("--plan auto --ranks 2", "--plan of a t5");
     expect_error("--cp 2 --ranks 2", "task seq2seq needs whole texts on each");
     expect_error("--relative_attention_num_buckets 10",

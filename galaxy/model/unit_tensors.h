@@ -83,6 +83,8 @@ GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTe
     }
     t.has_alias = use->alias != 0;
     t.alias.index = use->alias - 1;
+    if (use->alias)
+        t.decay = m->table.row[t.alias.index].decay; // on another stage it is a copy, which goes the same way
     if (use->alias && t.sums_over_tp != m->table.row[t.alias.index].sums_over_tp) { // both uses add to one gradient
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
                 "mode %s sums the gradient of %s over other ranks than that of %s, to which it is tied", m->mode->name,

@@ -120,6 +120,7 @@ typedef struct {
     float *logits;        // [vocabulary]
     int32_t *unknown;     // [T] padding: targets that are not known yet
     int32_t *row;         // [B]
+    int64_t *from;        // [B]: the column that each follows; of those of a search as `next` says
     int64_t *found;       // [GX__TARGET_HEAD + T] for each result: its length, the bits of its score, its tokens
     GxBeamColumns next;
 } GxTargetSearches;
@@ -128,7 +129,7 @@ enum { GX__TARGET_HEAD = 2 };
 static void gx__target_close(GxTargetSearches *s, int64_t n)
 {
     for (int64_t i = 0; i < n && s->search; i++) gx_beam_search_close(&s->search[i]);
-    free(s->search), free(s->logits), free(s->unknown), free(s->row), free(s->found);
+    free(s->search), free(s->logits), free(s->unknown), free(s->row), free(s->from), free(s->found);
     gx_beam_columns_close(&s->next);
 }
 
@@ -143,10 +144,11 @@ static void gx__target_open(GxContext *g, GxTargetWriter *w, GxTargetSearches *s
     s->logits = (float *)malloc((size_t)w->logits.cols * sizeof *s->logits);
     s->unknown = (int32_t *)malloc((size_t)w->b.T * sizeof *s->unknown);
     s->row = (int32_t *)malloc((size_t)w->b.B * sizeof *s->row);
+    s->from = (int64_t *)malloc((size_t)w->b.B * sizeof *s->from);
     s->found = (int64_t *)calloc((size_t)gx__target_found(w, n), sizeof *s->found);
-    if (!s->search || !s->logits || !s->unknown || !s->row || !s->found)
+    if (!s->search || !s->logits || !s->unknown || !s->row || !s->from || !s->found)
         GX_FAIL(&g->error, GX_ERR_MEMORY, "no memory to write targets");
-    if (!gx_failed(g)) gx_beam_columns_open(&s->next, w->b.B, &g->error);
+    if (!gx_failed(g)) gx_beam_columns_open(&s->next, n * w->options.num_beams, &g->error);
     for (int64_t t = 0; t < w->b.T && s->unknown; t++) s->unknown[t] = w->l->of[GX_OF_TARGET].pad;
     for (int64_t i = 0; i < n && g->rank == 0 && !gx_failed(g); i++) {
         if (gx_beam_search_open(&s->search[i], &w->options, w->logits.cols, &g->error) != GX_OK) break;
@@ -201,11 +203,12 @@ static void gx__target_follow(GxTargetWriter *w, const GxTargetSearches *s, int6
 {
     int32_t *tokens = (int32_t *)w->host_copy; // the target's, [T,B]
     const int64_t B = w->b.B;
+    for (int64_t b = 0; b < B; b++) s->from[b] = b < s->next.columns ? s->next.from[b] : b;
     for (int64_t at = 0; at <= t; at++) {
         memcpy(s->row, tokens + at * B, (size_t)B * sizeof *s->row);
-        for (int64_t b = 0; b < B; b++) tokens[at * B + b] = s->row[s->next.from[b]];
+        for (int64_t b = 0; b < B; b++) tokens[at * B + b] = s->row[s->from[b]];
     }
-    for (int64_t b = 0; b < B && t + 1 < w->b.T; b++)
+    for (int64_t b = 0; b < s->next.columns && t + 1 < w->b.T; b++)
         if (s->next.token[b] >= 0) tokens[(t + 1) * B + b] = (int32_t)s->next.token[b];
 }
 
@@ -221,7 +224,7 @@ static int64_t gx__target_step(GxContext *g, GxTargetWriter *w, GxTargetSearches
     }
     left = gx_beam_columns_pass(g, &s->next, left);
     if (left) gx__target_follow(w, s, t);
-    if (left && w->has_cache) gx_kv_cache_follow(g, &w->cache, s->next.from, t + 1);
+    if (left && w->has_cache) gx_kv_cache_follow(g, &w->cache, s->from, t + 1);
     return left;
 }
 
