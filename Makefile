@@ -108,7 +108,7 @@ SCHEDULES := $(shell sed -n '/define GX_SCHEDULES/,/[^\\]$$/p' galaxy/parallel/s
 # Programs besides, which train nothing.
 TOOLS    := tokenize convert_gguf merge_adapter generate_llama plan_split
 # A model with an encoder has no pipelines yet.
-PROGRAMS := $(filter-out train_bart_pp train_t5_pp,$(foreach f,$(FAMILIES),train_$(f) $(patsubst %,train_$(f)_%,$(MODES) $(SCHEDULES))))
+PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(patsubst %,train_$(f)_%,$(MODES) $(SCHEDULES)))
 # What runs on the host alone is tested in the build for the CPU.
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_pp test_shards test_precision test_graphs test_train_devices)
 

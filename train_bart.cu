@@ -10,8 +10,8 @@
 //
 // One rank computes everything. Several ranks split the work by --mode tp|sp|galaxy|galaxy2, or by --att, --con, --mlp
 // and --ends, as in train_bert.cu; --zero shards what they keep. The memory is brought to where attention needs it once,
-// and so is its gradient, to which all layers of the decoder have added (model/memory.h). A pipeline (--pp) and context
-// parallelism (--cp) of a model with an encoder are not there yet.
+// and so is its gradient, to which all layers of the decoder have added (model/memory.h). In a pipeline (--pp) stages
+// hand it on. Context parallelism (--cp) of a model with an encoder is not there yet.
 // train_tp.cu, train_sp.cu, train_galaxy.cu and train_galaxy2.cu each spell out one mode, for every family; they are
 // separate programs (train_bart_tp, ...), none of which runs here.
 #include "galaxy.h"
