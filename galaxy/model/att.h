@@ -379,14 +379,17 @@ static void gx__att_cached_project(const GxPairView *v, const GxAttCall *c, GxRo
 
 static void gx__att_of_memory(const GxPairView *v, GxAttCall *c)
 {
+    const int64_t columns = v->b->source->B, each = v->b->B / columns;
     gx__att_gathered(v, c);
     c->a.k_runs = v->b->source->runs;
+    c->a.B = columns; // row t of columns b, b + columns, ... that share a source: rows t*each, t*each + 1, ... of one
+    for (int i = 0; i < c->a.q_runs.n; i++) c->a.q_runs.run[i].position *= each, c->a.q_runs.run[i].length *= each;
 }
 
 // Of rows that belong to the memory's, those of this rank of tp: with SP its slice, if they are not that slice already.
 static GxRows gx__att_of_own_memory(const GxPairView *v, GxRows all)
 {
-    const GxSplit rows = gx_batch_slices(v->m, v->b->source->T, v->b->B);
+    const GxSplit rows = gx_batch_slices(v->m, v->b->source->T, v->b->source->B);
     if (!gx__att_gathers(v->m) || all.rows != gx_split_total(&rows)) return all;
     return gx_some_rows(all, gx_memory_begin(v), gx_own_rows(v->m, &rows));
 }
@@ -394,7 +397,7 @@ static GxRows gx__att_of_own_memory(const GxPairView *v, GxRows all)
 // Gathers K and V from all ranks, or scatters the summands of their gradients to the ranks whose rows they are of.
 static void gx__att_move_memory(const GxPairView *v, GxRows kv, GxRows own, int gathers)
 {
-    const GxSplit rows = gx_batch_slices(v->m, v->b->source->T, v->b->B);
+    const GxSplit rows = gx_batch_slices(v->m, v->b->source->T, v->b->source->B);
     if (!gx__att_gathers(v->m)) return;
     gx_at(v->g, v->p->unit, gx_door_name(GX_CORE_ATT, GX_INSIDE));
     if (gathers) gx_all_gather(v->g, GX_AXIS_TP, &rows, kv.data, own.data, kv.cols, kv.dtype);

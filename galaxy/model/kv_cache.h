@@ -56,8 +56,8 @@ int64_t gx_kv_cache_bytes(const GxKvCache *c);
 void gx_kv_cache_begin(GxContext *g, GxKvCache *c, const int64_t *first); // frees all pages; NULL: all begin at 0
 void gx_kv_cache_reach(GxContext *g, GxKvCache *c, int64_t end); // takes pages for positions before `end`, at most T
 void gx_kv_cache_end(GxKvCache *c, int64_t b);                   // column b's text has ended: it takes no more pages
-// Column b goes on with the first `end` positions of column from[b] [B]. Columns that follow each other are adjacent, and
-// their texts begin at the same position.
+// Column b goes on with the first `end` positions of column from[b] [B]. Texts begin at the same position, all of them or
+// those of adjacent columns that follow each other.
 void gx_kv_cache_follow(GxContext *g, GxKvCache *c, const int64_t *from, int64_t end);
 static inline void gx_kv_cache_set_source(GxKvCache *c) { c->has_source = 1; } // after the first batch
 // 1: the batch needs nothing of this unit: it is part of an encoder whose output has been read.

@@ -297,7 +297,7 @@ static GxRows gx__pass_cut(const GxPass *p, const GxSplit *rows, GxRows all)
 int64_t gx_slice_begin(const GxPass *p) { return p->slot->rows.n > 1 ? p->slot->rows.begin[p->m->member] : 0; }
 int64_t gx_memory_begin(const GxPairView *v)
 {
-    const GxSplit rows = gx_batch_slices(v->m, v->b->source->T, v->b->B);
+    const GxSplit rows = gx_batch_slices(v->m, v->b->source->T, v->b->source->B);
     return rows.n > 1 ? rows.begin[v->m->member] : 0;
 }
 

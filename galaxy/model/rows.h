@@ -126,6 +126,7 @@ struct GxBatch {
     // all positions of the cache. NULL: no cache.
     const GxKvCache *cache;
     // A batch of as many columns, with its own T, tokens, positions, documents and runs. NULL: the model has no encoder.
+    // Where nothing is trained, it may have fewer columns, S, of which B is a multiple: column b reads column b % S.
     GxBatch *source;
     // [T*B][2], for each row the positions [begin, end) of its column of the source that it attends to, and
     // [source->T*B][2], for each row of the source the positions of the rows that attend to it. Both NULL: all.

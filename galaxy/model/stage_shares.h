@@ -119,7 +119,7 @@ GxShares gx_stage_rows(GxContext *g, const GxModel *m, int unit, int pp, const G
     const GxMethods *by = &m->mode->methods;
     const int is_memory = m->memory && unit == m->memory + 1,
               is_cut = by->con == GX_METHOD_SP && (!is_memory || by->att == GX_METHOD_SP);
-    const int64_t T = gx_entering_batch(m, unit, b)->T, B = b->B;
+    const int64_t T = gx_entering_batch(m, unit, b)->T, B = gx_entering_batch(m, unit, b)->B;
     return gx__stage_shares_place(g,
                                   is_cut ? gx__stage_shares_of(g, &m->lists.sequence, pp, m->max_T, T, B)
                                          : gx_shares_each(T * B, gx__stage_shares_width(g, pp), 0),

@@ -477,12 +477,14 @@ void gx_runner_allocate(GxContext *g, GxRunner *r, int64_t T, int64_t B, int64_t
 static GxState gx__interpreter_x(const GxRunner *r, const GxSteps *s, const GxBatch *b, int unit, int buffer)
 {
     void *data = gx_steps_at(s, r->region, buffer);
-    return gx_state_at(r->m, unit, data ? gx_entering_batch(r->m, unit, b)->T : 0, b->B, data);
+    const GxBatch *of = data ? gx_entering_batch(r->m, unit, b) : b;
+    return gx_state_at(r->m, unit, of->T, of->B, data);
 }
 static GxState gx__interpreter_dx(const GxRunner *r, const GxSteps *s, const GxBatch *b, int unit, int buffer)
 {
     void *data = gx_steps_at(s, r->region, buffer);
-    return gx_gradient_at(r->m, unit, data ? gx_entering_batch(r->m, unit, b)->T : 0, b->B, data);
+    const GxBatch *of = data ? gx_entering_batch(r->m, unit, b) : b;
+    return gx_gradient_at(r->m, unit, of->T, of->B, data);
 }
 
 // The layer's number if the action computes the output of a layer that a cache may keep; otherwise -1.
@@ -857,21 +859,23 @@ static void gx__interpreter_run(GxContext *g, GxRunner *r, const GxSteps *s, con
 }
 
 // 1: each batch has a source, if the model has an encoder.
-static int gx__interpreter_has_sources(GxContext *g, const GxRunner *r, const GxBatch *batch, int n)
+static int gx__interpreter_has_sources(GxContext *g, const GxRunner *r, const GxBatch *batch, int n, int is_training)
 {
-    for (int i = 0; i < n && r->m->memory; i++)
-        if (!batch[i].source || batch[i].source->B != batch[i].B) {
-            GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                    "batch %d has %s; the model has an encoder, which reads a source of as many columns as the batch",
-                    i, batch[i].source ? "a source of another number of columns" : "no source");
-            return 0;
-        }
+    for (int i = 0; i < n && r->m->memory; i++) {
+        const GxBatch *s = batch[i].source;
+        if (s && s->B > 0 && (is_training ? s->B == batch[i].B : batch[i].B % s->B == 0)) continue;
+        GX_FAIL(&g->error, GX_ERR_ARGUMENT,
+                "batch %d has %s; the model has an encoder, which reads a source of as many columns as the batch%s", i,
+                s ? "a source of another number of columns" : "no source",
+                is_training ? "" : ", or of fewer, of which that is a multiple");
+        return 0;
+    }
     return 1;
 }
 
 void gx_runner_train(GxContext *g, GxRunner *r, const GxBatch *batch, int64_t *labels, int *stop)
 {
-    if (!gx__interpreter_has_sources(g, r, batch, r->train.spec.micro_batches)) return;
+    if (!gx__interpreter_has_sources(g, r, batch, r->train.spec.micro_batches, 1)) return;
     r->batch = batch;
     r->losses.count = g->step->labels, r->losses.sum = g->step->loss_sum;
     r->stop = stop ? *stop : 0;
@@ -905,7 +909,7 @@ void gx_runner_forward(GxContext *g, GxRunner *r, const GxBatch *b, double *loss
 void gx_runner_evaluate(GxContext *g, GxRunner *r, const GxBatch *batch, int n, double *loss)
 {
     r->losses.count = NULL, r->losses.sum = loss;
-    if (!gx__interpreter_has_sources(g, r, batch, n)) return;
+    if (!gx__interpreter_has_sources(g, r, batch, n, 0)) return;
     for (int i = 0; i < n; i++) gx__interpreter_run(g, r, &r->forward, &batch[i]);
     for (int i = 0; i < n; i++) gx__interpreter_pass_results(g, &batch[i]);
 }

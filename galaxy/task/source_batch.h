@@ -40,6 +40,12 @@ typedef struct {
 
 void gx_source_begin(GxSourceWriter *w, const GxSourceLayout *l, GxBatch *b, void *host_copy);
 void gx_source_put(GxSourceWriter *w, int64_t column, int64_t at[GX_OF_PAIR], const GxSourcePair *pair);
+// The two halves of that. Rows from s on are the m tokens of a source, which positions [t, t + n) of targets read; rows
+// from t on are the n tokens of a target, which reads positions [s, s + m) of its source.
+void gx_source_put_source(GxSourceWriter *w, int64_t column, int64_t s, const int32_t *ids, int64_t m, int64_t t,
+                          int64_t n);
+void gx_source_put_target(GxSourceWriter *w, int64_t column, int64_t t, const int32_t *ids, int64_t n, int64_t s,
+                          int64_t m);
 void gx_source_finish(GxSourceWriter *w);
 
 // Metrics of a validation: loss, perplexity and accuracy of the targets' tokens, of which `right` are predicted. losses
@@ -115,19 +121,30 @@ static void gx__source_see(int32_t *sees, int64_t B, int64_t column, int64_t at,
     }
 }
 
-void gx_source_put(GxSourceWriter *w, int64_t column, int64_t at[GX_OF_PAIR], const GxSourcePair *pair)
+void gx_source_put_source(GxSourceWriter *w, int64_t column, int64_t s, const int32_t *ids, int64_t m, int64_t t,
+                          int64_t n)
+{
+    gx_text_put(&w->of[GX_OF_SOURCE], column, s, ids, NULL, m);
+    gx__source_see(w->read_by, w->of[GX_OF_SOURCE].b->B, column, s, m, t, n);
+}
+
+void gx_source_put_target(GxSourceWriter *w, int64_t column, int64_t t, const int32_t *ids, int64_t n, int64_t s,
+                          int64_t m)
 {
     GxTextWriter *target = &w->of[GX_OF_TARGET];
-    const int64_t B = target->b->B, n = pair->n[GX_OF_TARGET], m = pair->n[GX_OF_SOURCE], t = at[GX_OF_TARGET],
-                  s = at[GX_OF_SOURCE];
-    const int32_t *ids = pair->ids[GX_OF_TARGET];
-    gx_text_put(&w->of[GX_OF_SOURCE], column, s, pair->ids[GX_OF_SOURCE], NULL, m);
+    const int64_t B = target->b->B;
     gx_text_put(target, column, t, ids, NULL, n); // in its own place; read one place later:
     for (int64_t i = n - 1; i > 0; i--) target->to.tokens[(t + i) * B + column] = ids[i - 1];
     if (n) target->to.tokens[t * B + column] = w->l->start;
     for (int64_t i = 0; i < n; i++) gx_text_label(target, 0, column, t + i, ids[i]);
     gx__source_see(w->reads, B, column, t, n, s, m);
-    gx__source_see(w->read_by, B, column, s, m, t, n);
+}
+
+void gx_source_put(GxSourceWriter *w, int64_t column, int64_t at[GX_OF_PAIR], const GxSourcePair *pair)
+{
+    const int64_t n = pair->n[GX_OF_TARGET], m = pair->n[GX_OF_SOURCE], t = at[GX_OF_TARGET], s = at[GX_OF_SOURCE];
+    gx_source_put_source(w, column, s, pair->ids[GX_OF_SOURCE], m, t, n);
+    gx_source_put_target(w, column, t, pair->ids[GX_OF_TARGET], n, s, m);
     at[GX_OF_TARGET] += n, at[GX_OF_SOURCE] += m;
 }
 

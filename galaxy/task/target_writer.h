@@ -5,7 +5,8 @@
 //     gx_target_writer_run(g, &w, &forward, source, length, n, target);
 //
 // The beams of all texts of a call are columns of one batch, and advance together; a target does not depend on the
-// others, up to rounding. With a cache (kv_cache.h) sources are read once, and each token takes a pass over one row of
+// others, up to rounding. The encoder reads each source once: beam k of text i is column k*S + i, where S is the number of
+// columns of the sources, so that all beams of a text read the same column of these. With a cache (kv_cache.h) sources are read once, and each token takes a pass over one row of
 // each column; beams that live on follow others in the cache. Where the mode splits the sequence there is none, and
 // each token takes a pass over sources and targets. All ranks write the same columns; rank 0 searches, and tells the
 // others how their columns go on (beam_columns.h), and at the end what was found.
@@ -27,7 +28,7 @@ typedef struct {
     const GxSourceLayout *l;
     GxBeamOptions options;
     int64_t texts;     // at once
-    GxBatch b, source; // of texts * num_beams columns
+    GxBatch b, source; // of texts * num_beams, and of texts columns
     int has_cache;
     GxKvCache cache;
     void *block, *host_copy;
@@ -71,7 +72,7 @@ void gx_target_writer_allocate(GxContext *g, GxTargetWriter *w, const GxSourceLa
     }
     w->l = l, w->options = *options, w->texts = gx_min(texts, m->max_B / K);
     const int64_t B = w->texts * K;
-    w->b.T = T, w->source.T = S, w->b.B = w->source.B = B, w->b.source = &w->source;
+    w->b.T = T, w->source.T = S, w->b.B = B, w->source.B = w->texts, w->b.source = &w->source;
     w->b.runs = gx_runs_one(T, 0), w->source.runs = gx_runs_one(S, 0);
     w->has_cache = gx_kv_cache_is_possible(m);
     if (w->has_cache) gx_kv_cache_allocate(g, &w->cache, m, T, B, NULL);
@@ -156,19 +157,22 @@ static void gx__target_open(GxContext *g, GxTargetWriter *w, GxTargetSearches *s
     }
 }
 
-// The sources, each in the columns of its beams, and targets that are only begun.
+static int64_t gx__target_column(const GxTargetWriter *w, int64_t text, int64_t beam)
+{
+    return beam * w->source.B + text;
+}
+
+// The sources, and for each beam a target that is only begun.
 static void gx__target_begin(GxContext *g, GxTargetWriter *w, const GxTargetSearches *s, const int32_t *const *source,
                              const int32_t *length, int64_t n)
 {
-    const int64_t K = w->options.num_beams;
+    const int64_t K = w->options.num_beams, T = w->b.T;
     GxSourceWriter writer;
     gx_source_begin(&writer, w->l, &w->b, w->host_copy);
-    for (int64_t column = 0; column < n * K; column++) {
-        int64_t at[GX_OF_PAIR] = {0, 0};
-        GxSourcePair pair;
-        pair.ids[GX_OF_SOURCE] = source[column / K], pair.n[GX_OF_SOURCE] = length[column / K];
-        pair.ids[GX_OF_TARGET] = s->unknown, pair.n[GX_OF_TARGET] = w->b.T;
-        gx_source_put(&writer, column, at, &pair);
+    for (int64_t i = 0; i < n; i++) {
+        gx_source_put_source(&writer, i, 0, source[i], length[i], 0, K * T);
+        for (int64_t k = 0; k < K; k++)
+            gx_source_put_target(&writer, gx__target_column(w, i, k), 0, s->unknown, T, 0, length[i]);
     }
     gx_source_finish(&writer);
     gx_to_device(g, w->block, w->host_copy, w->bytes);
@@ -190,7 +194,7 @@ static void gx__target_advance(GxTargetWriter *w, GxTargetSearches *s, int64_t t
     const int64_t K = w->options.num_beams;
     GxBeamSearch *search = &s->search[text];
     for (int64_t k = 0; k < K; k++) {
-        gx__target_logits(w, text * K + k, s->logits);
+        gx__target_logits(w, gx__target_column(w, text, k), s->logits);
         w->is_unsound |= !gx_sampling_is_sound(s->logits, w->logits.cols);
         gx_beam_search_see(search, k, s->logits);
     }
@@ -202,14 +206,16 @@ static void gx__target_advance(GxTargetWriter *w, GxTargetSearches *s, int64_t t
 static void gx__target_follow(GxTargetWriter *w, const GxTargetSearches *s, int64_t t)
 {
     int32_t *tokens = (int32_t *)w->host_copy; // the target's, [T,B]
-    const int64_t B = w->b.B;
-    for (int64_t b = 0; b < B; b++) s->from[b] = b < s->next.columns ? s->next.from[b] : b;
+    const int64_t B = w->b.B, K = w->options.num_beams;
+    for (int64_t b = 0; b < B; b++) s->from[b] = b;
+    for (int64_t i = 0; i < s->next.columns; i++) // beam k of text i there
+        s->from[gx__target_column(w, i / K, i % K)] = gx__target_column(w, i / K, s->next.from[i] % K);
     for (int64_t at = 0; at <= t; at++) {
         memcpy(s->row, tokens + at * B, (size_t)B * sizeof *s->row);
         for (int64_t b = 0; b < B; b++) tokens[at * B + b] = s->row[s->from[b]];
     }
-    for (int64_t b = 0; b < s->next.columns && t + 1 < w->b.T; b++)
-        if (s->next.token[b] >= 0) tokens[(t + 1) * B + b] = (int32_t)s->next.token[b];
+    for (int64_t i = 0; i < s->next.columns && t + 1 < w->b.T; i++)
+        if (s->next.token[i] >= 0) tokens[(t + 1) * B + gx__target_column(w, i / K, i % K)] = (int32_t)s->next.token[i];
 }
 
 // All searches, a token further than t. Returns how many go on.
