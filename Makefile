@@ -101,12 +101,12 @@ ifneq ($(COMMAND),$(strip $(shell cat $(O)/command 2>/dev/null)))
 endif
 
 # A program per family, which composes any mode from flags; and per mode and per schedule, whose source train_<name>.cu serves every family.
-FAMILIES := llama bert bart t5
+FAMILIES := llama bert bart t5 gpt2
 MODES    := $(shell sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h) \
     $(patsubst %,%_tiled,$(shell sed -n 's/.*define GX_TILED_MODES.X. //p' galaxy/model/mode.h | tr -d 'X()'))
 SCHEDULES := $(shell sed -n '/define GX_SCHEDULES/,/[^\\]$$/p' galaxy/parallel/steps_write.h | grep -o '[^A-Z]X.[a-z0-9]*' | sed 's/^.X.//')
 # Programs besides, which train nothing.
-TOOLS    := tokenize convert_gguf merge_adapter generate_llama plan_split
+TOOLS    := tokenize convert_gguf merge_adapter generate_llama generate_gpt2 plan_split
 # A model with an encoder has no pipelines yet.
 PROGRAMS := $(filter-out train_bart_pp train_t5_pp,$(foreach f,$(FAMILIES),train_$(f) $(patsubst %,train_$(f)_%,$(MODES) $(SCHEDULES))))
 # What runs on the host alone is tested in the build for the CPU.

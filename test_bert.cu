@@ -1,4 +1,4 @@
-// test_bert.cu: BERT, BART, mBART and T5 against transformers (dumps of dev/ref/make_{bert,bart,t5}_refs.py): activations
+// test_bert.cu: BERT, BART, mBART, T5 and GPT-2 against transformers (dumps of dev/ref/make_{bert,bart,t5,gpt2}_refs.py): activations
 // at block boundaries, losses, every gradient, ten steps of SGD, with dropout and without; labels of whole texts; and
 // LLaMAs that label texts and that have several texts in a column. The dumps are [B,T,C], Galaxy's rows are [T,B,C].
 #include "test/bert.h"
@@ -217,6 +217,10 @@ TEST(t5_as_transformers) { forward_backward("t5_odd"); }
 TEST(t5_with_a_gate_and_dropout_as_transformers) { forward_backward("t5_dropout"); }
 TEST(mt5_as_transformers) { forward_backward("mt5_silu"); }
 TEST(llama_labels_of_the_last_token_as_transformers) { forward_backward("llama_score"); }
+TEST(gpt2_as_transformers) { forward_backward("gpt2_odd"); }
+TEST(gpt2_with_scores_by_layer_as_transformers) { forward_backward("gpt2_inverse"); }
+TEST(gpt2_with_dropout_as_transformers) { forward_backward("gpt2_dropout"); }
+TEST(gpt2_labels_as_transformers) { forward_backward("gpt2_cls3"); }
 TEST(llama_texts_that_share_a_column_as_transformers) { forward_backward("llama_packed"); }
 
 // Ten steps of SGD pass through ten times the reductions. With dropout every step draws its own masks.
@@ -284,6 +288,10 @@ TEST(mbart_ten_steps_with_dropout_as_transformers) { ten_steps("mbart_dropout");
 TEST(t5_ten_steps_of_sgd_as_transformers) { ten_steps("t5_odd"); }
 TEST(t5_with_a_gate_ten_steps_with_dropout_as_transformers) { ten_steps("t5_dropout"); }
 TEST(mt5_ten_steps_of_sgd_as_transformers) { ten_steps("mt5_silu"); }
+TEST(gpt2_ten_steps_of_sgd_as_transformers) { ten_steps("gpt2_odd"); }
+TEST(gpt2_with_scores_by_layer_ten_steps_of_sgd_as_transformers) { ten_steps("gpt2_inverse"); }
+TEST(gpt2_ten_steps_with_dropout_as_transformers) { ten_steps("gpt2_dropout"); }
+TEST(gpt2_labels_ten_steps_of_sgd_as_transformers) { ten_steps("gpt2_cls3"); }
 TEST(llama_labels_ten_steps_of_sgd_as_transformers) { ten_steps("llama_score"); }
 TEST(llama_texts_in_a_column_ten_steps_of_sgd_as_transformers) { ten_steps("llama_packed"); }
 

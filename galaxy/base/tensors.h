@@ -54,7 +54,8 @@ typedef struct {
     // row in it, and how many rows it has. "": the tensor is in files under its own name
     char stack[GX_NAME];
     int64_t stack_first, stack_rows;
-    int has_alias; // 1: shares the storage of `alias`
+    int is_transposed; // 1: in files of weights this matrix, or the whole stack, is [columns, rows]
+    int has_alias;     // 1: shares the storage of `alias`
     GxTensorId alias;
     // An alias whose values are written to files, too, for other programs that look for them; they are not read back
     int is_saved;

@@ -70,6 +70,11 @@ void gx_rope_restart_backward(GxContext *g, void *dx, const float *cosine, const
                               const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride,
                               GxDtype dtype);
 
+// positions[t*B + b] = the position of row t of column b, counted from the begin of its document: the row of a learned
+// table of positions. positions [rows of the runs * B]; documents NULL: each column is one. bytes: 4 per row, and 8 with
+// documents
+void gx_text_positions(GxContext *g, int32_t *positions, const GxRuns *runs, const int32_t *documents, int64_t B);
+
 GX_END
 #endif
 
@@ -221,5 +226,14 @@ void gx_rope_restart_backward(GxContext *g, void *dx, const float *cosine, const
                               GxDtype dtype)
 {
     gx__rope(g, "rope_restart_backward", dx, cosine, sine, runs, documents, B, heads, head_dim, stride, +1, dtype);
+}
+
+void gx_text_positions(GxContext *g, int32_t *positions, const GxRuns *runs, const int32_t *documents, int64_t B)
+{
+    if (gx_failed(g) || !gx_runs_check(g, "text_positions", runs)) return;
+    const int64_t R = gx_runs_rows(runs) * B;
+    if (!gx_op_check(g, "text_positions", GX_F32, R, B)) return;
+    if (gx_op_begin(g, "text_positions", gx_dims(R, B, 0, 0), 4 * R + (documents ? 8 * R : 0), 0))
+        g->device->text_positions(g, positions, runs, documents, B);
 }
 #endif

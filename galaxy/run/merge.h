@@ -55,6 +55,7 @@ GX_END
 #include "../text/sentence_modules.h"
 #include "adapter_kinds.h"
 #include "bart_family.h"
+#include "gpt2_family.h"
 #include "t5_family.h"
 #include "bert_family.h"
 #include "llama_family.h"
@@ -153,6 +154,7 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
         m->family = gx_text_stem(type, "bert") >= 0 || strstr(type, "roberta") ? &gx_bert
                     : !strcmp(type, "bart") || !strcmp(type, "mbart")          ? &gx_bart
                     : !strcmp(type, "t5") || !strcmp(type, "mt5")              ? &gx_t5
+                    : !strcmp(type, "gpt2")                                    ? &gx_gpt2
                                                                                : &gx_llama;
         status = gx__merge_choose_head(m, adapter, &s, architecture, err);
         gx_json_free(json);
