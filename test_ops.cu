@@ -3985,8 +3985,8 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     if (which == 60)
         return gx_relu_backward(g, x[0], x[1], x[2], x[3], n, type), promise("relu_backward", 1, 1, n, 16 * n, count);
     if (which == 61)
-        return gx_text_positions(g, (int32_t *)(void *)x[0], &t, p->ids, BATCH),
-               promise("text_positions", 0, 1, 0, 12 * R * BATCH, gx_dims(R * BATCH, BATCH, 0, 0));
+        return gx_text_positions(g, (int32_t *)(void *)x[0], &t, p->ids, C),
+               promise("text_positions", 0, 1, 0, 12 * n, gx_dims(n, C, 0, 0));
     return gx_convert(g, x[0], GX_BF16, x[1], type, n), promise("convert", 1, 1, 0, 6 * n, count);
 }
 

@@ -711,6 +711,7 @@ static inline double least_gradient(const Result *serial, const char *name)
     static const char *const keys[][2] = {{"key.bias", "key.weight"},
                                           {"k_lin.bias", "k_lin.weight"},   // of a DistilBERT
                                           {"k_proj.bias", "k_proj.weight"}, // of a BART
+                                          {"c_attn.k.bias", "c_attn.k.weight"},
                                           {"k_proj.adaption_bias", "k_proj.adaption_scale"}};
     const GxTable *table = &serial->model->m.table;
     const double least = (test_dtype == GX_BF16 ? 1 : 1e-3) * serial->norm[0] / sqrt(table->n);
