@@ -124,7 +124,8 @@ static const GxLora test_loras[] = {
      .alpha = 3,
      .dropout = 0.2f,
      .targets = "SelfAttention.q,EncDecAttention.v,EncDecAttention.k,wo",
-     .trainable = "final_layer_norm,relative_attention_bias"}};
+     .trainable = "final_layer_norm,relative_attention_bias"},
+    {.r = 2, .alpha = 3, .is_scaled_by_root = 1, .targets = "c_attn,mlp.c_proj,wte", .trainable = "ln_1,ln_f"}};
 
 // Adapters alone; with the norms of a LLaMA; with a BERT's norms behind CON, and matrices whose biases are CON's; with a
 // BART's; with a T5's.

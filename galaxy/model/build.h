@@ -241,21 +241,6 @@ static void gx__model_set_files(GxModel *m, int unit, int k, int number)
     }
 }
 
-// peft adapts a stacked matrix as a whole: its LoRA has one A, and no files have one for each part.
-static GxStatus gx__model_check_stacks(const GxModel *m, GxError *err)
-{
-    for (int i = 0; i < m->table.n; i++) {
-        const GxTensor *t = &m->table.row[i];
-        if (t->stack[0] && (t->has_lora || t->is_adapter))
-            return GX_FAIL(
-                err, GX_ERR_UNSUPPORTED,
-                "an adapter of %s is not supported: in files of this model the matrix is a part of %s, which "
-                "peft adapts as a whole; name other modules, as in --target_modules o_proj,down_proj",
-                t->name, t->stack);
-    }
-    return GX_OK;
-}
-
 // Norms come first: the optimizer treats them all alike and updates adjacent tensors in one call.
 void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
 {
@@ -365,7 +350,6 @@ static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family,
     GX_TRY(gx_status(g));
     if (o->again) gx__model_mark_again(m, o->again);
     GX_TRY(gx_tuned_freeze(m, &g->error));
-    GX_TRY(gx__model_check_stacks(m, &g->error));
     if (o->freeze && o->freeze[0]) gx_table_freeze(&m->table, o->freeze, &g->error);
     GX_TRY(gx_status(g));
     GX_TRY(gx__model_quantize(m, o->quantize, &g->error));

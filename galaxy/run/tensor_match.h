@@ -63,6 +63,8 @@ GxStatus gx_tensor_match_open(GxTensorMatch *match, const GxSafetensors *s, cons
 // table. Without such a tensor it is an error that names it.
 GxStatus gx_tensor_match_find(const GxSafetensorsEntry **entry, const GxSafetensors *s, const GxTensorMatch *match,
                               const GxTable *t, int i, const char *prefix, const char *folder, GxError *err);
+// The first of the rows that a tensor of the file has stacked; -1: there are none.
+int gx_tensor_match_stack(const GxTable *t, const GxFamily *family, const char *in_file);
 // The row that a tensor of the file is for; -1: none; -2: none, and the family says that it may be ignored.
 int gx_tensor_match_row(const GxTable *t, const GxFamily *family, const char *in_file);
 // 1: the name is that of a tensor of one of the family's heads.
@@ -233,8 +235,7 @@ static void gx__tensor_match_name(const GxFamily *family, const GxTable *t, cons
     if (family->tensor_name && strlen(in_file) + 16 <= GX_NAME) family->tensor_name(t, in_file, name);
 }
 
-// The first of the rows that the tensor has stacked; -1: there are none.
-static int gx__tensor_match_stack(const GxTable *t, const GxFamily *family, const char *in_file)
+int gx_tensor_match_stack(const GxTable *t, const GxFamily *family, const char *in_file)
 {
     char name[GX_NAME];
     gx__tensor_match_name(family, t, in_file, name);
@@ -250,7 +251,7 @@ static GxStatus gx__tensor_match_names(GxTensorMatch *match, const GxSafetensors
         if (gx_bnb_is_part(s, s->entry[e].name)) continue; // read with its matrix
         int row = gx_tensor_match_row(t, family, s->entry[e].name);
         if (row >= 0 && (t->row[row].is_added || t->row[row].stack[0])) row = -1; // files of a base have no such tensor
-        if (row == -1) row = gx__tensor_match_stack(t, family, s->entry[e].name);
+        if (row == -1) row = gx_tensor_match_stack(t, family, s->entry[e].name);
         match->unexpected[e] = row == -1;
         if (family->zero && !strcmp(s->entry[e].name, family->zero))
             GX_TRY(gx__tensor_match_zero(s, &s->entry[e], folder, err));
@@ -456,8 +457,7 @@ static GxStatus gx__tensor_match_check_rows(const GxTensorMatch *match, const Gx
         if (t->row[i].has_alias && match->entry[i] >= 0)
             GX_TRY(gx__tensor_match_check_alias(match, s, t, i, folder, err));
         if (!t->row[i].has_alias && match->entry[i] < 0 && !match->missing[i])
-            return gx__tensor_match_refuse_missing(s, t->row[i].stack[0] ? t->row[i].stack : t->row[i].name, match,
-                                                   folder, err);
+            return gx__tensor_match_refuse_missing(s, gx_tensor_file_name(&t->row[i]), match, folder, err);
     }
     return GX_OK;
 }
