@@ -217,6 +217,9 @@ void gx_gpt2_describe(GxContext *g, GxModel *m)
     if (request != GX_HEAD_CAUSAL && request != GX_HEAD_LABELS)
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
                 "a GPT-2 has a head for the next token or for labels; this task asks for %s", gx_head_name(request));
+    if (m->adapter.prompt.len > 0)
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
+                "prompts in the attention of a GPT-2 are not supported; use --tuning lora or --tuning adapter");
     if (gx_failed(g)) return;
     const GxUnitSpec embed = gx__gpt2_embed(c), layer = gx__gpt2_layer(c), head = gx__gpt2_head(c, &m->head);
     m->max_positions = c->n_positions;

@@ -402,7 +402,8 @@ static GxStatus gx__merge_run(GxContext *g, GxInference *s, gx__Merge *m, const 
     GX_TRY(gx_inference_open_merging(g, s, m->family, adapter, m->base, &m->head, m->quantize));
     GX_TRY(gx__merge_load(g, s, adapter, m->base, sign));
     gx_lora_merge(g, &s->model, sign);
-    for (int i = 0; i < s->model.table.n; i++) said->matrices += s->model.table.row[i].has_lora;
+    for (int i = 0; i < s->model.table.n; i++) // of those that are one in files the first
+        said->matrices += s->model.table.row[i].has_lora && !s->model.table.row[i].stack_first;
     for (int i = 0; i < s->model.table.n; i++)
         if (!s->model.table.row[i].is_added && !s->model.table.row[i].has_alias)
             said->parameters += gx_tensor_global_count(&s->model.table.row[i]);
