@@ -98,6 +98,10 @@ static const GxJsonKey gx__gpt2_family_keys[] = {
     {"classifier_dropout", GX_KEY_HARMLESS, "of classifiers of tokens, which are not supported"},
     {"hidden_dropout", GX_KEY_HARMLESS, "as classifier_dropout"},
     {"predict_special_tokens", GX_KEY_HARMLESS, "a note of the first GPT, and not looked at by transformers either"},
+    {"n_special", GX_KEY_HARMLESS, "as predict_special_tokens"},
+    {"_num_labels", GX_KEY_HARMLESS, "num_labels, as older libraries wrote it"},
+    {"attention_softmax_in_fp32", GX_KEY_HARMLESS, "as reorder_and_upcast_attn"},
+    {"attention_head_type=\"multihead\"", GX_KEY_REFUSED, "heads would share keys and values"},
     {"afn", GX_KEY_REFUSED, "the activation would be another one"},
 };
 const GxJsonKeys gx_gpt2_keys = {GX_KEYS(gx__gpt2_family_keys)};
@@ -111,47 +115,47 @@ static GxStatus gx__gpt2_family_refuse_unbuilt(const GxJson *json, const char *p
     return gx_family_check_architecture(json, architectures, path, err);
 }
 
-// A member under its own name, or under that which other families have for it; with both, they must agree.
-static GxStatus gx__gpt2_family_find(const GxJson **value, const GxJson *json, const char *name, const char *path,
+// A member under its own name, or under that which other families have for it, which then becomes f's; with both, they
+// must agree.
+static GxStatus gx__gpt2_family_find(const GxJson **value, GxField *f, const GxJson *json, const char *path,
                                      GxError *err)
 {
     static const char *const other[][2] = {{"n_positions", "max_position_embeddings"},
                                            {"n_embd", "hidden_size"},
                                            {"n_layer", "num_hidden_layers"},
                                            {"n_head", "num_attention_heads"}};
-    *value = gx_json_get(json, name);
+    const GxJson *own = *value = gx_json_get(json, f->name);
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
-        const GxJson *also = strcmp(other[i][0], name) ? NULL : gx_json_get(json, other[i][1]);
-        if (also && *value && gx_json_int(also) != gx_json_int(*value))
-            return GX_FAIL(err, GX_ERR_FORMAT, "%s: %s is %ld, but %s, another name of it, is %ld; remove one of them",
-                           path, name, (long)gx_json_int(*value), other[i][1], (long)gx_json_int(also));
-        if (also) *value = also;
+        const GxJson *also = strcmp(other[i][0], f->name) ? NULL : gx_json_get(json, other[i][1]);
+        if (also && own && (gx_json_type(also) != GX_JSON_INT || gx_json_int(also) != gx_json_int(own)))
+            return GX_FAIL(err, GX_ERR_FORMAT,
+                           "%s: %s and %s are two names of one number, but differ; remove one of them", path, f->name,
+                           other[i][1]);
+        if (also) *value = also, f->name = other[i][1];
+        if (also) break;
     }
     return GX_OK;
 }
 
 // null stands for 0 in n_inner, and for -1 in pad_token_id.
-static GxStatus gx__gpt2_family_read_field(GxGpt2Config *c, const GxField *f, const GxJson *value, const char *path,
+static GxStatus gx__gpt2_family_read_field(GxGpt2Config *c, GxField f, const GxJson *json, const char *path,
                                            GxError *err)
 {
-    GxField given = *f;
-    const int may_be_null = f->offset == GX__GPT2_FAMILY_AT(n_inner) || f->offset == GX__GPT2_FAMILY_AT(pad_token_id);
-    if (f->offset == GX__GPT2_FAMILY_AT(n_inner)) given.allowed = "1..";
-    if (f->offset == GX__GPT2_FAMILY_AT(pad_token_id)) given.allowed = "0..";
+    const GxJson *value;
+    const int may_be_null = f.offset == GX__GPT2_FAMILY_AT(n_inner) || f.offset == GX__GPT2_FAMILY_AT(pad_token_id);
+    GX_TRY(gx__gpt2_family_find(&value, &f, json, path, err));
+    if (f.offset == GX__GPT2_FAMILY_AT(n_inner)) f.allowed = "1..";
+    if (f.offset == GX__GPT2_FAMILY_AT(pad_token_id)) f.allowed = "0..";
     if (!value || (may_be_null && gx_json_type(value) == GX_JSON_NULL)) return GX_OK;
-    return gx_json_take_field(value, &given, c, path, GX_ERR_FORMAT, err);
+    return gx_json_take_field(value, &f, c, path, GX_ERR_FORMAT, err);
 }
 
 static GxStatus gx__gpt2_family_read_json(void *config, const GxJson *json, const char *path, const GxLogger *log,
                                           GxError *err)
 {
     GX_TRY(gx__gpt2_family_refuse_unbuilt(json, path, log, err));
-    for (int i = 0; i < GX__GPT2_FAMILY_OPTIONS; i++) {
-        const GxField *f = &gx__gpt2_family_options[i];
-        const GxJson *value;
-        GX_TRY(gx__gpt2_family_find(&value, json, f->name, path, err));
-        GX_TRY(gx__gpt2_family_read_field((GxGpt2Config *)config, f, value, path, err));
-    }
+    for (int i = 0; i < GX__GPT2_FAMILY_OPTIONS; i++)
+        GX_TRY(gx__gpt2_family_read_field((GxGpt2Config *)config, gx__gpt2_family_options[i], json, path, err));
     return gx_family_check_keys(json, GX_KEYS(gx__gpt2_family_keys), path, log, err);
 }
 
