@@ -220,6 +220,7 @@ TEST(llama_labels_of_the_last_token_as_transformers) { forward_backward("llama_s
 TEST(gpt2_as_transformers) { forward_backward("gpt2_odd"); }
 TEST(gpt2_with_scores_by_layer_as_transformers) { forward_backward("gpt2_inverse"); }
 TEST(gpt2_with_dropout_as_transformers) { forward_backward("gpt2_dropout"); }
+TEST(gpt2_texts_that_share_a_column_as_transformers) { forward_backward("gpt2_packed"); }
 TEST(gpt2_labels_as_transformers) { forward_backward("gpt2_cls3"); }
 TEST(llama_texts_that_share_a_column_as_transformers) { forward_backward("llama_packed"); }
 
@@ -291,6 +292,7 @@ TEST(mt5_ten_steps_of_sgd_as_transformers) { ten_steps("mt5_silu"); }
 TEST(gpt2_ten_steps_of_sgd_as_transformers) { ten_steps("gpt2_odd"); }
 TEST(gpt2_with_scores_by_layer_ten_steps_of_sgd_as_transformers) { ten_steps("gpt2_inverse"); }
 TEST(gpt2_ten_steps_with_dropout_as_transformers) { ten_steps("gpt2_dropout"); }
+TEST(gpt2_texts_in_a_column_ten_steps_of_sgd_as_transformers) { ten_steps("gpt2_packed"); }
 TEST(gpt2_labels_ten_steps_of_sgd_as_transformers) { ten_steps("gpt2_cls3"); }
 TEST(llama_labels_ten_steps_of_sgd_as_transformers) { ten_steps("llama_score"); }
 TEST(llama_texts_in_a_column_ten_steps_of_sgd_as_transformers) { ten_steps("llama_packed"); }

@@ -8,6 +8,7 @@ models compute, in float32, with attn_implementation="eager".
     gpt2_odd        GPT2LMHeadModel: sizes that are no multiples of 4, heads of 7, an MLP of n_inner columns
     gpt2_inverse    an own head, relu, scores divided by the layer's number and not by the root of a head's size
     gpt2_dropout    every dropout on
+    gpt2_packed     several texts in a sample, each of which transformers computes alone
     gpt2_cls3       GPT2ForSequenceClassification, of three labels; texts of different lengths
 
 Keys of ref.safetensors. B samples, T positions, C n_embd, V vocab_size. Numbers are int32 or fp32; a scalar is [1].
@@ -23,11 +24,12 @@ Keys of ref.safetensors. B samples, T positions, C n_embd, V vocab_size. Numbers
     sgd.NAME                    before each of them, and the weights after all, named as the gradients
 
 With dropout: seed, step, first_sample, [1] each, as in make_bert_refs.py. Unit u is 0 for the embedding, then come the
-layers. The sites' numbers: 8u for what the embedding or attention adds, 8u + 2 for the MLP; one more for attention's
+layers. gpt2_packed: documents [B,T], a number for each text of a sample. The sites' numbers: 8u for what the embedding or attention adds, 8u + 2 for the MLP; one more for attention's
 probabilities. Of gpt2_cls3: mask [B,T], 0 at padding, and rows [B], the position that a text's label is read from.
 """
 import argparse
 import pathlib
+from types import SimpleNamespace
 
 import torch
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel
@@ -124,7 +126,27 @@ def steps_of_sgd(model, compute, dropout):
     return {"sgd.losses": torch.tensor(losses), "sgd.lr": LR} | {f"sgd.{n}": w for n, w in ours(dict(model.named_parameters())).items()}
 
 
-def case(name, out, B, T, lengths=None, **kw):
+class Texts:
+    """Calls the model with each text by itself, and joins what it gives, and what the hooks keep."""
+
+    def __init__(self, model, tokens, number, dump):
+        self.model, self.tokens, self.number, self.dump = model, tokens, number, dump
+
+    def __call__(self):
+        rows, kept = [], {}
+        for row, number in zip(self.tokens, self.number):
+            own = []
+            for n in number.unique():
+                own.append(self.model(input_ids=row[number == n][None]).logits)
+                for key in [k for k in self.dump if k.startswith("x.")]:
+                    kept.setdefault(key, []).append(self.dump.pop(key))
+            rows.append(torch.cat(own, 1))
+        for key, parts in kept.items():
+            self.dump[key] = torch.cat(parts, 1).reshape(*self.tokens.shape, -1)
+        return torch.cat(rows)
+
+
+def case(name, out, B, T, lengths=None, texts=None, **kw):
     seed(name)
     kind = GPT2ForSequenceClassification if lengths else GPT2LMHeadModel
     config = GPT2Config(**{**SHAPE, **kw})
@@ -141,6 +163,10 @@ def case(name, out, B, T, lengths=None, **kw):
         labels = torch.roll(tokens, -1, 1)
         labels[:, -1] = IGNORE
         labels[0, 2] = IGNORE
+    if texts:
+        number = torch.tensor([sum(([i] * n for i, n in enumerate(row)), []) for row in texts])
+        labels[:, :-1][number[:, :-1] != number[:, 1:]] = IGNORE
+        dump["documents"] = number
     dump |= dict(tokens=tokens, labels=labels)
     has_dropout = config.resid_pdrop or config.embd_pdrop or config.attn_pdrop
     dropout = Dropout(1234567, 5, 3, T) if has_dropout else None
@@ -151,6 +177,9 @@ def case(name, out, B, T, lengths=None, **kw):
         return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), ignore_index=IGNORE)
 
     def run():
+        if texts:
+            logits = Texts(model, tokens, number, dump)()
+            return SimpleNamespace(loss=loss_of(logits), logits=logits)
         output = model(input_ids=tokens, labels=labels if lengths else None, **given)
         if not lengths:
             output.loss = loss_of(output.logits)
@@ -189,6 +218,7 @@ def main():
     case("gpt2_inverse", out, 2, 8, n_layer=3, n_head=7, n_inner=None, activation_function="relu", tie_word_embeddings=False,
          scale_attn_by_inverse_layer_idx=True, scale_attn_weights=False)
     case("gpt2_dropout", out, 2, 11, resid_pdrop=0.1, embd_pdrop=0.2, attn_pdrop=0.15, activation_function="gelu")
+    case("gpt2_packed", out, 2, 12, texts=[(5, 3, 4), (1, 11)])
     case("gpt2_cls3", out, 3, 9, lengths=(9, 4, 6), num_labels=3, pad_token_id=36)
 
 
