@@ -126,6 +126,7 @@ help:
 	@echo "make tokenize          build the program that makes a vocabulary from texts; then ./tokenize --help"
 	@echo "make convert_gguf      build the program that makes a GGUF file of a folder, and back (docs/gguf.md); then ./convert_gguf --help"
 	@echo "make generate_llama    build the program that writes text from a model; then ./generate_llama --help"
+	@echo "make generate_gpt2     the same for a GPT-2"
 	@echo "make dist              the library as two files for another project: build/dist/galaxy.h and galaxy_cuda.cuh"
 	@echo "make run NP=8          train_llama, or PROGRAM=train_llama_tp, as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
 	@echo "make data FILE=x.txt   text to train on into data/text.txt; without FILE the King James Bible or what there is"
