@@ -22,12 +22,14 @@ Keys of ref.safetensors. B samples, T positions, C n_embd, V vocab_size. Numbers
     grad_norm       [1]
     sgd.losses      [10]        ten steps of SGD on the batch, of lr sgd.lr, without momentum, decay, clipping: the loss
     sgd.NAME                    before each of them, and the weights after all, named as the gradients
+    bf16_distance.loss, .NAME   [1] how far transformers is off in bf16, as in make_bert_refs.py (of gpt2_odd and gpt2_inverse)
 
 With dropout: seed, step, first_sample, [1] each, as in make_bert_refs.py. Unit u is 0 for the embedding, then come the
 layers. gpt2_packed: documents [B,T], a number for each text of a sample. The sites' numbers: 8u for what the embedding or attention adds, 8u + 2 for the MLP; one more for attention's
 probabilities. Of gpt2_cls3: mask [B,T], 0 at padding, and rows [B], the position that a text's label is read from.
 """
 import argparse
+import copy
 import pathlib
 from types import SimpleNamespace
 
@@ -35,7 +37,7 @@ import torch
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel
 from transformers.utils.logging import disable_progress_bar
 
-from make_bert_refs import Dropout, SITE_DROPOUT
+from make_bert_refs import NEIGHBOURS, Dropout, SITE_DROPOUT
 from make_refs import IGNORE, STEPS, save, seed
 
 LR = 0.03
@@ -126,6 +128,26 @@ def steps_of_sgd(model, compute, dropout):
     return {"sgd.losses": torch.tensor(losses), "sgd.lr": LR} | {f"sgd.{n}": w for n, w in ours(dict(model.named_parameters())).items()}
 
 
+def distances_in_bf16(start, compute):
+    """The root of the mean square over models about a rounding to bf16 away: as make_bert_refs.py's."""
+    squares = {}
+    for _ in range(NEIGHBOURS):
+        near = copy.deepcopy(start)
+        with torch.no_grad():
+            for p in near.parameters():
+                p.mul_(1 + 2 ** -9 * torch.randn_like(p))
+        found = []
+        for dtype in (torch.float32, torch.bfloat16):
+            for p in near.parameters():
+                p.data, p.grad = p.data.to(dtype), None
+            loss = compute(near)
+            loss.backward()
+            found.append(ours({n: p.grad.float() for n, p in near.named_parameters()}) | {"loss": loss.detach().float()})
+        for n in found[0]:
+            squares[n] = squares.get(n, 0) + (found[1][n] - found[0][n]).norm().double() ** 2
+    return {f"bf16_distance.{n}": (s / NEIGHBOURS).sqrt().float() for n, s in squares.items()}
+
+
 class Texts:
     """Calls the model with each text by itself, and joins what it gives, and what the hooks keep."""
 
@@ -204,7 +226,10 @@ def case(name, out, B, T, lengths=None, texts=None, **kw):
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
+    start = copy.deepcopy(model) if not dropout and not lengths and not texts else None
     dump |= steps_of_sgd(model, compute, dropout)
+    if start:
+        dump |= distances_in_bf16(start, lambda near: loss_of(near(input_ids=tokens).logits.float()))
     save(folder / "ref.safetensors", dump)
 
 
