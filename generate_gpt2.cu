@@ -1,5 +1,5 @@
-// generate_gpt2.cu: generates text with a GPT-2, as generate_llama.cu does with a LLaMA: continues prompts, answers in a
-// chat, or scores how likely given texts are. A text has at most as many tokens as the model has positions.
+// generate_gpt2.cu: generates text with a GPT-2, as generate_llama.cu does with a LLaMA: continues prompts, answers in
+// a chat, or scores how likely given texts are. A text has at most as many tokens as the model has positions.
 //
 //     ./generate_gpt2 --model gpt2 --prompt "In the beginning" --max_new_tokens 200 --temperature 0.8
 //     ./generate_gpt2 --model out/checkpoint-500 --prompt "And God said" --prompt "Then Moses" --num_beams 4

@@ -1,6 +1,7 @@
-// test_bert.cu: BERT, BART, mBART, T5 and GPT-2 against transformers (dumps of dev/ref/make_{bert,bart,t5,gpt2}_refs.py): activations
-// at block boundaries, losses, every gradient, ten steps of SGD, with dropout and without; labels of whole texts; and
-// LLaMAs that label texts and that have several texts in a column. The dumps are [B,T,C], Galaxy's rows are [T,B,C].
+// test_bert.cu: BERT, BART, mBART, T5 and GPT-2 against transformers (dumps of
+// dev/ref/make_{bert,bart,t5,gpt2}_refs.py): activations at block boundaries, losses, every gradient, ten steps of SGD,
+// with dropout and without; labels of whole texts; and LLaMAs that label texts and that have several texts in a column.
+// The dumps are [B,T,C], Galaxy's rows are [T,B,C].
 #include "test/bert.h"
 
 // ---- a mode that keeps what passes through a layer -----------------------------------------------------------------

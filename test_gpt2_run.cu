@@ -1,6 +1,6 @@
-// test_gpt2_run.cu: GPT-2 as a program (train_gpt2): ranks, stages, shards and a resumed run change nothing; files of which
-// matrices are transposed and stacked are read and written in every way; adapters, config.json, initial weights, and what
-// is refused, and how.
+// test_gpt2_run.cu: GPT-2 as a program (train_gpt2): ranks, stages, shards and a resumed run change nothing; files of
+// which matrices are transposed and stacked are read and written in every way; adapters, config.json, initial weights,
+// and what is refused, and how.
 #define GX_NO_MAIN
 #include "train_gpt2.cu"
 #include "test/task_run.h"
@@ -348,7 +348,8 @@ TEST(a_quantized_base_is_the_same_on_all_ranks)
 
 // ---- initial weights -----------------------------------------------------------------------------------------------
 
-// As transformers draws them (GPT2PreTrainedModel._init_weights). The bound is 5 standard errors of a standard deviation.
+// As transformers draws them (GPT2PreTrainedModel._init_weights). The bound is 5 standard errors of a standard
+// deviation.
 TEST(new_weights_have_the_sizes_that_transformers_gives_them)
 {
     static const struct {

@@ -1,5 +1,5 @@
-// train_gpt2.cu: trains a GPT-2. A layer is two (core, CON) pairs: a core reads the layer norm of the residual stream, and
-// CON adds the core's result, its bias and dropout to the stream:
+// train_gpt2.cu: trains a GPT-2. A layer is two (core, CON) pairs: a core reads the layer norm of the residual stream,
+// and CON adds the core's result, its bias and dropout to the stream:
 //
 //     x --+-- norm -- ATT -- dropout -- + --+-- norm -- MLP -- dropout -- + -- y
 //         +-----------------------------+   +-----------------------------+

@@ -1,5 +1,5 @@
-// test/bert.h: a case of dev/ref/make_{bert,bart,t5,gpt2}_refs.py: configuration, batch, what transformers computes. The dumps
-// are [B,T,C], Galaxy's rows are [T,B,C].
+// test/bert.h: a case of dev/ref/make_{bert,bart,t5,gpt2}_refs.py: configuration, batch, what transformers computes.
+// The dumps are [B,T,C], Galaxy's rows are [T,B,C].
 #ifndef GX_TEST_BERT_H
 #define GX_TEST_BERT_H
 #include "model.h"

@@ -53,7 +53,8 @@ int main(int argc, char **argv)
     if (argc != 3 + is_gpt2) return fprintf(stderr, "usage: %s FOLDER OUT.safetensors [gpt2]\n", argv[0]), 2;
     g.device = gx_device_cpu();
     g.world = 1;
-    if (run_model(&g, &model, is_gpt2 ? &gx_gpt2 : &gx_llama, argv[1], argv[2]) != GX_OK) fprintf(stderr, "error: %s\n", g.error.message);
+    if (run_model(&g, &model, is_gpt2 ? &gx_gpt2 : &gx_llama, argv[1], argv[2]) != GX_OK)
+        fprintf(stderr, "error: %s\n", g.error.message);
     gx_inference_close(&model);
     return gx_failed(&g);
 }

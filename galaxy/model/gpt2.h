@@ -4,8 +4,8 @@
 //     embed   x = dropout(tokens' rows + positions')                               wte, wpe
 //     layer   x = x + dropout(c_proj(attention(c_attn(layer_norm(x)))))            ln_1, attn
 //             x = x + dropout(c_proj(gelu(c_fc(layer_norm(x)))))                   ln_2, mlp
-//     head    loss = cross-entropy(layer_norm(x) E^T), E the table of tokens (or lm_head), or labels of a whole text from
-//             its last token                                                       ln_f
+//     head    loss = cross-entropy(layer_norm(x) E^T), E the table of tokens (or lm_head), or labels of a whole text
+//             from its last token                                                  ln_f
 //
 // In files q, k and v are one matrix, c_attn, and this and the other matrices of a layer are transposed, [in, out]
 // (transformers' Conv1D). Here they lie as in all families; run/tensor_load.h and tensor_save.h turn them. A text's
@@ -33,8 +33,8 @@ GxStatus gx_gpt2_config_resolve(GxGpt2Config *c, GxError *err);
 
 void gx_gpt2_describe(GxContext *g, GxModel *m); // of m->config
 
-// Translates names of files of a GPT2Model, which lack "transformer.". Returns 0 if the tensor is not needed (masks, which
-// older files have), otherwise 1.
+// Translates names of files of a GPT2Model, which lack "transformer.". Returns 0 if the tensor is not needed (masks,
+// which older files have), otherwise 1.
 int gx_gpt2_tensor_name(const GxTable *t, const char *in_file, char name[GX_NAME]);
 
 GX_END

@@ -15,8 +15,8 @@
 //
 // The rest of the model is frozen (tuned.h).
 //
-// Matrices that are one in files (GxTensor.stack) have one A together, of which each part's product adds to the gradient,
-// and B's rows are cut as W's are.
+// Matrices that are one in files (GxTensor.stack) have one A together, to whose gradient each part's product adds, and
+// B's rows are cut as W's are.
 //
 // Names: W's module with ".lora_A.weight" and ".lora_B.weight" appended; for an embedding ".lora_embedding_A" and
 // ".lora_embedding_B". PEFT's names are these with a prefix.

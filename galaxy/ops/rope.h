@@ -48,8 +48,8 @@ typedef struct {
 } GxRope;
 double gx_rope_frequency(const GxRope *r, int64_t head_dim, int64_t i);
 static inline double gx_rope_attention_factor(const GxRope *r) { return r->attention_factor ? r->attention_factor : 1; }
-// cosine, sine [positions, head_dim/2] of these angles, times attention_factor, computed in fp64 on the host. A backward
-// with these tables is also right: it multiplies the gradient by the same factor.
+// cosine, sine [positions, head_dim/2] of these angles, times attention_factor, computed in fp64 on the host. A
+// backward with these tables is also right: it multiplies the gradient by the same factor.
 void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_dim, const GxRope *r);
 
 // In place, for `heads` heads of head_dim side by side in each row of x, rows `stride` elements apart: (x[i], x[i+h/2])
@@ -71,8 +71,8 @@ void gx_rope_restart_backward(GxContext *g, void *dx, const float *cosine, const
                               GxDtype dtype);
 
 // positions[t*B + b] = the position of row t of column b, counted from the begin of its document: the row of a learned
-// table of positions. positions [rows of the runs * B]; documents NULL: each column is one. bytes: 4 per row, and 8 with
-// documents
+// table of positions. positions [rows of the runs * B]; documents NULL: each column is one. bytes: 4 per row, and 8
+// with documents
 void gx_text_positions(GxContext *g, int32_t *positions, const GxRuns *runs, const int32_t *documents, int64_t B);
 
 GX_END

@@ -1,8 +1,8 @@
 // gpt2_family.h: GPT-2 for the trainer: its options, its config.json, and the tasks that it can be trained for.
 //
 // Reading refuses by name what would change the arithmetic and is not supported (attention to an encoder, other
-// activations), and values of a wrong type. Missing members have the defaults of transformers' GPT2Config. config.json may
-// have the other families' names of four members (hidden_size, ...), which transformers takes for GPT-2's own.
+// activations), and values of a wrong type. Missing members have the defaults of transformers' GPT2Config. config.json
+// may have the other families' names of four members (hidden_size, ...), which transformers takes for GPT-2's own.
 #ifndef GX_GPT2_FAMILY_H
 #define GX_GPT2_FAMILY_H
 #include "../io/bnb.h"

@@ -31,8 +31,8 @@ typedef struct {
 // 1: the part has the names and shapes of other libraries' files, in which tensors may be stacked or transposed
 // (GxTensor.stack, GxTensor.is_transposed). 0: it is for this library alone, with tensors as they are in memory.
 int gx_tensor_file_is_foreign(const GxTensorPart *part);
-// A transposed matrix [rows, cols] in such a file: its elements [first, first + n), row by row, have a run of rows in each
-// column of the matrix, which is a row of the file's tensor. Returns the rows in column c.
+// A transposed matrix [rows, cols] in such a file: its elements [first, first + n), row by row, have a run of rows in
+// each column of the matrix, which is a row of the file's tensor. Returns the rows in column c.
 GxRange gx_tensor_file_run(int64_t cols, int64_t c, int64_t first, int64_t n);
 // Where element (0, c) of a transposed matrix is in the file's tensor; the column's other rows follow it.
 int64_t gx_tensor_file_column(const GxTensor *t, int64_t c);
