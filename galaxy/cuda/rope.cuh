@@ -78,7 +78,7 @@ void gx_cuda_rope(GxContext *g, void *x, const float *cosine, const float *sine,
 }
 
 // positions[r] = the position of row r, counted from the begin of its document
-struct GxTextPositionsOp {
+struct GxTextPositionsOp : GxEachOp {
     int32_t *positions;
     GxRuns runs;
     const int32_t *documents; // NULL: each column is one
@@ -94,7 +94,7 @@ struct GxTextPositionsOp {
 
 void gx_cuda_text_positions(GxContext *g, int32_t *positions, const GxRuns *runs, const int32_t *documents, int64_t B)
 {
-    const GxTextPositionsOp op = {positions, *runs, documents, B};
+    const GxTextPositionsOp op = {{}, positions, *runs, documents, B};
     gx_each<float>(g, "text_positions", op, gx_runs_rows(runs) * B, false);
 }
 #endif
