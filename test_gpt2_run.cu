@@ -104,6 +104,20 @@ TEST(what_is_computed_again_and_a_resumed_run_have_the_same_bits)
     expect_same("whole/checkpoint-6/optimizer.safetensors", "resumed/checkpoint-6/optimizer.safetensors");
 }
 
+// A plan finds its sizes, and what was measured is of these alone.
+TEST(a_plan_is_of_its_sizes)
+{
+    char more[300];
+    CHECK(run("planned", "--ranks 2 --plan auto --global_batch_size 4 --micro_batch_size 2") == 0, "%s", said.log);
+    const char *machines = path_of("planned/machines.json");
+    CHECK(file_has(machines, "\"n_embd\": 12") && file_has(machines, "\"n_head\": 4") &&
+              file_has(machines, "\"n_inner\": 20"),
+          "%s", machines);
+    snprintf(more, sizeof more,
+             "--ranks 2 --plan auto --machines %s --n_inner 24 --global_batch_size 4 --micro_batch_size 2", machines);
+    expect_error(more, "n_inner");
+}
+
 // A text's positions count from its begin, whatever is before it in its sample.
 TEST(labels_of_texts_that_share_a_column_are_as_of_texts_alone)
 {

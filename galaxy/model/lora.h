@@ -107,9 +107,8 @@ static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, gx__LoraFa
     snprintf(t.name, sizeof t.name, "%.*s%s", (int)module, name, f.name);
     t.role = GX_ROLE_LORA;
     t.is_added = 1;
-    t.has_lora = t.has_alias = t.is_vocabulary = t.is_transposed = 0, t.lora_scale = 0;
+    t.packed = t.has_lora = t.has_alias = t.is_vocabulary = t.is_transposed = 0, t.lora_scale = 0;
     t.stack[0] = 0, t.stack_first = t.stack_rows = 0;
-    t.packed = 0;
     t.init = f.init, t.init_std = f.init_std;
     t.decay = 1;
     t.global_shape[f.at] = w->global_shape[f.kept], t.begin[f.at] = w->begin[f.kept], t.end[f.at] = w->end[f.kept];
