@@ -101,12 +101,12 @@ ifneq ($(COMMAND),$(strip $(shell cat $(O)/command 2>/dev/null)))
 endif
 
 # A program per family, which composes any mode from flags; and per mode and per schedule, whose source train_<name>.cu serves every family.
-FAMILIES := llama bert bart t5
+FAMILIES := llama bert bart t5 gpt2
 MODES    := $(shell sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h) \
     $(patsubst %,%_tiled,$(shell sed -n 's/.*define GX_TILED_MODES.X. //p' galaxy/model/mode.h | tr -d 'X()'))
 SCHEDULES := $(shell sed -n '/define GX_SCHEDULES/,/[^\\]$$/p' galaxy/parallel/steps_write.h | grep -o '[^A-Z]X.[a-z0-9]*' | sed 's/^.X.//')
 # Programs besides, which train nothing.
-TOOLS    := tokenize convert_gguf merge_adapter generate_llama plan_split
+TOOLS    := tokenize convert_gguf merge_adapter generate_llama generate_gpt2 plan_split
 # A model with an encoder has no pipelines yet.
 PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(patsubst %,train_$(f)_%,$(MODES) $(SCHEDULES)))
 # What runs on the host alone is tested in the build for the CPU.
@@ -126,6 +126,7 @@ help:
 	@echo "make tokenize          build the program that makes a vocabulary from texts; then ./tokenize --help"
 	@echo "make convert_gguf      build the program that makes a GGUF file of a folder, and back (docs/gguf.md); then ./convert_gguf --help"
 	@echo "make generate_llama    build the program that writes text from a model; then ./generate_llama --help"
+	@echo "make generate_gpt2     the same for a GPT-2"
 	@echo "make dist              the library as two files for another project: build/dist/galaxy.h and galaxy_cuda.cuh"
 	@echo "make run NP=8          train_llama, or PROGRAM=train_llama_tp, as 8 MPI ranks; ARGS='--max_steps 100' goes to the program"
 	@echo "make data FILE=x.txt   text to train on into data/text.txt; without FILE the King James Bible or what there is"

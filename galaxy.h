@@ -157,6 +157,7 @@
 #include "galaxy/model/bert.h"
 #include "galaxy/model/bart.h"
 #include "galaxy/model/t5.h"
+#include "galaxy/model/gpt2.h"
 
 #include "galaxy/io/files.h"
 #include "galaxy/io/file_kind.h"
@@ -359,6 +360,7 @@
 #include "galaxy/run/tensor_save.h"
 #include "galaxy/run/tensor_match.h"
 #include "galaxy/run/t5_family.h"
+#include "galaxy/run/gpt2_family.h"
 #include "galaxy/run/tensor_load.h"
 #include "galaxy/run/adapter_match.h"
 #include "galaxy/run/adapter_kinds.h"

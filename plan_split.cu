@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const GxFamily *const families[] = {&gx_llama, &gx_bert};
+static const GxFamily *const families[] = {&gx_llama, &gx_bert, &gx_gpt2};
 enum { FAMILIES = sizeof families / sizeof *families, ADDED = 4 };
 
 // Takes --family out of the command line. NULL: there is no such family.
@@ -44,7 +44,7 @@ static int plan(GxContext *g, int argc, char **argv)
     const GxFamily *family = take_family(&argc, all);
     memcpy(all + argc, added, sizeof added);
     if (family) status = gx_train(g, family, family->tasks[0], NULL, argc + ADDED, all);
-    else if (g->rank == 0) gx_log(&g->log, GX_LOG_ERROR, "--family is llama or bert");
+    else if (g->rank == 0) gx_log(&g->log, GX_LOG_ERROR, "--family is llama, bert or gpt2");
     free(all);
     return status;
 }

@@ -1,6 +1,6 @@
 // test_bert_modes.cu: models with picked rows in every mode against serial, dropout on: BERT's masked tokens with pairs
 // of texts, labels of whole texts (BERT, RoBERTa, DistilBERT, LLaMA), labels of tokens, LLaMA with texts that share a
-// column and labels that do not count, and BART, mBART and T5, whose decoders attend to their encoder's output.
+// column and labels that do not count, GPT-2, and BART, mBART and T5, whose decoders attend to their encoder's output.
 // As test_modes.cu: loss, every gradient by name, norms, weights, moments, results of a validation.
 #include "test/subjects.h"
 
@@ -118,6 +118,15 @@ TEST(targets_of_sources_of_a_t5_in_every_mode_are_serial)
     for (int i = 0; i < 3; i++) check_subject_of(i, &t5_targets, "targets of a T5");
 }
 
+TEST(gpt2_texts_that_share_a_column_in_every_mode_are_serial)
+{
+    for (int i = 0; i < 3; i++) check_subject_of(i, &gpt2_texts, "texts of a GPT-2");
+}
+TEST(gpt2_labels_in_every_mode_are_serial)
+{
+    for (int i = 0; i < 3; i++) check_subject_of(i, &gpt2_scores, "labels of a GPT-2");
+}
+
 // ---- every valid triple of methods, and of the ends ----------------------------------------------------------------
 
 // Number `which` of `of` alike cases.
@@ -156,6 +165,8 @@ TEST(all_triples_of_methods_with_all_of_the_ends_are_serial)
     check_triples(&translations, "targets of an mBART", &shapes[3], 4, 5);
     check_triples(&t5_targets, "targets of a T5", &shapes[3], 1, 5);
     check_triples(&t5_targets, "targets of a T5", &shapes[1], 4, 5);
+    check_triples(&gpt2_texts, "texts of a GPT-2", &shapes[3], 2, 5);
+    check_triples(&gpt2_scores, "labels of a GPT-2", &shapes[1], 3, 5);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

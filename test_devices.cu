@@ -894,6 +894,20 @@ static Case *prepare_rope_restart(Case *c) // documents of 7 positions, from ano
     return prepare_rope(c);
 }
 
+static int64_t positions_rows(const Shape *s) { return gx_runs_rows(&s->q) * s->d[0]; }
+static void call_text_positions(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
+{
+    (void)t, (void)a, gx_text_positions(g, (int32_t *)b[0], &s->q, (const int32_t *)b[1], s->d[0]);
+}
+static Case *prepare_text_positions(Case *c) // documents of 7 positions, from another one on in each column
+{
+    for (int64_t i = 0; i < rope_documents(c->shape); i++) {
+        const int64_t b = i / 2 % c->shape->d[0], position = i / 2 / c->shape->d[0];
+        integers(c, 1)[i] = (int32_t)gx_max(0, (position + b) / 7 * 7 - b + 7 * (i % 2));
+    }
+    return c;
+}
+
 // ---- norm of heads: d = R, heads, h, gap behind each row of x, of what is kept -------------------------------------
 
 #define NORM_HEADS(h, of)                                                                                              \
@@ -2032,6 +2046,13 @@ static const Op ops[] = {
      LIST(plain),
      {RESULT("dx", INOUT, ACT, rope_x, few), INPUT("cosine", GX_F32, rope_table), INPUT("sine", GX_F32, rope_table),
       INPUT("documents", GX_I32, rope_documents)}},
+    {SLOT(text_positions),
+     prepare_text_positions,
+     NULL,
+     1,
+     LIST(rope_shapes),
+     LIST(plain),
+     {EXACT("positions", OUT, GX_I32, positions_rows), INPUT("documents", GX_I32, rope_documents)}},
     {SLOT(attention_forward),
      prepare_attention_forward,
      lse_floor,
@@ -2962,6 +2983,7 @@ TEST(rope_restart_is_the_same_on_every_device)
     check_op("rope_restart_forward");
     check_op("rope_restart_backward");
 }
+TEST(text_positions_is_the_same_on_every_device) { check_op("text_positions"); }
 TEST(attention_forward_is_the_same_on_every_device) { check_op("attention_forward"); }
 TEST(attention_over_pages_is_the_same_on_every_device) { check_op("attention_over_pages"); }
 TEST(attention_with_bias_is_the_same_on_every_device)

@@ -28,7 +28,8 @@ typedef struct {
     GxContext g;
     GxMesh mesh;
     GxArena arena, host;
-    GxLlamaConfig c;
+    GxLlamaConfig c; // of a GPT-2 its sizes alone
+    GxGpt2Config gpt2;
     GxMode mode;
     GxModel m;
     GxRunner r;
@@ -83,6 +84,24 @@ static void writer_load(Writer *w, const char *folder)
     else gx_checkpoint_load_weights(&w->g, &w->m, path);
 }
 
+static int is_gpt2(const Writer *w) { return !strncmp(w->request.name, "gpt2", 4); }
+
+// The positions of a GPT-2 are a table, which no request makes longer.
+static void writer_read_config(Writer *w)
+{
+    const GxGpt2Config *c = &w->gpt2;
+    char path[200];
+    snprintf(path, sizeof path, "data/ref/generate_%s/config.json", w->request.name);
+    if (!is_gpt2(w)) {
+        gx_llama_config_read(&w->c, path, &gx_silent, &w->g.error);
+        w->c.max_position_embeddings = gx_max(w->c.max_position_embeddings, w->request.T);
+        return;
+    }
+    gx_gpt2_config_read(&w->gpt2, path, &gx_silent, &w->g.error);
+    w->c.vocab_size = c->vocab_size, w->c.hidden_size = c->n_embd, w->c.intermediate_size = c->n_inner;
+    w->c.num_hidden_layers = c->n_layer, w->c.num_attention_heads = c->n_head, w->c.head_dim = c->n_embd / c->n_head;
+}
+
 // 1: all is well. comm: of several ranks, all of one tp group; NULL: alone.
 static int writer_open(Writer *w, const Wish *request, GxComm *comm)
 {
@@ -100,15 +119,15 @@ static int writer_open(Writer *w, const Wish *request, GxComm *comm)
     gx_mesh_open(&w->mesh, dims, g->rank, world, &g->error);
     g->mesh = &w->mesh;
     gx_device_open(g);
-    snprintf(path, sizeof path, "data/ref/generate_%s/config.json", request->name);
-    gx_llama_config_read(&w->c, path, &gx_silent, &g->error);
-    w->c.max_position_embeddings = gx_max(w->c.max_position_embeddings, request->T);
+    writer_read_config(w);
     gx_mode_methods(request->mode ? request->mode : world > 1 ? "tp" : "serial", &methods);
     w->mode = gx_composed(request->mode ? request->mode : "composed", methods);
     spec.forward_only = 1, options.freeze = "*", options.dtype = request->dtype;
     if (request->side) options.adapter.side = *request->side;
     if (request->has_prompts) options.adapter.prompt = request->has_prompts == 2 ? scaled : prompts;
-    if (!gx_failed(g)) gx_model_open(g, &w->m, &gx_llama, &w->c, &w->mode, &options);
+    if (!gx_failed(g))
+        gx_model_open(g, &w->m, is_gpt2(w) ? &gx_gpt2 : &gx_llama, is_gpt2(w) ? (void *)&w->gpt2 : &w->c, &w->mode,
+                      &options);
     if (!gx_failed(g)) gx_runner_open(g, &w->r, &w->m, &w->o, &spec);
     w->forward = gx_runner_hook(&w->r);
     if (!gx_failed(g)) writer_dry_run(w, comm);
@@ -290,6 +309,7 @@ TEST(qwen3_writes_what_transformers_writes) { greedy_on_ranks("qwen3"); }
 TEST(smollm3_writes_what_transformers_writes) { greedy_on_ranks("smollm3"); }
 TEST(phi3_writes_what_transformers_writes) { greedy_on_ranks("phi3"); }
 TEST(yarn_writes_what_transformers_writes) { greedy_on_ranks("yarn"); }
+TEST(gpt2_writes_what_transformers_writes) { greedy_on_ranks("gpt2"); }
 
 // ---- beams ---------------------------------------------------------------------------------------------------------
 
@@ -345,17 +365,25 @@ static void check_beams(Writer *w, const Reference *unused)
 }
 
 // chunk: positions of the prompts that are run at once; 0: all of them
-static void beams_on_ranks(int ranks, int64_t K, int64_t chunk)
+static void beams_of_on_ranks(const char *name, int ranks, int64_t K, int64_t chunk)
 {
-    if (!beam_reference_read(&beams, "generate_beams")) return;
+    char folder[40];
+    snprintf(folder, sizeof folder, "generate_%s", name);
+    if (!beam_reference_read(&beams, folder)) return;
     const Wish request = {
-        .name = "beams", .B = TEXTS * K, .T = beams.longest + MOST_TOKENS - 1, .chunk = chunk ? chunk : beams.longest};
+        .name = name, .B = TEXTS * K, .T = beams.longest + MOST_TOKENS - 1, .chunk = chunk ? chunk : beams.longest};
     on_ranks(ranks, &request, NULL, check_beams);
 }
+static void beams_on_ranks(int ranks, int64_t K, int64_t chunk) { beams_of_on_ranks("beams", ranks, K, chunk); }
 TEST(a_search_without_beams_finds_what_transformers_finds) { beams_on_ranks(1, 1, 0); }
 TEST(beams_find_what_transformers_finds)
 {
     for (int64_t K = 2; K <= MOST_BEAMS; K++) beams_on_ranks(1, K, K == 3 ? 3 : 0);
+}
+TEST(beams_of_a_gpt2_find_what_transformers_finds)
+{
+    for (int64_t K = 1; K <= MOST_BEAMS; K += K == 1 ? 2 : 1) beams_of_on_ranks("gpt2_beams", 1, K, K == 3 ? 3 : 0);
+    beams_of_on_ranks("gpt2_beams", 2, 4, 0);
 }
 TEST(beams_on_ranks_find_what_transformers_finds) { beams_on_ranks(2, 3, 0), beams_on_ranks(3, 4, 0); }
 
@@ -508,6 +536,7 @@ TEST(qwen3_has_the_same_logits_with_a_cache) { logits_on_ranks("qwen3"); }
 TEST(smollm3_has_the_same_logits_with_a_cache) { logits_on_ranks("smollm3"); }
 TEST(phi3_has_the_same_logits_with_a_cache) { logits_on_ranks("phi3"); }
 TEST(yarn_has_the_same_logits_with_a_cache) { logits_on_ranks("yarn"); }
+TEST(gpt2_has_the_same_logits_with_a_cache) { logits_on_ranks("gpt2"); }
 // Its layers have pages of their own.
 TEST(models_with_a_side_network_have_the_same_logits_with_a_cache)
 {

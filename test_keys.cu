@@ -162,6 +162,16 @@ static GxStatus read_t5(GxError *err)
     return gx_t5_config_read(&c, at("config.json"), &heard, err);
 }
 
+static GxStatus read_gpt2(GxError *err)
+{
+    GxGpt2Config c;
+    GxModelLabels labels = GX_ZERO;
+    GX_TRY(gx_gpt2_config_read(&c, at("config.json"), &heard, err));
+    const GxStatus status = gx_labels_read(&labels, root, err);
+    gx_model_labels_close(&labels);
+    return status;
+}
+
 static int has_length; // the command says --max_new_tokens
 static GxStatus read_generation(GxError *err)
 {
@@ -255,6 +265,19 @@ static const Reader readers[] = {
      "",
      read_bert,
      {&gx_distilbert_keys, &gx_family_keys, NULL}},
+    {"a GPT-2's config.json",
+     "config.json",
+     "{\"model_type\": \"gpt2\", \"vocab_size\": 40, \"n_embd\": 8, \"n_layer\": 1, \"n_head\": 2}",
+     "",
+     read_gpt2,
+     {&gx_gpt2_keys, &gx_family_keys, NULL}},
+    {"a GPT-2's config.json with other families' names",
+     "config.json",
+     "{\"model_type\": \"gpt2\", \"vocab_size\": 40, \"hidden_size\": 8, \"num_hidden_layers\": 1, "
+     "\"num_attention_heads\": 2, \"max_position_embeddings\": 16}",
+     "",
+     read_gpt2,
+     {&gx_gpt2_keys, NULL, NULL}},
 };
 enum { READERS = sizeof readers / sizeof *readers };
 
@@ -391,6 +414,14 @@ TEST(of_configurations_as_libraries_write_them_nothing_is_said)
         "\"gradient_checkpointing\": false, \"early_stopping\": true, \"num_beams\": 4, "
         "\"no_repeat_ngram_size\": 3, \"forced_bos_token_id\": 0, \"forced_eos_token_id\": 2, "
         "\"task_specific_params\": {\"summarization\": {\"length_penalty\": 1.0, \"max_length\": 128}}}",
+        "{\"model_type\": \"gpt2\", \"activation_function\": \"gelu_new\", \"architectures\": "
+        "[\"GPT2LMHeadModel\"], \"attn_pdrop\": 0.1, \"bos_token_id\": 50256, \"embd_pdrop\": 0.1, \"eos_token_id\": "
+        "50256, \"initializer_range\": 0.02, \"layer_norm_epsilon\": 1e-05, \"n_ctx\": 1024, \"n_embd\": 768, "
+        "\"n_head\": 12, \"n_layer\": 12, \"n_positions\": 1024, \"n_special\": 0, \"predict_special_tokens\": true, "
+        "\"resid_pdrop\": 0.1, \"summary_activation\": null, \"summary_first_dropout\": 0.1, "
+        "\"summary_proj_to_labels\": true, \"summary_type\": \"cls_index\", \"summary_use_proj\": true, "
+        "\"task_specific_params\": {\"text-generation\": {\"do_sample\": true, \"max_length\": 50}}, \"vocab_size\": "
+        "50257, \"_num_labels\": 1, \"id2label\": {\"0\": \"LABEL_0\"}, \"label2id\": {\"LABEL_0\": 0}}",
         "{\"model_type\": \"t5\", \"architectures\": [\"T5WithLMHeadModel\"], \"d_ff\": 2048, \"d_kv\": 64, "
         "\"d_model\": 512, \"decoder_start_token_id\": 0, \"dropout_rate\": 0.1, \"eos_token_id\": 1, "
         "\"initializer_factor\": 1.0, \"is_encoder_decoder\": true, \"layer_norm_epsilon\": 1e-06, \"n_positions\": "
@@ -417,6 +448,7 @@ TEST(of_configurations_as_libraries_write_them_nothing_is_said)
         GxBertConfig bert;
         GxBartConfig bart;
         GxT5Config t5;
+        GxGpt2Config gpt2;
         said.log[0] = 0;
         if (i >= list.n) gx_file_write(at("config.json"), found[i - list.n], (int64_t)strlen(found[i - list.n]), &err);
         snprintf(path, sizeof path, "%s", i < list.n ? "" : at("config.json"));
@@ -426,10 +458,12 @@ TEST(of_configurations_as_libraries_write_them_nothing_is_said)
         int64_t bytes;
         if (!CHECK(gx_file_read(path, 1 << 20, &text, &bytes, &err) == GX_OK, "%s", err.message)) continue;
         const int is_bert = strstr(text, "\"bert\"") || strstr(text, "roberta\"") || strstr(text, "\"distilbert\""),
-                  is_bart = !!strstr(text, "bart\""), is_t5 = !!strstr(text, "t5\"");
+                  is_bart = !!strstr(text, "bart\""), is_t5 = !!strstr(text, "t5\""),
+                  is_gpt2 = !!strstr(text, "\"gpt2\"");
         const int with_weights = is_t5 && i < list.n; // which say that the head is not tied
         const GxStatus status = is_bert   ? gx_bert_config_read(&bert, path, &heard, &err)
                                 : is_bart ? gx_bart_config_read(&bart, path, &heard, &err)
+                                : is_gpt2 ? gx_gpt2_config_read(&gpt2, path, &heard, &err)
                                 : is_t5   ? gx_t5_config_read(&t5, path, with_weights ? &gx_silent : &heard, &err)
                                           : gx_llama_config_read(&llama, path, &heard, &err);
         free(text);

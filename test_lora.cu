@@ -15,6 +15,16 @@ TEST(lora_of_models_with_picked_rows_in_every_mode_is_serial)
     test_subject = NULL;
 }
 
+// q, k and v of a GPT-2 have one A, as the one matrix that they are in files.
+TEST(lora_of_stacked_matrices_in_every_mode_is_serial)
+{
+    for (int i = 0; i < 3; i++) {
+        test_subject = i % 2 ? &gpt2_scores : &gpt2_texts;
+        check_tuned((Tuned){"a GPT-2", .lora = i == 2 ? 18 : 3}, i, 3);
+    }
+    test_subject = NULL;
+}
+
 // A BERT's "dense" is also what comes before its heads, on picked rows.
 TEST(lora_before_heads_in_every_mode_is_serial)
 {
@@ -271,7 +281,7 @@ TEST(pieces_of_a_matrix_get_the_rows_of_their_own_factors)
         gx_lora_add(&t->g, &t->m, i, FIRST, rows - FIRST, sum + FIRST * in);
         float *ours = test_kept(t, sum, rows * in), *want = (float *)calloc((size_t)(rows * in), 4),
               *a = test_kept(t, gx_store_master_at(&t->m.store, w->lora.index, 0), r * in),
-              *b = test_kept(t, gx_store_master_at(&t->m.store, w->lora.index + 1, 0), rows * r);
+              *b = test_kept(t, gx_store_master_at(&t->m.store, w->lora_b.index, 0), rows * r);
         for (int64_t e = 0; e < rows * in; e++) {
             double of_e = 0;
             for (int64_t k = 0; k < r; k++) of_e += (double)b[e / in * r + k] * a[k * in + e % in];
@@ -461,6 +471,8 @@ TEST(lora_of_all_linears_as_peft) { as_peft("gqa", 2 * 2 * 7); }
 TEST(lora_of_some_linears_scaled_by_the_root_as_peft) { as_peft("odd", 3 * 2 * 3); }
 TEST(lora_of_linears_with_biases_and_of_one_layer_alone_as_peft) { as_peft("qwen2", 2 * 2 * 3 + 2); }
 
+// Matrices that are one for peft: with an A for all of them, and B's rows apart.
+TEST(lora_of_stacked_matrices_of_a_phi3_as_peft) { as_peft("phi3", 2 * (1 + 3 + 1 + 2 + 2)); }
 TEST(lora_of_ranks_and_alphas_that_differ_as_peft) { as_peft("ranks", 2 * 2 + 2 * 2 + 2 * 2 + 2 + 2 * 2); }
 TEST(lora_of_one_layer_and_of_a_whole_name_as_peft) { as_peft("layers", 3 * 2 + 2); }
 
@@ -528,6 +540,9 @@ TEST(lora_of_heads_of_a_bert_and_of_labels_as_peft)
 // has factors, of whose rows those of labels alone are computed.
 TEST(lora_with_dropout_as_peft) { as_peft("dropout", 2 + 2 * 2 * 7 + 2); }
 TEST(lora_of_a_bert_with_dropout_as_peft) { as_peft_on("bert_mlm_dropout", "dropout_bert", 2 + 2 * 2 * 4 + 2 + 2); }
+
+TEST(lora_of_stacked_matrices_of_a_gpt2_as_peft) { as_peft_on("gpt2_odd", "gpt2", 2 * (1 + 3 + 3 * 2)); }
+TEST(lora_of_stacked_matrices_with_dropout_as_peft) { as_peft_on("gpt2_odd", "dropout_gpt2", 2 * (1 + 3 + 2)); }
 
 // What programs of their own do: the adapter's folder alone is named, which says where its base is.
 TEST(the_folder_of_a_berts_adapter_is_computed_with_as_peft)

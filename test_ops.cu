@@ -3808,7 +3808,7 @@ static GxAttention call_attention(int64_t T, int64_t h, GxDtype type)
     return a;
 }
 
-enum { CALLS = 62 };
+enum { CALLS = 63 };
 static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDtype type)
 {
     float(*x)[POOL] = p->x;
@@ -3984,6 +3984,9 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     if (which == 59) return gx_relu_forward(g, x[0], x[1], n, type), promise("relu_forward", 1, 1, n, 8 * n, count);
     if (which == 60)
         return gx_relu_backward(g, x[0], x[1], x[2], x[3], n, type), promise("relu_backward", 1, 1, n, 16 * n, count);
+    if (which == 61)
+        return gx_text_positions(g, (int32_t *)(void *)x[0], &t, p->ids, C),
+               promise("text_positions", 0, 1, 0, 12 * n, gx_dims(n, C, 0, 0));
     return gx_convert(g, x[0], GX_BF16, x[1], type, n), promise("convert", 1, 1, 0, 6 * n, count);
 }
 
@@ -4563,6 +4566,30 @@ TEST(rope_restart_turns_documents_as_if_each_began_at_0)
     test_close_f("back", y, rotated, N, test_bound(8), 0);
     bench_close(&b);
     free(x), free(y), free(rotated), free(in), free(alone);
+}
+
+// Of two runs of rows: counted from the begin of each document, and without documents from the column's.
+TEST(text_positions_count_from_the_begin_of_each_document)
+{
+    enum { T = 9, B = 2, FIRST = 3 };
+    static const int begin[B][T] = {{0, 0, 0, 0, 4, 4, 4, 4, 4}, {0, 0, 2, 2, 2, 2, 6, 6, 6}},
+                     at[FIRST + 2] = {5, 6, 7, 2, 3}; // of the runs' rows
+    const GxRuns runs = {2, {{0, FIRST, 5}, {FIRST, 2, 2}}};
+    int32_t documents[T * B][2], positions[(FIRST + 2) * B + 1];
+    Bench b;
+    bench_open(&b, 2, 0);
+    for (int i = 0; i < T * B; i++) documents[i][0] = begin[i % B][i / B], documents[i][1] = T;
+    for (int has = 0; has < 2; has++) {
+        positions[(FIRST + 2) * B] = -7;
+        gx_text_positions(&b.g, positions, &runs, has ? documents[0] : NULL, B);
+        for (int i = 0; i < (FIRST + 2) * B; i++) {
+            const int is = at[i / B] - (has ? begin[i % B][at[i / B]] : 0);
+            CHECK(positions[i] == is, "row %d has the position %d, not %d", i, positions[i], is);
+        }
+        CHECK(positions[(FIRST + 2) * B] == -7, "it wrote behind its rows");
+    }
+    CHECK(!gx_failed(&b.g), "%s", b.g.error.message);
+    bench_close(&b);
 }
 
 int main(int argc, char **argv) { return test_main(argc, argv); }

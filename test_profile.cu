@@ -257,6 +257,32 @@ TEST(the_macs_of_a_llama_are_those_of_its_formula)
     CHECK(row_of("model/layers.0-3")->units == 4, "%d layers", row_of("model/layers.0-3")->units);
 }
 
+// Its parts of one matrix are a row of that matrix's, with attention itself.
+TEST(the_macs_of_a_gpt2_are_those_of_its_formula)
+{
+    static const char sizes[] =
+        "--threads 1 --n_embd 32 --n_inner 48 --n_layer 3 --n_head 4 --seq_len 16 --sample_tokens 0 ";
+    const double B = 3, T = 16, C = 32, F = 48, V = 256, L = 3, n = B * T;
+    const struct {
+        const char *path;
+        double macs, parameters;
+    } list[] = {{"model/transformer/wte", 0, V * C},
+                {"model/transformer/wpe", 0, 1024 * C},
+                {"model/transformer/h.0-2/attn/c_attn/q, k, v", L * n * 3 * C * C, L * (3 * C * C + 3 * C)},
+                {"model/transformer/h.0-2/attn/c_attn/attention", L * B * C * T * (T + 1), 0},
+                {"model/transformer/h.0-2/attn/c_proj", L * n * C * C, L * (C * C + C)},
+                {"model/transformer/h.0-2/mlp/c_fc", L * n * C * F, L * (C * F + F)},
+                {"model/transformer/h.0-2/mlp/c_proj", L * n * C * F, L * (C * F + C)},
+                {"model/lm_head", n * C * V, 0}};
+    if (!cost(&gx_gpt2, &gx_causal_lm, sizes, "--micro_batch_size 3")) return;
+    check_adds_up("a GPT-2");
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        const GxModule *r = row_of(list[i].path);
+        CHECK(macs(r) == list[i].macs && (double)r->parameters == list[i].parameters, "%s: %.0f MACs, %ld parameters",
+              list[i].path, macs(r), (long)r->parameters);
+    }
+}
+
 TEST(frozen_layers_are_apart_and_what_is_not_computed_does_not_count)
 {
     if (!cost_llama("--freeze *embed_tokens*,*.layers.0.*,*.layers.2.*")) return;

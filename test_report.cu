@@ -193,7 +193,7 @@ TEST(each_task_knows_how_many_samples_an_epoch_has)
 
 // ---- what others call it --------------------------------------------------------------------------------------------
 
-static const GxFamily *const families[] = {&gx_llama, &gx_bert, &gx_bart, &gx_t5};
+static const GxFamily *const families[] = {&gx_llama, &gx_bert, &gx_bart, &gx_t5, &gx_gpt2};
 
 // The field of this name in any program of any task. NULL: there is none.
 static const GxField *find_option(const char *name)

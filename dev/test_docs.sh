@@ -53,7 +53,7 @@ programs() {
 # Options: behind ./NAME those that NAME --help all lists, of every task; elsewhere those of any program, or of a script or program of dev.
 listed() { # a line "NAME OPTION" for each; "any" is anybody's
     local name tasks
-    for name in $(grep -xE 'train_.*|tokenize|convert_gguf|merge_adapter|generate_llama' "$tmp/targets"); do
+    for name in $(grep -xE 'train_.*|tokenize|convert_gguf|merge_adapter|generate_.*' "$tmp/targets"); do
         "$built/$name" --help all >"$tmp/help" || return 1
         tasks=$(tr -s ' \n' '  ' <"$tmp/help" | sed -n 's/| /|/g; s/.*--task NAME --help all (one of \([a-z0-9_|]*\).*/\1/p' | tr '|' ' ')
         for task in $tasks; do "$built/$name" --task "$task" --help all || return 1; done >>"$tmp/help"

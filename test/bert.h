@@ -1,5 +1,5 @@
-// test/bert.h: a case of dev/ref/make_{bert,bart,t5}_refs.py: configuration, batch, what transformers computes. The dumps
-// are [B,T,C], Galaxy's rows are [T,B,C].
+// test/bert.h: a case of dev/ref/make_{bert,bart,t5,gpt2}_refs.py: configuration, batch, what transformers computes.
+// The dumps are [B,T,C], Galaxy's rows are [T,B,C].
 #ifndef GX_TEST_BERT_H
 #define GX_TEST_BERT_H
 #include "model.h"
@@ -13,6 +13,7 @@ typedef struct {
     GxBertConfig bert;
     GxBartConfig bart;
     GxT5Config t5;
+    GxGpt2Config gpt2;
     GxBatch source;
     GxHeadRequest head;
     TestRequest request;
@@ -302,6 +303,21 @@ static int reference_t5(TestReference *r, const char *path)
     return 1;
 }
 
+// The batch does not name positions: they follow from the texts.
+static int reference_gpt2(TestReference *r, const char *path)
+{
+    GxError err = GX_ZERO;
+    const GxGpt2Config *c = &r->gpt2;
+    if (!CHECK(gx_gpt2_config_read(&r->gpt2, path, &gx_silent, &err) == GX_OK, "%s", err.message)) return 0;
+    r->C = c->n_embd, r->layers = (int)c->n_layer;
+    reference_head(r, c->vocab_size);
+    r->b.positions = NULL;
+    r->depth = reference_depth_of((double)r->C, (double)r->T, (double)r->C, (double)c->n_inner, (double)c->vocab_size,
+                                  r->layers);
+    r->request.family = &gx_gpt2, r->request.config = &r->gpt2;
+    return 1;
+}
+
 static int reference_llama(TestReference *r, const char *path)
 {
     GxError err = GX_ZERO;
@@ -323,6 +339,7 @@ __attribute__((unused)) static int test_reference_open(TestReference *r, const c
     r->is_bert =
         r->is_distilled || !strncmp(name, "bert", 4) || !strncmp(name, "roberta", 7) || !strncmp(name, "xlmr", 4);
     const int is_bart = strstr(name, "bart_") != NULL, is_t5 = strstr(name, "t5_") != NULL;
+    const int is_gpt2 = !strncmp(name, "gpt2", 4);
     r->has_memory = is_bart || is_t5;
     sscanf(name, "%39[^:]:%39s", r->folder, r->variant);
     snprintf(path, sizeof path, "data/ref/%s/ref.safetensors", r->folder);
@@ -332,6 +349,7 @@ __attribute__((unused)) static int test_reference_open(TestReference *r, const c
     if (!(r->is_bert ? reference_bert(r, path)
           : is_bart  ? reference_bart(r, path)
           : is_t5    ? reference_t5(r, path)
+          : is_gpt2  ? reference_gpt2(r, path)
                      : reference_llama(r, path)))
         return 0;
     r->request.head = &r->head;
@@ -400,7 +418,10 @@ __attribute__((unused)) static int test_reference_gradient(const TestReference *
     char what[200], weight[200];
     int64_t n = 0, m = 0;
     double squares = 0;
-    const char *key = strstr(name, r->has_memory ? "k_proj.bias" : r->is_distilled ? "k_lin.bias" : "key.bias");
+    const char *key = strstr(name, r->has_memory                   ? "k_proj.bias"
+                                   : r->is_distilled               ? "k_lin.bias"
+                                   : r->request.family == &gx_gpt2 ? "c_attn.k.bias"
+                                                                   : "key.bias");
     snprintf(what, sizeof what, "grad.%s", name);
     float *ref = test_reference_floats(r, what, 0, &n);
     if (!ref || !CHECK(n == count, "%s: %ld elements", what, (long)n)) return 0;

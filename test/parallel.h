@@ -124,7 +124,8 @@ static const GxLora test_loras[] = {
      .alpha = 3,
      .dropout = 0.2f,
      .targets = "SelfAttention.q,EncDecAttention.v,EncDecAttention.k,wo",
-     .trainable = "final_layer_norm,relative_attention_bias"}};
+     .trainable = "final_layer_norm,relative_attention_bias"},
+    {.r = 2, .alpha = 3, .is_scaled_by_root = 1, .targets = "c_attn,mlp.c_proj,wte", .trainable = "ln_1,ln_f"}};
 
 // Adapters alone; with the norms of a LLaMA; with a BERT's norms behind CON, and matrices whose biases are CON's; with a
 // BART's; with a T5's.
@@ -711,6 +712,7 @@ static inline double least_gradient(const Result *serial, const char *name)
     static const char *const keys[][2] = {{"key.bias", "key.weight"},
                                           {"k_lin.bias", "k_lin.weight"},   // of a DistilBERT
                                           {"k_proj.bias", "k_proj.weight"}, // of a BART
+                                          {"c_attn.k.bias", "c_attn.k.weight"},
                                           {"k_proj.adaption_bias", "k_proj.adaption_scale"}};
     const GxTable *table = &serial->model->m.table;
     const double least = (test_dtype == GX_BF16 ? 1 : 1e-3) * serial->norm[0] / sqrt(table->n);

@@ -186,6 +186,25 @@ static void fill_scores(const Layout *l, GxBatch *b, const int64_t *sample, int3
     pick_texts(l, b, sample, &a, 0, 1, 3);
 }
 
+// ---- GPT-2 ---------------------------------------------------------------------------------------------------------
+
+static const GxGpt2Config gpt2_config = {61, 16, 36, LAYERS, 6, 40, "gelu_new", 0.1, 0.3, 0.2, 1e-5, 0.2, 1, 1, 1, -1};
+
+static void gpt2_tie(void *config, int tied) { ((GxGpt2Config *)config)->tie_word_embeddings = tied; }
+
+// Its positions follow from the texts.
+static void fill_gpt2_texts(const Layout *l, GxBatch *b, const int64_t *sample, int32_t *room)
+{
+    fill_texts(l, b, sample, room);
+    b->positions = NULL;
+}
+
+static void fill_gpt2_scores(const Layout *l, GxBatch *b, const int64_t *sample, int32_t *room)
+{
+    fill_scores(l, b, sample, room);
+    b->positions = NULL;
+}
+
 // ---- BART ----------------------------------------------------------------------------------------------------------
 
 enum { SOURCE_T = 7 }; // sources are shorter than targets
@@ -257,6 +276,10 @@ static TestSubject translations = {
 static TestSubject t5_targets = {
     &gx_t5, sizeof t5_config, &t5_config, t5_tie, {GX_HEAD_CAUSAL, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 61, 1,
     0,      fill_targets};
+#define GPT2 &gx_gpt2, sizeof gpt2_config, &gpt2_config, gpt2_tie
+static TestSubject gpt2_texts = {GPT2, {GX_HEAD_CAUSAL, 0, 0, GX_CROSS_ENTROPY, NULL, 0}, 1, 61, 1, 0, fill_gpt2_texts},
+                   gpt2_scores = {
+                       GPT2, {GX_HEAD_LABELS, 0, 3, GX_CROSS_ENTROPY, NULL, 0}, 1, 3, 1, 0, fill_gpt2_scores};
 static TestSubject roberta_labels = {BERT_LIKE(roberta_config),
                                      {GX_HEAD_LABELS, 0, 3, GX_CROSS_ENTROPY, NULL, 0},
                                      1,
@@ -283,6 +306,7 @@ enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 __attribute__((constructor)) static void set_depths(void)
 {
     roberta_labels.depth = distilled_labels.depth = token_labels.depth = reference_depth_of(36, T, 36, 40, 61, LAYERS);
+    gpt2_texts.depth = gpt2_scores.depth = reference_depth_of(36, T, 36, 40, 61, LAYERS);
     t5_targets.depth = targets.depth = translations.depth = 2 * reference_depth_of(36, T + 5 * 36, 36, 40, 61, LAYERS);
     for (int i = 0; i < SUBJECTS; i++)
         subjects[i]->depth = subjects[i]->family == &gx_llama ? test_model_depth(&model_config, T, 0)

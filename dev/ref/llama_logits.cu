@@ -1,6 +1,6 @@
-// llama_logits.cu: runs a saved LLaMA on random tokens and writes them with its logits, for dev/ref/load_checkpoint.py
-// to compare.
-//   llama_logits FOLDER OUT.safetensors
+// llama_logits.cu: runs a saved LLaMA, or a GPT-2, on random tokens and writes them with its logits, for
+// dev/ref/load_checkpoint.py to compare.
+//   llama_logits FOLDER OUT.safetensors [gpt2]
 #include "galaxy.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,11 +23,11 @@ static GxStatus write_logits(const float *logits, int64_t V, const int32_t *toke
 }
 
 // Rows are [T,B] here, [B,T] in the file.
-static GxStatus run_model(GxContext *g, GxInference *model, const char *folder, const char *out)
+static GxStatus run_model(GxContext *g, GxInference *model, const GxFamily *family, const char *folder, const char *out)
 {
     int32_t tokens[T * B], turned[T * B];
     GxBatch batch = GX_ZERO;
-    GX_TRY(gx_inference_open(g, model, &gx_llama, folder, NULL));
+    GX_TRY(gx_inference_open(g, model, family, folder, NULL));
     const int64_t V = gx_model_vocab(&model->model);
     float *logits = (float *)malloc((size_t)(T * B * V) * 4), *rows = (float *)malloc((size_t)(T * B * V) * 4);
     for (int b = 0; b < B; b++)
@@ -49,10 +49,12 @@ int main(int argc, char **argv)
 {
     static GxContext g;
     static GxInference model;
-    if (argc != 3) return fprintf(stderr, "usage: %s FOLDER OUT.safetensors\n", argv[0]), 2;
+    const int is_gpt2 = argc == 4 && !strcmp(argv[3], "gpt2");
+    if (argc != 3 + is_gpt2) return fprintf(stderr, "usage: %s FOLDER OUT.safetensors [gpt2]\n", argv[0]), 2;
     g.device = gx_device_cpu();
     g.world = 1;
-    if (run_model(&g, &model, argv[1], argv[2]) != GX_OK) fprintf(stderr, "error: %s\n", g.error.message);
+    if (run_model(&g, &model, is_gpt2 ? &gx_gpt2 : &gx_llama, argv[1], argv[2]) != GX_OK)
+        fprintf(stderr, "error: %s\n", g.error.message);
     gx_inference_close(&model);
     return gx_failed(&g);
 }

@@ -1,10 +1,10 @@
 """Makes the reference of beam search, from transformers: what generate() makes of sources with tiny BARTs, an mBART and
-a T5, and of prompts with a LLaMA.
+a T5, and of prompts with a LLaMA and a GPT-2.
 
     python dev/ref/make_beams.py [--out data/ref] [FOLDER ...]
 
 Writes FOLDER/{config.json, model.safetensors}, random weights that are large, so that results differ, and
-FOLDER/ref.safetensors; FOLDER is bart_beams_one or the like, mbart_beams, t5_beams, and generate_beams. Numbers are int32 or
+FOLDER/ref.safetensors; FOLDER is bart_beams_one or the like, mbart_beams, t5_beams, generate_beams and generate_gpt2_beams. Numbers are int32 or
 fp32.
 
     source, lengths     the sources, or prompts, one behind the other, and the tokens of each of the TEXTS
@@ -24,7 +24,7 @@ import argparse
 import pathlib
 
 import torch
-from transformers import (BartConfig, BartForConditionalGeneration, GenerationConfig, LlamaConfig, LlamaForCausalLM, LogitsProcessor,
+from transformers import (BartConfig, BartForConditionalGeneration, GenerationConfig, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, LogitsProcessor,
                           LogitsProcessorList, MBartConfig, MBartForConditionalGeneration, T5Config, T5ForConditionalGeneration)
 from transformers.utils.logging import disable_progress_bar
 
@@ -32,7 +32,7 @@ from make_refs import save, seed
 from make_t5_refs import untie
 
 FIRST = 4  # token ids; of padding, of the end, and of what targets start with:
-TOKENS = {"bart": (1, 2, 2), "mbart": (1, 2, 6), "t5": (0, 1, 0), "llama": (0, 1, None)}  # an mBART's start with their language
+TOKENS = {"bart": (1, 2, 2), "mbart": (1, 2, 6), "t5": (0, 1, 0), "llama": (0, 1, None), "gpt2": (0, 1, None)}  # an mBART's start with their language
 NOISE, TRIES = 1e-4, 8
 TEXTS = (3, 8, 5, 1, 11)   # tokens of the sources
 # Of matrices, by a part of their names, so that a target goes through many tokens: attention that looks at single tokens,
@@ -40,6 +40,7 @@ TEXTS = (3, 8, 5, 1, 11)   # tokens of the sources
 SPREADS = {"shared": 0.6, "positions": 1.2, "q_proj": 1.5, "k_proj": 1.5, "encoder_attn.out_proj": 0.2, "fc": 0.7, "": 1.0}
 T5_SPREADS = {"shared": 1.0, "relative": 1.5, ".q.": 0.7, ".k.": 0.7, "EncDecAttention.o": 0.2, "Dense": 0.4, "lm_head": 0.3, "": 0.6}
 LLAMA_SPREADS = {"embed_tokens": 1.0, "q_proj": 1.0, "k_proj": 1.0, "lm_head": 0.35, "": 0.5}
+GPT2_SPREADS = {"wte": 0.35, "wpe": 0.5, "c_attn": 1.0, "": 0.6}
 ENDS = 2.0                 # how much likelier an end is made
 VARIETY = 8                # different tokens of ten texts, and different texts
 FEW = 0.05                 # of all texts may be left out
@@ -61,6 +62,7 @@ MODELS = {
                      tie_word_embeddings=False),
     "generate_beams": dict(vocab_size=37, hidden_size=12, intermediate_size=17, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
                         head_dim=6, max_position_embeddings=32, rope_theta=50.0),
+    "generate_gpt2_beams": dict(vocab_size=37, n_positions=32, n_embd=12, n_inner=17, n_layer=2, n_head=4),
 }
 
 
@@ -90,7 +92,7 @@ def searches(END):
 def searches_of(model):
     """Prompts have no start token, which may be followed by a forced one, and are never left with no room."""
     of = searches(TOKENS[model.config.model_type][1])
-    if model.config.model_type != "llama":
+    if model.config.model_type not in ("llama", "gpt2"):
         return of
     of = [{**s, "forced_bos_token_id": -1, "forced_eos_token_id": -1} for s in of]
     return [s for i, s in enumerate(of) if s not in of[:i]]
@@ -126,6 +128,18 @@ def make_llama(shape):
     return model
 
 
+def make_gpt2(shape):
+    config = GPT2Config(bos_token_id=None, eos_token_id=None, **shape)
+    config._attn_implementation = "eager"
+    model = GPT2LMHeadModel(config).eval()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            is_gain = p.ndim == 1 and name.endswith("weight")
+            spread = next(x for key, x in GPT2_SPREADS.items() if key in name) if p.ndim > 1 else 0.2
+            p.copy_(is_gain + spread * torch.randn_like(p))
+    return model
+
+
 def make_bart(shape, is_mbart=False):
     PAD, END, _ = TOKENS["bart"]
     config = (MBartConfig if is_mbart else BartConfig)(
@@ -147,7 +161,7 @@ def make_bart(shape, is_mbart=False):
 
 def continued(model, s, ids, mask, processors=()):
     """generated() of prompts, each by itself: padding would count among the tokens that a text has."""
-    PAD, END, _ = TOKENS["llama"]
+    PAD, END, _ = TOKENS[model.config.model_type]
     ends = [END] + ([s["second_end"]] if s["second_end"] >= 0 else [])
     k, n, results = s["num_beams"], s["num_return_sequences"], []
     model.generation_config = GenerationConfig(
@@ -168,7 +182,7 @@ def continued(model, s, ids, mask, processors=()):
 
 def generated(model, s, ids, mask, processors=()):
     """[texts][sequences] of (tokens, score)."""
-    if model.config.model_type == "llama":
+    if model.config.model_type in ("llama", "gpt2"):
         return continued(model, s, ids, mask, processors)
     PAD, END, START = TOKENS[model.config.model_type]
     token = lambda key: s[key] if s[key] >= 0 else None
@@ -200,8 +214,8 @@ def varies(model, ids, mask):
 def make_case(name):
     for number in range(1000):
         seed(f"beams {name.removeprefix('bart_beams_')} {number}")
-        make = {"t5": make_t5, "generate": make_llama, "bart": make_bart, "mbart": lambda shape: make_bart(shape, True)}
-        model = make[name.split("_")[0]](MODELS[name])
+        make = {"t5": make_t5, "generate": make_llama, "bart": make_bart, "mbart": lambda shape: make_bart(shape, True), "gpt2": make_gpt2}
+        model = make["gpt2" if "gpt2" in name else name.split("_")[0]](MODELS[name])
         sources = [torch.randint(FIRST, model.config.vocab_size, (n,)) for n in TEXTS]
         ids, mask = torch.full((len(TEXTS), max(TEXTS)), TOKENS[model.config.model_type][0]), torch.zeros(len(TEXTS), max(TEXTS), dtype=torch.long)
         for i, text in enumerate(sources):

@@ -5,7 +5,7 @@
 Writes  generate_<name>/{config.json, model.safetensors}   tiny models: llama (grouped heads), mistral, qwen2, qwen3;
                                                            mistral and qwen3 with windows that slide, too; smollm3,
                                                            whose first layer has a window and no RoPE; phi3; a
-                                                           llama with YaRN
+                                                           llama with YaRN; a gpt2
         generate_<name>/ref.safetensors                    prompts of different lengths and what `generate` makes of them
         sampling.safetensors                               hashes of the tokens that filters leave of 1,000 rows of logits
 
@@ -17,7 +17,7 @@ import pathlib
 
 import torch
 from safetensors.torch import save_file
-from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 from transformers.generation.logits_process import (MinPLogitsWarper, RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper,
                                                     TopKLogitsWarper, TopPLogitsWarper)
@@ -28,6 +28,8 @@ NEW = 24              # tokens
 MARGIN = 1e-3         # by which the largest logit is above the second, at least
 SHAPE = dict(vocab_size=61, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
              max_position_embeddings=64, initializer_range=0.3, bos_token_id=None, eos_token_id=None, pad_token_id=None)
+GPT2 = dict(vocab_size=61, n_positions=64, n_embd=21, n_inner=40, n_layer=2, n_head=3, initializer_range=0.3, bos_token_id=None,
+            eos_token_id=None, scale_attn_by_inverse_layer_idx=True)
 MODELS = {"llama": (LlamaConfig, LlamaForCausalLM, dict(head_dim=8)),
           "mistral": (MistralConfig, MistralForCausalLM, dict(head_dim=4, sliding_window=None)),
           "mistral_window": (MistralConfig, MistralForCausalLM, dict(head_dim=4, sliding_window=5)),
@@ -38,7 +40,8 @@ MODELS = {"llama": (LlamaConfig, LlamaForCausalLM, dict(head_dim=8)),
           "smollm3": (SmolLM3Config, SmolLM3ForCausalLM, dict(no_rope_layers=[0, 1], use_sliding_window=True, sliding_window=6)),
           "phi3": (Phi3Config, Phi3ForCausalLM, dict(sliding_window=6)),
           "yarn": (LlamaConfig, LlamaForCausalLM, dict(head_dim=8, rope_parameters=dict(
-              rope_type="yarn", rope_theta=500.0, factor=4.0, beta_fast=4.0, original_max_position_embeddings=16)))}
+              rope_type="yarn", rope_theta=500.0, factor=4.0, beta_fast=4.0, original_max_position_embeddings=16))),
+          "gpt2": (GPT2Config, GPT2LMHeadModel, GPT2)}
 
 
 def greedy(model, prompts, **kwargs):
@@ -56,7 +59,7 @@ def model_reference(name, out):
     config, kind, more = MODELS[name]
     for seed in range(100):
         torch.manual_seed(seed)
-        model = kind(config(**{**SHAPE, **more})).eval()
+        model = kind(config(**(more if more is GPT2 else {**SHAPE, **more}))).eval()
         for key, p in model.named_parameters():  # so that all biases and norms matter
             if p.ndim == 1:
                 torch.nn.init.normal_(p, 0.0 if key.endswith("bias") else 1.0, 0.2)

@@ -7,7 +7,8 @@ lora_NAME/ref.safetensors, in float32:
 
     tokens, labels  [B,T]   as in make_refs.py
     loss, logits            of the base with LoRA; logits [B,T,V]
-    grad.NAME               of each factor, and of what is trained whole: NAME is PEFT's in adapter_model.safetensors
+    grad.NAME               of each factor, and of what is trained whole: NAME is PEFT's in adapter_model.safetensors; but the
+                            B of a Phi-3's qkv_proj and gate_up_proj and of a GPT-2's c_attn is cut as Galaxy has these matrices
     grad_norm       [1]     of all of them
     sgd.losses      [10]    ten steps of SGD of lr 0.1 on the batch: the loss before each, and the factors after all
     sgd.NAME
@@ -23,7 +24,8 @@ lora_ranks and lora_layers have keys of adapter_config.json that choose modules,
 dump, bert_mlm, but for its third tokens, which are the one that has no gradient (labels are not here again). lora_head* have it on heads: of a LLaMA, of
 one whose head is tied, of that and its embedding; and, on the batches of their bases' dumps, of which nothing is here again, a BERT's of masked tokens, that with
 the one of pairs of texts, and heads for labels of a BERT, whose pooler is trained whole, and of a LLaMA. PEFT's files have a copy of a LLaMA's embedding, or of lm_head, besides,
-….base_layer.weight. lora_whole_* have one of two matrices that are tied in the base trained whole, and all of an MLP.
+….base_layer.weight. lora_phi3, lora_gpt2 and lora_dropout_gpt2 have it on matrices that are several in Galaxy, the last two on the batch of
+gpt2_odd's dump. lora_whole_* have one of two matrices that are tied in the base trained whole, and all of an MLP.
 """
 import json
 import re
@@ -57,6 +59,9 @@ CASES = {  # name: base, batch, length, configuration
     "dropout": ("gqa", 3, 10, dict(r=4, lora_alpha=6, lora_dropout=0.25, target_modules=[
         "embed_tokens", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"])),
 }
+CASES["phi3"] = ("phi3", 2, 9, dict(r=3, lora_alpha=4, target_modules=["qkv_proj", "gate_up_proj", "o_proj"], rank_pattern={"layers.1.self_attn.qkv_proj": 5}))
+GPT2 = {"gpt2": dict(r=3, lora_alpha=4, target_modules=["c_attn", "c_proj", "c_fc"], fan_in_fan_out=True),
+        "dropout_gpt2": dict(r=4, lora_alpha=3, lora_dropout=0.3, target_modules=["c_attn", "mlp.c_proj"], fan_in_fan_out=True)}
 BERT = dict(r=3, lora_alpha=4, target_modules=["word_embeddings", "query"])
 HEADS = {  # on the batches of the bases' dumps: base, class, configuration
     "head_bert": ("bert_mlm", AutoModelForMaskedLM, dict(r=3, lora_alpha=4, target_modules=["decoder", "query"])),
@@ -71,6 +76,29 @@ NAMES = {"tokens": "input_ids", "types": "token_type_ids", "mask": "attention_ma
 def trained(model):
     """The factors, and what is trained whole, by the names that PEFT's files have."""
     return {n.removesuffix(".default").replace(".default.", ".").replace(".modules_to_save.", "."): p for n, p in model.named_parameters() if p.requires_grad}
+
+
+STACKS = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj"), "c_attn": ("c_attn.q", "c_attn.k", "c_attn.v")}
+
+
+def stack_of(name):
+    return next((s for s in STACKS if f".{s}." in name), None)
+
+
+def apart(tensors, config):
+    """The B of matrices that are several in Galaxy, cut into those of each."""
+    out = {}
+    for name, t in tensors.items():
+        stack = stack_of(name)
+        if not stack or ".lora_B." not in name:
+            out[name] = t
+            continue
+        sizes = [t.shape[0] // len(STACKS[stack])] * len(STACKS[stack])
+        if stack == "qkv_proj":
+            head = config.hidden_size // config.num_attention_heads
+            sizes = [config.num_attention_heads * head] + 2 * [config.num_key_value_heads * head]
+        out |= {name.replace(stack, part): rows.contiguous() for part, rows in zip(STACKS[stack], t.split(sizes))}
+    return out
 
 
 def adapt(out, name, base, kind, config):
@@ -97,10 +125,10 @@ def adapt(out, name, base, kind, config):
 
 def units_of(names):
     """The tensors of the base, unit by unit."""
-    embedding = [n for n in names if ".embed" in n]
-    layers = [n for n in names if ".layers." in n or ".layer." in n]
-    depth = 1 + max(int(re.search(r"\.layers?\.(\d+)\.", n).group(1)) for n in layers)
-    return [embedding, *([n for n in layers if re.search(rf"\.layers?\.{l}\.", n)] for l in range(depth)), [n for n in names if n not in embedding and n not in layers]]
+    embedding = [n for n in names if ".embed" in n or n.split(".")[1] in ("wte", "wpe")]
+    layers = [n for n in names if re.search(r"\.(layers?|h)\.\d+\.", n)]
+    depth = 1 + max(int(re.search(r"\.(layers?|h)\.(\d+)\.", n).group(2)) for n in layers)
+    return [embedding, *([n for n in layers if re.search(rf"\.(layers?|h)\.{l}\.", n)] for l in range(depth)), [n for n in names if n not in embedding and n not in layers]]
 
 
 def drop(model, dropout):
@@ -109,14 +137,14 @@ def drop(model, dropout):
     names = [n.replace(".base_layer", "") for n in base.state_dict() if ".lora_" not in n]
     sites, row = {}, 0
     for unit in units_of(names):
-        row += len(unit)
+        row += sum(len(STACKS.get(stack_of(n), "1")) for n in unit)
         for name in unit:
             module = base.get_submodule(name.rpartition(".")[0])
             if name.endswith(".weight") and hasattr(module, "lora_dropout"):
                 kind = "lora_A.weight" if module.lora_A else "lora_embedding_A"
                 module.lora_dropout["default"] = Site(dropout, SITE_LORA | row, p)
                 sites[f"site.base_model.model.{name.removesuffix('weight')}{kind}"] = torch.tensor(row)
-                row += 2
+                row += 1 + len(STACKS.get(stack_of(name), "1"))
     return dict(seed=dropout.seed, step=dropout.step, first_sample=dropout.first_sample, **sites)
 
 
@@ -124,14 +152,15 @@ def dump_of(model, loss_and_logits, dropout=None):
     loss, logits = loss_and_logits()
     loss.backward()
     grads = {n: p.grad.clone() for n, p in trained(model).items()}
-    dump = dict(loss=loss, logits=logits, **gradients_of(grads))
+    said = gradients_of(grads)
+    dump = dict(loss=loss, logits=logits, grad_norm=said.pop("grad_norm"), **apart(said, model.config))
     first = dropout.step if dropout else 0
 
     def before(k):
         if dropout:
             dropout.step = first + k
 
-    dump.update(steps_of(trained(model), lambda: loss_and_logits()[0], before))
+    dump.update(apart(steps_of(trained(model), lambda: loss_and_logits()[0], before), model.config))
     return dump
 
 
@@ -154,6 +183,20 @@ def make_bert(out):
         return got.loss, got.logits
 
     save(folder / "ref.safetensors", dict(tokens=batch["tokens"], **dump_of(model, loss_and_logits)))
+
+
+def make_gpt2(out, name):
+    model, folder = adapt(out, name, "gpt2_odd", AutoModelForCausalLM, dict(task_type="CAUSAL_LM", **GPT2[name]))
+    dump = load_file(out / "gpt2_odd/ref.safetensors")
+    tokens, labels = dump["tokens"].long(), dump["labels"].long()
+    dropout = Dropout(20261123, 4, 9, tokens.shape[1]) if "lora_dropout" in GPT2[name] else None
+    said = drop(model.train(), dropout) if dropout else {}
+
+    def loss_and_logits():
+        logits = model(input_ids=tokens).logits
+        return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)), logits
+
+    save(folder / "ref.safetensors", dict(**said, **dump_of(model, loss_and_logits, dropout)))
 
 
 def make_head(out, name):
@@ -181,3 +224,5 @@ if __name__ == "__main__":
     make_bert(folder)
     for name in HEADS:
         make_head(folder, name)
+    for name in GPT2:
+        make_gpt2(folder, name)

@@ -33,7 +33,7 @@ again() { # all references, and the tables of Unicode
     }
     texts &
     trap wait EXIT # where one fails, the others end first
-    for models in refs bert_refs bart_refs t5_refs beams lora_refs tokens_refs bottleneck_refs side_refs prompt_refs prompt_v2_refs parallel_refs generate; do made_by $models --out build/refs; done
+    for models in refs bert_refs bart_refs t5_refs gpt2_refs beams lora_refs tokens_refs bottleneck_refs side_refs prompt_refs prompt_v2_refs parallel_refs generate; do made_by $models --out build/refs; done
     made_by chat_refs --out build/refs/chat_train
     made_by dpo_refs --out build/refs
     made_by likelihood --models build/refs --out build/refs/likelihood.jsonl
@@ -50,7 +50,7 @@ loaded) ;;
 esac
 [ "${1:-}" != again ] || exit 0
 dump=$(make --no-print-directory -s print-folder)/llama_logits
-make --no-print-directory -s -j"$(nproc)" tokenize train_llama train_bert train_bart train_t5 merge_adapter convert_gguf "$dump"
+make --no-print-directory -s -j"$(nproc)" tokenize train_llama train_bert train_bart train_t5 train_gpt2 merge_adapter convert_gguf "$dump"
 ./tokenize --train "$text" --type bpe --vocab_size 3000 --output_dir build/refs/bpe_trained >/dev/null
 ./tokenize --tokenizer build/refs/bpe_trained --file "$text" >build/refs/bpe_ids.jsonl
 load dev/ref/load_bpe.py build/refs/bpe_trained --text "$text" --ids build/refs/bpe_ids.jsonl
@@ -91,6 +91,24 @@ done
 rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/lora/checkpoint-30 --output_dir build/refs/merged >/dev/null
 "$dump" build/refs/lora/checkpoint-30 build/refs/logits.safetensors
 "$python" dev/ref/load_lora.py build/refs/lora/checkpoint-30 --logits build/refs/logits.safetensors --merged build/refs/merged
+# GPT-2s, and an adapter of the last, and of Phi-3 and GPT-2 those that peft saved: of stacked matrices.
+gpt2() { ./train_gpt2 --seq_len 64 --micro_batch_size 2 --max_eval_samples 4 --sample_tokens 0 --overwrite_output_dir true "$@" >/dev/null; }
+for model in "--max_shard_size 50KB" "--tie_word_embeddings false --save_dtype bf16" "--scale_attn_by_inverse_layer_idx true --activation_function relu --n_inner 40"; do
+    gpt2 --n_embd 48 --n_head 4 $model --max_steps 4 --output_dir build/refs/gpt2
+    rm -rf build/refs/saved; cp -r build/refs/gpt2/checkpoint-4 build/refs/saved; rm build/refs/saved/optimizer.safetensors
+    "$dump" build/refs/saved build/refs/logits.safetensors gpt2
+    load dev/ref/load_checkpoint.py build/refs/saved --logits build/refs/logits.safetensors
+done
+gpt2 --model build/refs/gpt2/checkpoint-4 --tuning lora --r 5 --lora_alpha 20 --max_steps 30 --learning_rate 1e-2 --target_modules c_attn,c_fc --trainable_modules ln_f,0.attn.c_proj \
+    --output_dir build/refs/gpt2_lora
+rm -rf build/refs/merged; ./merge_adapter --adapter build/refs/gpt2_lora/checkpoint-30 --output_dir build/refs/merged >/dev/null
+"$dump" build/refs/gpt2_lora/checkpoint-30 build/refs/logits.safetensors gpt2
+"$python" dev/ref/load_lora.py build/refs/gpt2_lora/checkpoint-30 --logits build/refs/logits.safetensors --merged build/refs/merged
+for adapter in phi3 gpt2 dropout_gpt2; do
+    rm -rf build/refs/merged; ./merge_adapter --adapter data/ref/lora_$adapter --output_dir build/refs/merged >/dev/null
+    "$dump" data/ref/lora_$adapter build/refs/logits.safetensors $(case $adapter in *gpt2) echo gpt2 ;; esac)
+    "$python" dev/ref/load_lora.py data/ref/lora_$adapter --logits build/refs/logits.safetensors --merged build/refs/merged
+done
 # The same with LoRA on the embedding, and on the head; and adapters that peft saved, of some of which the two are tied.
 # And of ranks and alphas that differ.
 for targets in embed_tokens,v_proj lm_head,v_proj \

@@ -54,7 +54,8 @@ typedef struct {
     // row in it, and how many rows it has. "": the tensor is in files under its own name
     char stack[GX_NAME];
     int64_t stack_first, stack_rows;
-    int has_alias; // 1: shares the storage of `alias`
+    int is_transposed; // 1: in files of weights this matrix, or the whole stack, is [columns, rows]
+    int has_alias;     // 1: shares the storage of `alias`
     GxTensorId alias;
     // An alias whose values are written to files, too, for other programs that look for them; they are not read back
     int is_saved;
@@ -63,8 +64,8 @@ typedef struct {
     GxInit init;
     float init_std;
     int decay;    // weight decay applies
-    int has_lora; // a matrix W with LoRA: `lora` is A, and the next row is B (model/lora.h)
-    GxTensorId lora;
+    int has_lora; // a matrix W with LoRA: `lora` is A, which stacked matrices share, and `lora_b` is B (model/lora.h)
+    GxTensorId lora, lora_b;
     double lora_scale;            // what B A is multiplied by
     int has_scale;                // a matrix W whose outputs have a scale and an added bias (model/scale.h)
     GxTensorId scale, added_bias; // those of packed matrices are consecutive rows
@@ -81,6 +82,9 @@ typedef struct {
     int split_dim, split_axes, n_parts;
     const GxRange *parts;
 } GxTensor;
+
+// The name that the tensor has in files of weights, perhaps together with others.
+static inline const char *gx_tensor_file_name(const GxTensor *t) { return t->stack[0] ? t->stack : t->name; }
 
 typedef struct {
     GxTensor *row;

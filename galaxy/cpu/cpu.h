@@ -101,6 +101,7 @@ static void gx__cpu_device_fill(void)
     d.dequantize = gx_cpu_dequantize;
 
     d.rope = gx_cpu_rope;
+    d.text_positions = gx_cpu_text_positions;
 
     d.attention_scratch = gx_cpu_attention_scratch;
     d.attention_forward = gx_cpu_attention_forward;

@@ -7,6 +7,7 @@ GX_BEGIN
 void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, const GxRuns *runs,
                  const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride, int direction,
                  GxDtype dtype);
+void gx_cpu_text_positions(GxContext *g, int32_t *positions, const GxRuns *runs, const int32_t *documents, int64_t B);
 
 GX_END
 #endif
@@ -43,6 +44,16 @@ void gx_cpu_rope(GxContext *g, void *x, const float *cosine, const float *sine, 
         const float *c = cosine + position * half, *s = sine + position * half;
         for (int64_t h = 0; h < heads; h++)
             GX_CPU_TYPES(dtype, gx__cpu_rope_head, gx_cpu_at(x, r * stride + h * head_dim, dtype), c, s, half, sign);
+    }
+}
+
+void gx_cpu_text_positions(GxContext *g, int32_t *positions, const GxRuns *runs, const int32_t *documents, int64_t B)
+{
+    const int64_t R = gx_runs_rows(runs) * B;
+    (void)g;
+    for (int64_t r = 0; r < R; r++) {
+        const int64_t position = gx_runs_position(runs, r / B);
+        positions[r] = (int32_t)position - (documents ? documents[2 * (position * B + r % B)] : 0);
     }
 }
 #endif

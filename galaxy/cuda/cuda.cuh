@@ -99,6 +99,7 @@ static GxDevice gx__cuda_device_filled(void)
     d.dequantize = gx_cuda_dequantize;
 
     d.rope = gx_cuda_rope;
+    d.text_positions = gx_cuda_text_positions;
 
     d.attention_scratch = gx_cuda_attention_scratch;
     d.attention_forward = gx_cuda_attention_forward;

@@ -155,7 +155,7 @@ static void gx__att_heads(const GxPairView *v, GxAttention *a)
     a->group = s->heads / s->kv_heads, a->q_first = v->kind->q_first;
     a->heads = s->heads, a->head_first = gx_share_mine(&v->kind->q).begin / h;
     a->o_stride = a->H * h;
-    a->scale = s->scale;
+    a->scale = v->m->unit[v->p->unit].scale != 0 ? v->m->unit[v->p->unit].scale : s->scale;
     a->dtype = v->store->dtype;
 }
 

@@ -213,34 +213,32 @@ static GxPair gx__model_no_tensors(void)
     return p;
 }
 
-// Notes that the matrices of a linear are one in files.
-static void gx__model_stack(GxModel *m, const GxLinear *l, const char *name, int number)
+// Notes that the matrices of a linear, or its biases, are one in files.
+static void gx__model_stack(GxModel *m, GxTensorId first, int parts, const char *name, int number)
 {
     char module[GX_MODULE];
     int64_t rows = 0;
     snprintf(module, sizeof module, name, number);
-    for (int i = 0; i < l->parts; i++) {
-        GxTensor *t = &m->table.row[l->first.index + i];
-        snprintf(t->stack, sizeof t->stack, "%s.weight", module);
+    for (int i = 0; i < parts; i++) {
+        GxTensor *t = &m->table.row[first.index + i];
+        snprintf(t->stack, sizeof t->stack, "%s.%s", module, t->role == GX_ROLE_BIAS ? "bias" : "weight");
         t->stack_first = rows;
         rows += t->global_shape[0];
     }
-    for (int i = 0; i < l->parts; i++) m->table.row[l->first.index + i].stack_rows = rows;
+    for (int i = 0; i < parts; i++) m->table.row[first.index + i].stack_rows = rows;
 }
 
-// peft adapts a stacked matrix as a whole: its LoRA has one A, and no files have one for each part.
-static GxStatus gx__model_check_stacks(const GxModel *m, GxError *err)
+// How the tensors of a core's linears are in files, if not each under its own name, row by row.
+static void gx__model_set_files(GxModel *m, int unit, int k, int number)
 {
-    for (int i = 0; i < m->table.n; i++) {
-        const GxTensor *t = &m->table.row[i];
-        if (t->stack[0] && (t->has_lora || t->is_adapter))
-            return GX_FAIL(
-                err, GX_ERR_UNSUPPORTED,
-                "an adapter of %s is not supported: in files of this model the matrix is a part of %s, which "
-                "peft adapts as a whole; name other modules, as in --target_modules o_proj,down_proj",
-                t->name, t->stack);
+    const GxCoreSpec *c = &gx_unit_spec(m, unit)->pair[k].core;
+    for (int i = 0; i < 2; i++) {
+        const GxLinear *l = &m->unit[unit].pair[k].linear[i];
+        if (i == 0 && c->stack) gx__model_stack(m, l->first, l->parts, c->stack, number);
+        if (i == 0 && c->stack && l->bias.index >= 0) gx__model_stack(m, l->bias, l->parts, c->stack, number);
+        for (int part = 0; part < l->parts; part++)
+            m->table.row[l->first.index + part].is_transposed = c->is_transposed;
     }
-    return GX_OK;
 }
 
 // Norms come first: the optimizer treats them all alike and updates adjacent tensors in one call.
@@ -265,8 +263,7 @@ void gx_model_unit(GxContext *g, GxModel *m, int kind, int number)
     }
     for (int k = 0; k < u->n_pairs; k++) {
         gx_core_open(g, m, unit, k, number);
-        if (!gx_failed(g) && u->pair[k].core.stack && u->side == GX_SIDE_NONE)
-            gx__model_stack(m, &m->unit[unit].pair[k].linear[0], u->pair[k].core.stack, number);
+        if (!gx_failed(g) && u->side == GX_SIDE_NONE) gx__model_set_files(m, unit, k, number);
     }
     for (int i = 0; i < m->tuners; i++)
         if (m->tuner[i].open) m->tuner[i].open(g, m, unit, number);
@@ -353,7 +350,6 @@ static GxStatus gx__model_open(GxContext *g, GxModel *m, const GxFamily *family,
     GX_TRY(gx_status(g));
     if (o->again) gx__model_mark_again(m, o->again);
     GX_TRY(gx_tuned_freeze(m, &g->error));
-    GX_TRY(gx__model_check_stacks(m, &g->error));
     if (o->freeze && o->freeze[0]) gx_table_freeze(&m->table, o->freeze, &g->error);
     GX_TRY(gx_status(g));
     GX_TRY(gx__model_quantize(m, o->quantize, &g->error));
@@ -440,12 +436,11 @@ void gx_model_allocate(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t c
     if (gx_failed(g)) return;
     if (m->max_positions && positions > m->max_positions) {
         GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                "a sequence of %ld tokens is longer than the %ld positions that the model has for texts "
-                "(max_position_embeddings)%s",
-                (long)positions, (long)m->max_positions,
-                whole > m->max_positions
-                    ? "; set --seq_len to at most that, or --max_position_embeddings of a new model to more"
-                    : "");
+                "a sequence of %ld tokens is longer than the %ld positions that the model has for texts (%s)%s%s%s",
+                (long)positions, (long)m->max_positions, gx_model_positions_name(m),
+                whole > m->max_positions ? "; set --seq_len to at most that, or --" : "",
+                whole > m->max_positions ? gx_model_positions_name(m) : "",
+                whole > m->max_positions ? " of a new model to more" : "");
         return;
     }
     if (m->memory && !m->max_source_T) m->max_source_T = T;

@@ -29,6 +29,7 @@ GX_END
 #include "../ops/embedding.h"
 #include "../ops/norm.h"
 #include "../ops/residual.h"
+#include "../ops/rope.h"
 
 static GxTensorId gx__con_open_table(GxContext *g, GxModel *m, int unit, int k, int number, const char *name,
                                      int64_t rows)
@@ -165,6 +166,16 @@ static const int32_t *gx__con_ids(const GxPairView *v, const int32_t *ids, const
     return ids && v->m->mode->methods.con == GX_METHOD_SP ? ids + gx_slice_begin(v->p) : ids;
 }
 
+// Positions that the batch does not name: each text's count from 0.
+static const int32_t *gx__con_positions(const GxPairView *v)
+{
+    const GxBatch *b = v->b;
+    if (v->pair->positions.index < 0 || b->positions || v->spec->con.first_position) return b->positions;
+    int32_t *positions = (int32_t *)gx_scratch(v->g, GX_MEM_WORKSPACE, 4 * gx_runs_rows(&b->runs) * b->B);
+    gx_text_positions(v->g, positions, &b->runs, b->documents, b->B);
+    return positions;
+}
+
 static void gx__con_look_up(const GxPairView *v, GxTensorId table, int64_t rows, const int32_t *ids, const char *what,
                             GxRows sum)
 {
@@ -185,7 +196,7 @@ static void gx__con_embed(const GxPairView *v, GxRows y, GxRows out)
     const GxDropout drop = gx_view_dropout(v, GX_DROPOUT_CON, c->dropout);
     const GxRows sum = c->has_norm ? s->sum : y;
     if (out.data != sum.data) gx_copy(v->g, sum.data, out.data, gx_rows_bytes(sum));
-    gx__con_look_up(v, pair->positions, c->positions, v->b->positions, "positions", sum);
+    gx__con_look_up(v, pair->positions, c->positions, gx__con_positions(v), "positions", sum);
     gx__con_look_up(v, pair->types, c->types, v->b->types, "token types", sum);
     if (c->has_norm)
         gx_layer_norm_forward(v->g, y.data, s->con_mean, s->con_rstd, sum.data,
@@ -219,8 +230,9 @@ static void gx__con_embed_backward(const GxPairView *v, GxRows dx, GxRows dy)
         gx_layer_norm_backward(v->g, dx.data, d.w, d.b, normed.data, s->sum.data, s->con_mean, s->con_rstd,
                                gx_view_weight(v, pair->con_norm.weight), dy.rows, dy.cols, d.accumulate, dy.dtype);
     else if (dx.data != normed.data) gx_copy(v->g, dx.data, normed.data, gx_rows_bytes(dy));
+    const int trains = pair->positions.index >= 0 && gx_store_trains(v->store, pair->positions.index);
     gx__con_look_up_backward(v, pair->positions, c->positions, c->skips_padding ? c->first_position - 1 : -1,
-                             v->b->positions, dx);
+                             trains ? gx__con_positions(v) : NULL, dx);
     gx__con_look_up_backward(v, pair->types, c->types, -1, v->b->types, dx);
 }
 

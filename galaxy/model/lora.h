@@ -15,6 +15,9 @@
 //
 // The rest of the model is frozen (tuned.h).
 //
+// Matrices that are one in files (GxTensor.stack) have one A together, to whose gradient each part's product adds, and
+// B's rows are cut as W's are.
+//
 // Names: W's module with ".lora_A.weight" and ".lora_B.weight" appended; for an embedding ".lora_embedding_A" and
 // ".lora_embedding_B". PEFT's names are these with a prefix.
 #ifndef GX_MODEL_LORA_H
@@ -92,17 +95,20 @@ static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, gx__LoraFa
     const GxTensor *w = &m->table.row[base];
     GxTensor t = *w;
     const int r = 1 - f.at, is_split = w->parts != NULL, is_cut = is_split && w->split_dim == f.kept;
-    const int64_t module = gx_text_stem(w->name, ".weight");
+    // A of several matrices has their common name; each B has its own, and a common one in files
+    const char *name = f.kept == 1 ? gx_tensor_file_name(w) : w->name;
+    const int64_t module = gx_text_stem(name, ".weight");
     if (module + (int64_t)strlen(f.name) >= GX_NAME) {
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                "the name of %s is too long to make the names of LoRA's matrices from it: at most %d characters",
-                t.name, GX_NAME - (int)strlen(f.name) - 1);
+                "the name of %s is too long to make the names of LoRA's matrices from it: at most %d characters", name,
+                GX_NAME - (int)strlen(f.name) - 1);
         return gx_no_tensor();
     }
-    snprintf(t.name + module, sizeof t.name - (size_t)module, "%s", f.name);
+    snprintf(t.name, sizeof t.name, "%.*s%s", (int)module, name, f.name);
     t.role = GX_ROLE_LORA;
     t.is_added = 1;
-    t.packed = t.has_lora = t.has_alias = t.is_vocabulary = 0, t.lora_scale = 0;
+    t.packed = t.has_lora = t.has_alias = t.is_vocabulary = t.is_transposed = 0, t.lora_scale = 0;
+    t.stack[0] = 0, t.stack_first = t.stack_rows = 0;
     t.init = f.init, t.init_std = f.init_std;
     t.decay = 1;
     t.global_shape[f.at] = w->global_shape[f.kept], t.begin[f.at] = w->begin[f.kept], t.end[f.at] = w->end[f.kept];
@@ -116,7 +122,9 @@ static GxTensorId gx__lora_factor(GxContext *g, GxModel *m, int base, gx__LoraFa
     return gx_table_add(&m->table, &t, &g->error);
 }
 
-static void gx__lora_add(GxContext *g, GxModel *m, int base, gx__LoraFactor a, gx__LoraFactor b)
+// The factors of `parts` matrices from row `base` on, which share A if there are several: they are one in files
+// (GxTensor.stack), and so are their Bs, which lie behind each other here, too.
+static void gx__lora_add(GxContext *g, GxModel *m, int base, int parts, gx__LoraFactor a, gx__LoraFactor b)
 {
     const GxLora *lora = &m->adapter.lora;
     int64_t r = lora->r;
@@ -126,20 +134,31 @@ static void gx__lora_add(GxContext *g, GxModel *m, int base, gx__LoraFactor a, g
     if (lora->rank_pattern && lora->rank_pattern[0]) r = (int64_t)lora->value(lora->rank_pattern, module, (double)r);
     if (lora->alpha_pattern && lora->alpha_pattern[0]) alpha = lora->value(lora->alpha_pattern, module, alpha);
     const GxTensorId first = gx__lora_factor(g, m, base, a, r);
-    gx__lora_factor(g, m, base, b, r);
-    m->table.row[base].has_lora = 1, m->table.row[base].lora = first;
-    m->table.row[base].lora_scale = alpha / (lora->is_scaled_by_root ? sqrt((double)r) : (double)r);
+    for (int i = base; i < base + parts && !gx_failed(g); i++) {
+        const GxTensorId own = gx__lora_factor(g, m, i, b, r);
+        if (gx_failed(g)) return;
+        GxTensor *w = &m->table.row[i], *factor = &m->table.row[own.index];
+        w->has_lora = 1, w->lora = first, w->lora_b = own;
+        w->lora_scale = alpha / (lora->is_scaled_by_root ? sqrt((double)r) : (double)r);
+        if (!w->stack[0]) continue;
+        snprintf(module, sizeof module, "%.*s%s", (int)gx_text_stem(w->stack, ".weight"), w->stack, b.name);
+        memcpy(factor->stack, module, sizeof factor->stack);
+        factor->stack_first = w->stack_first, factor->stack_rows = w->stack_rows;
+        factor->packed = i > base;
+    }
 }
 
 // A [r,in], B [out,r]
 static void gx__lora_of_linear(GxContext *g, GxModel *m, const GxLinear *l, int by_default)
 {
     for (int i = 0; i < l->parts && !gx_failed(g); i++) {
-        const int base = l->first.index + i;
+        const int base = l->first.index + i, is_stacked = m->table.row[base].stack[0] != 0;
         const double in = (double)m->table.row[base].global_shape[1];
         const gx__LoraFactor a = {".lora_A.weight", 1, 1, GX_INIT_UNIFORM, (float)(1 / sqrt(in))},
                              b = {".lora_B.weight", 0, 0, GX_INIT_ZEROS, 0};
-        if (gx_lora_is_target(m, &m->table.row[base], by_default)) gx__lora_add(g, m, base, a, b);
+        if (is_stacked && i > 0) return; // with the first
+        if (gx_lora_is_target(m, &m->table.row[base], by_default))
+            gx__lora_add(g, m, base, is_stacked ? l->parts : 1, a, b);
     }
 }
 
@@ -148,7 +167,7 @@ static void gx__lora_of_embedding(GxContext *g, GxModel *m, int base)
 {
     const gx__LoraFactor a = {".lora_embedding_A", 0, 1, GX_INIT_ZEROS, 0},
                          b = {".lora_embedding_B", 1, 0, GX_INIT_NORMAL, 1};
-    if (gx_lora_is_target(m, &m->table.row[base], 0)) gx__lora_add(g, m, base, a, b);
+    if (gx_lora_is_target(m, &m->table.row[base], 0)) gx__lora_add(g, m, base, 1, a, b);
 }
 
 static void gx__lora_open(GxContext *g, GxModel *m, int unit, int number)
@@ -173,11 +192,12 @@ static GxLinearShape gx__lora_added(GxLinearShape s, int accumulate)
 
 // ---- forward and backward of a linear's LoRA -----------------------------------------------------------------------
 
-typedef struct { // the LoRA of one part of a linear, for some rows
+typedef struct {      // the LoRA of a part of a linear, or of several that share A, for some rows
+    int first, parts; // their numbers in the linear
     GxTensorId a, b;
-    int64_t column;         // the part's first column of y
+    int64_t column;         // the first part's first column of y
     GxDropout dropout;      // of x
-    GxLinearShape down, up; // from x to r columns; from those to the part's columns of y, times s
+    GxLinearShape down, up; // from x to r columns; from those to the parts' columns of y, times s
 } GxLoraPart;
 
 // 1: k or v of attention to an encoder's output, whose rows are the source's.
@@ -207,19 +227,25 @@ static GxDropout gx__lora_dropout(const GxPass *p, const GxLinear *l, const GxTe
     return d;
 }
 
-// Describes the LoRA of part i in *part. Returns 0 if the part has none.
+static int64_t gx__lora_columns(const GxTensor *w) { return w->end[0] - w->begin[0]; } // of y
+
+// Describes the LoRA of part i, and of those behind it that share its A, in *part. Returns 0 if the part has none; the
+// next part to ask for is then i + 1, and otherwise part->first + part->parts.
 static int gx__lora_part(GxPass *p, const GxLinear *l, int i, GxRows rows, GxLoraPart *part)
 {
     const GxTensor *t = &p->m->table.row[l->first.index];
+    part->first = i, part->parts = 1;
     if (!t[i].has_lora) return 0;
-    part->a = part->b = t[i].lora;
-    part->b.index++;
+    part->a = t[i].lora, part->b = t[i].lora_b;
     part->column = 0;
-    for (int before = 0; before < i; before++) part->column += t[before].end[0] - t[before].begin[0];
+    for (int before = 0; before < i; before++) part->column += gx__lora_columns(&t[before]);
     part->dropout = gx__lora_dropout(p, l, &t[i]);
     const int64_t r = gx_lora_rank(p->m, &t[i]);
+    int64_t columns = gx__lora_columns(&t[i]);
+    for (int more = i + 1; more < l->parts && t[more].has_lora && t[more].lora.index == part->a.index; more++)
+        columns += gx__lora_columns(&t[more]), part->parts++;
     part->down = gx_linear_shape(rows.rows, l->in, r, rows.dtype);
-    part->up = gx_linear_shape(rows.rows, r, t[i].end[0] - t[i].begin[0], rows.dtype);
+    part->up = gx_linear_shape(rows.rows, r, columns, rows.dtype);
     part->up.y_stride = l->out;
     part->up.scale = (float)t[i].lora_scale;
     return 1;
@@ -253,8 +279,8 @@ static GxRows gx__lora_down_backward(GxPass *p, const GxLoraPart *part, GxRows d
 
 void gx_lora_forward(GxPass *p, const GxLinear *l, GxRows y, GxRows x)
 {
-    GxLoraPart part;
-    for (int i = 0; i < l->parts; i++) {
+    GxLoraPart part = GX_ZERO;
+    for (int i = 0; i < l->parts; i += part.parts) {
         const GxArenaMark mark = gx_arena_mark(p->g->arena);
         if (!gx__lora_part(p, l, i, x, &part)) continue;
         const int before = gx_of_tensor(p->g, part.a.index + 1);
@@ -270,8 +296,8 @@ void gx_lora_forward(GxPass *p, const GxLinear *l, GxRows y, GxRows x)
 // dx += dh A, with the dropout mask of x
 void gx_lora_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy)
 {
-    GxLoraPart part;
-    for (int i = 0; i < l->parts; i++) {
+    GxLoraPart part = GX_ZERO;
+    for (int i = 0; i < l->parts; i += part.parts) {
         const GxArenaMark mark = gx_arena_mark(p->g->arena);
         if (!gx__lora_part(p, l, i, dy, &part)) continue;
         const int before = gx_of_tensor(p->g, -(part.a.index + 1));
@@ -288,23 +314,37 @@ void gx_lora_backward_input(GxPass *p, const GxLinear *l, GxRows dx, GxRows dy)
     }
 }
 
-// dA = dh^T x, dB = s * dy^T h
+// dB = s * dy^T h, of each part by itself: some may be frozen
+static void gx__lora_backward_b(GxPass *p, const GxLinear *l, const GxLoraPart *part, GxRows dy, GxRows dropped)
+{
+    const GxTensor *t = &p->m->table.row[l->first.index];
+    GxRows h = gx_no_rows();
+    int64_t column = part->column;
+    for (int i = part->first; i < part->first + part->parts; column += gx__lora_columns(&t[i]), i++) {
+        int adds = 0;
+        float *db = gx_store_grad(&p->m->store, t[i].lora_b, &adds);
+        GxLinearShape up = gx__lora_added(part->up, adds);
+        up.Out = gx__lora_columns(&t[i]);
+        if (db && !h.data) h = gx__lora_down(p, part, dropped);
+        if (db) gx_linear_backward_weight(p->g, db, NULL, gx_rows_column(dy, column), h.data, &up);
+    }
+}
+
+// dA = dh^T x, and dB
 void gx_lora_backward_weight(GxPass *p, const GxLinear *l, GxRows dy, GxRows x)
 {
-    GxLoraPart part;
-    for (int i = 0; i < l->parts; i++) {
+    GxLoraPart part = GX_ZERO;
+    for (int i = 0; i < l->parts; i += part.parts) {
         const GxArenaMark mark = gx_arena_mark(p->g->arena);
         if (!gx__lora_part(p, l, i, x, &part)) continue;
         const int before = gx_of_tensor(p->g, -(part.a.index + 1));
-        int adds_a = 0, adds_b = 0;
-        float *da = gx_store_grad(&p->m->store, part.a, &adds_a), *db = gx_store_grad(&p->m->store, part.b, &adds_b);
+        int adds = 0;
+        float *da = gx_store_grad(&p->m->store, part.a, &adds);
         const GxRows dropped = gx__lora_dropped(p, &part, x);
-        const GxLinearShape down = gx__lora_added(part.down, adds_a), up = gx__lora_added(part.up, adds_b);
+        const GxLinearShape down = gx__lora_added(part.down, adds);
         if (da)
             gx_linear_backward_weight(p->g, da, NULL, gx__lora_down_backward(p, &part, dy).data, dropped.data, &down);
-        if (db)
-            gx_linear_backward_weight(p->g, db, NULL, gx_rows_column(dy, part.column),
-                                      gx__lora_down(p, &part, dropped).data, &up);
+        gx__lora_backward_b(p, l, &part, dy, dropped);
         gx_of_tensor(p->g, before);
         gx_arena_release(p->g->arena, mark);
     }
@@ -323,8 +363,7 @@ static gx__LoraEmbedding gx__lora_embed(const GxPairView *v, const GxEmbedding *
     const GxTensor *t = &v->m->table.row[v->pair->matrix.index];
     const int64_t r = gx_lora_rank(v->m, t);
     gx__LoraEmbedding lora;
-    lora.a = lora.b = t->lora;
-    lora.b.index++;
+    lora.a = t->lora, lora.b = t->lora_b;
     lora.lookup = *e;
     lora.lookup.C = r, lora.lookup.is_transposed = 1, lora.lookup.accumulate = 0;
     lora.up = gx_linear_shape(rows.rows, r, rows.cols, rows.dtype);
@@ -385,8 +424,8 @@ static int gx__lora_through(const GxModel *m, int row)
     const GxTensor *t = m->table.row;
     int other = -1;
     for (int i = 0; i < m->table.n && t[row].role == GX_ROLE_LORA; i++)
-        if (t[i].has_lora && (row == t[i].lora.index || row == t[i].lora.index + 1))
-            other = row == t[i].lora.index ? row + 1 : row - 1;
+        if (t[i].has_lora && (row == t[i].lora.index || row == t[i].lora_b.index))
+            other = row == t[i].lora.index ? t[i].lora_b.index : t[i].lora.index;
     return other;
 }
 

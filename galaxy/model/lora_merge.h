@@ -45,7 +45,7 @@ static void gx__lora_plan_embedding(GxContext *g, const GxModel *m)
 {
     const GxArenaMark mark = gx_arena_mark(g->arena);
     if (m->embedding.index < 0 || !m->table.row[m->embedding.index].has_lora) return;
-    gx__lora_transposed(g, &m->table.row[m->table.row[m->embedding.index].lora.index + 1], NULL);
+    gx__lora_transposed(g, &m->table.row[m->table.row[m->embedding.index].lora_b.index], NULL);
     gx_arena_release(g->arena, mark);
 }
 
@@ -66,7 +66,7 @@ void gx_lora_merge_plan(GxContext *g, const GxModel *m)
 // A^T B^T, for dy = A [r,V] and x = B^T [r,C].
 static void gx__lora_merge_row(GxContext *g, GxModel *m, int row, int sign)
 {
-    const GxTensor *t = &m->table.row[row], *a = &m->table.row[t->lora.index];
+    const GxTensor *t = &m->table.row[row], *a = &m->table.row[t->lora.index], *b = &m->table.row[t->lora_b.index];
     const GxArenaMark mark = gx_arena_mark(g->arena);
     const int64_t n = gx_tensor_count(t), in = t->end[1] - t->begin[1], r = gx_lora_rank(m, t);
     const float scale = (float)sign * (float)t->lora_scale;
@@ -74,9 +74,9 @@ static void gx__lora_merge_row(GxContext *g, GxModel *m, int row, int sign)
     s.accumulate = 1, s.scale = scale;
     float *w = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, row, 0, n),
           *x = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index, 0, gx_tensor_count(a)),
-          *y = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index + 1, 0, gx_tensor_count(a + 1));
+          *y = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora_b.index, 0, gx_tensor_count(b));
     if (t->role == GX_ROLE_EMBEDDING) {
-        const float *rows = gx__lora_transposed(g, a + 1, y);
+        const float *rows = gx__lora_transposed(g, b, y);
         s = gx_linear_shape(r, in, t->end[0] - t->begin[0], GX_F32);
         s.accumulate = 1, s.scale = scale;
         if (!gx_failed(g)) gx_linear_backward_weight(g, w, NULL, x, rows, &s);
@@ -96,13 +96,13 @@ void gx_lora_add(GxContext *g, const GxModel *m, int row, int64_t first, int64_t
 {
     const GxTensor *t = &m->table.row[row];
     if (!t->has_lora) return;
-    const GxTensor *a = &m->table.row[t->lora.index];
+    const GxTensor *a = &m->table.row[t->lora.index], *b = &m->table.row[t->lora_b.index];
     const GxArenaMark mark = gx_arena_mark(g->arena);
     const int64_t r = gx_lora_rank(m, t);
     GxLinearShape s = gx_linear_shape(rows, t->global_shape[1], r, GX_F32);
     s.accumulate = 1, s.scale = (float)t->lora_scale;
     const float *x = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index, 0, gx_tensor_count(a)),
-                *y = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora.index + 1, 0, gx_tensor_count(a + 1));
+                *y = gx_values_read(g, &m->store, GX_VALUES_WEIGHTS, t->lora_b.index, 0, gx_tensor_count(b));
     if (!gx_failed(g)) gx_linear_backward_input(g, w, y + first * r, x, &s);
     gx_arena_release(g->arena, mark);
 }

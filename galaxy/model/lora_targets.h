@@ -31,7 +31,12 @@ static int gx__lora_is_called(const char *module, int64_t n, const char *name, i
     return n == name_n || module[n - name_n - 1] == '.';
 }
 
-static int64_t gx__lora_module(const GxTensor *t) { return (int64_t)strlen(t->name) - (int64_t)strlen(".weight"); }
+// The name by which peft knows a matrix, and the length of its module's.
+static const char *gx__lora_name(const GxTensor *t) { return gx_tensor_file_name(t); }
+static int64_t gx__lora_module(const GxTensor *t)
+{
+    return (int64_t)strlen(gx__lora_name(t)) - (int64_t)strlen(".weight");
+}
 
 static int gx__lora_is_listed(const char *module, int64_t n, const char *names)
 {
@@ -48,8 +53,9 @@ static int gx__lora_is_all_linear(const GxLora *lora)
 
 void gx_lora_module(const GxModel *m, const GxTensor *t, char module[GX_NAME])
 {
-    const char *dot = m->head.kind == GX_HEAD_VECTORS ? strchr(t->name, '.') : NULL, *name = dot ? dot + 1 : t->name;
-    snprintf(module, GX_NAME, "%.*s", (int)(t->name + gx__lora_module(t) - name), name);
+    const char *whole = gx__lora_name(t), *dot = m->head.kind == GX_HEAD_VECTORS ? strchr(whole, '.') : NULL,
+               *name = dot ? dot + 1 : whole;
+    snprintf(module, GX_NAME, "%.*s", (int)(whole + gx__lora_module(t) - name), name);
 }
 
 static int gx__lora_is_found(const GxModel *m, const GxTensor *t)
@@ -64,7 +70,7 @@ int gx_lora_is_excluded(const GxModel *m, const GxTensor *t)
     const GxLora *lora = &m->adapter.lora;
     char module[GX_NAME];
     if (!lora->excluded || !lora->excluded[0]) return 0;
-    if (!lora->excludes) return gx__lora_is_listed(t->name, gx__lora_module(t), lora->excluded);
+    if (!lora->excludes) return gx__lora_is_listed(gx__lora_name(t), gx__lora_module(t), lora->excluded);
     gx_lora_module(m, t, module);
     return lora->excludes(lora->excluded, module);
 }
@@ -110,7 +116,8 @@ static int gx__lora_is_meant(const GxModel *m, const GxTensor *t, int by_default
     const GxLora *lora = &m->adapter.lora;
     if (!lora->targets || !lora->targets[0]) return by_default;
     if (gx__lora_is_all_linear(lora)) return t->role != GX_ROLE_EMBEDDING && t->role != GX_ROLE_HEAD;
-    return lora->finds ? gx__lora_is_found(m, t) : gx__lora_is_listed(t->name, gx__lora_module(t), lora->targets);
+    return lora->finds ? gx__lora_is_found(m, t)
+                       : gx__lora_is_listed(gx__lora_name(t), gx__lora_module(t), lora->targets);
 }
 
 int gx_lora_is_target(const GxModel *m, const GxTensor *t, int by_default)
@@ -136,13 +143,13 @@ static GxStatus gx__lora_check_pattern(const GxModel *m, GxError *err)
             err, GX_ERR_ARGUMENT,
             "the regular expression for LoRA's targets, \"%.200s\", also matches %.*s, which cannot have LoRA; it may "
             "match linear layers of attention and MLP, heads, the layer before a head, and the token embedding",
-            m->adapter.lora.targets, (int)gx__lora_module(t), t->name);
+            m->adapter.lora.targets, (int)gx__lora_module(t), gx__lora_name(t));
     }
     if (found) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT,
                    "the regular expression for LoRA's targets, \"%.200s\", matches no module of the model; it has to "
                    "match a whole name, such as %s without .weight",
-                   m->adapter.lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
+                   m->adapter.lora.targets, gx__lora_name(&m->table.row[m->unit[1].pair[0].linear[0].first.index]));
 }
 
 // 1: the name matches this matrix, which has LoRA, or would have it if it were not excluded or in another layer.
@@ -150,7 +157,7 @@ static int gx__lora_names(const GxModel *m, const GxTensor *t, GxTextItem name)
 {
     const int could = t->role == GX_ROLE_WEIGHT || t->role == GX_ROLE_HEAD || t == &m->table.row[m->embedding.index];
     return (t->has_lora || (could && gx__lora_is_matrix(t) && !gx__lora_stays(m, t))) &&
-           gx__lora_is_called(t->name, gx__lora_module(t), name.at, name.n);
+           gx__lora_is_called(gx__lora_name(t), gx__lora_module(t), name.at, name.n);
 }
 
 // An error if a listed layer does not exist, or if nothing has LoRA.
@@ -188,13 +195,6 @@ static GxStatus gx__lora_check_shared(const GxModel *m, GxError *err)
     return GX_OK;
 }
 
-// 1: the tensor is stacked with others in files, under this name or one that ends with it.
-static int gx__lora_names_stack(const GxTensor *t, GxTextItem name)
-{
-    const int64_t n = gx_text_stem(t->stack, ".weight"), at = n - name.n;
-    return at >= 0 && !strncmp(t->stack + at, name.at, (size_t)name.n) && (at == 0 || t->stack[at - 1] == '.');
-}
-
 GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
 {
     GX_TRY(gx__lora_check_shared(m, err));
@@ -207,22 +207,15 @@ GxStatus gx_lora_check_targets(const GxModel *m, GxError *err)
             return GX_FAIL(err, GX_ERR_ARGUMENT,
                            "LoRA's targets are \"%.200s\", but all-linear (all linear layers of attention and MLP) "
                            "must be the only one; to have other modules too, name each one, such as %s",
-                           m->adapter.lora.targets, m->table.row[m->unit[1].pair[0].linear[0].first.index].name);
+                           m->adapter.lora.targets,
+                           gx__lora_name(&m->table.row[m->unit[1].pair[0].linear[0].first.index]));
         for (int i = 0; i < m->table.n && !found; i++) found = gx__lora_names(m, &m->table.row[i], name);
-        for (int i = 0; i < m->table.n && !found; i++)
-            if (gx__lora_names_stack(&m->table.row[i], name))
-                return GX_FAIL(
-                    err, GX_ERR_UNSUPPORTED,
-                    "LoRA's target \"%.*s\" is several matrices here, %s and those behind it, which would have "
-                    "one A together; this is not supported: name other modules, as in --target_modules "
-                    "o_proj,down_proj",
-                    (int)gx_min(name.n, 100), name.at, m->table.row[i].name);
         if (!found)
             return GX_FAIL(err, GX_ERR_ARGUMENT,
                            "LoRA's target \"%.*s\" matches no linear layer of attention or MLP, no head, no layer "
                            "before a head, and not the token embedding; names in %s are like %s, %s",
                            (int)name.n, name.at, m->family->name,
-                           m->table.row[m->unit[1].pair[0].linear[0].first.index].name,
+                           gx__lora_name(&m->table.row[m->unit[1].pair[0].linear[0].first.index]),
                            m->table.row[m->embedding.index].name);
     }
     return gx__lora_check_narrowed(m, err);

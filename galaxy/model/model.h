@@ -70,6 +70,10 @@ typedef struct { // a family
     void (*frame)(const void *config, GxTextFrame *frame);
 } GxFamily;
 
+// The field of this name in the family's configuration. Sizes that most families call hidden_size, intermediate_size,
+// num_hidden_layers and num_attention_heads are found under these names in all of them. NULL: there is none.
+const GxField *gx_family_field(const GxFamily *family, const char *name);
+
 // A mode: how the blocks are split, and the forward and backward of ONE pair. Implemented in train_tp.cu and its
 // siblings.
 typedef struct {
@@ -113,6 +117,7 @@ typedef struct {
     int has_side;           // 1: both the backbone's and the side network's streams enter
     int64_t sliding_window; // how many of the nearest keys a query attends to; 0: all
     int skips_rope;         // 1: its attention does not rotate q and k, though that of other layers does
+    float scale;            // of its attention's scores; 0: its core's
     GxPair pair[GX_MAX_PAIRS];
     GxLinear down, up; // of a side network's unit, which may also have a gate [1]
     GxTensorId gate;
@@ -166,6 +171,7 @@ static inline const GxUnitSpec *gx_unit_spec(const GxModel *m, int unit) { retur
 static inline int gx_model_has_adapter(const GxModel *m) { return m->tuners > 0; }
 static inline int64_t gx_model_width(const GxModel *m) { return gx_unit_spec(m, 0)->width; }
 int64_t gx_model_vocab(const GxModel *m);
+const char *gx_model_positions_name(const GxModel *m); // of the configuration's field: max_position_embeddings
 static inline GxTensorId gx_no_tensor(void)
 {
     const GxTensorId none = {-1};
@@ -177,6 +183,25 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_MODEL_IMPLEMENTED)
 #define GX_MODEL_IMPLEMENTED
+#include <string.h>
+
+const GxField *gx_family_field(const GxFamily *family, const char *name)
+{
+    static const char *const other[][2] = {{"hidden_size", "n_embd"},
+                                           {"intermediate_size", "n_inner"},
+                                           {"num_hidden_layers", "n_layer"},
+                                           {"num_attention_heads", "n_head"}};
+    const GxField *f = gx_field_find(family->fields, family->n_fields, name);
+    for (size_t i = 0; i < sizeof other / sizeof *other && !f; i++)
+        if (!strcmp(other[i][0], name)) f = gx_field_find(family->fields, family->n_fields, other[i][1]);
+    return f;
+}
+
+const char *gx_model_positions_name(const GxModel *m)
+{
+    const GxFamily *f = m->family;
+    return gx_field_find(f->fields, f->n_fields, "n_positions") ? "n_positions" : "max_position_embeddings";
+}
 
 int64_t gx_model_vocab(const GxModel *m) { return *m->family->vocab_size((void *)m->config); }
 #endif

@@ -61,7 +61,7 @@ enum { // a slot's buffers; PRODUCTS: P Wk^T and P Wv^T before a scale (scale.h)
 
 static int64_t gx__prompt_model_layers(const GxModel *m)
 {
-    const GxField *f = gx_field_find(m->family->fields, m->family->n_fields, "num_hidden_layers");
+    const GxField *f = gx_family_field(m->family, "num_hidden_layers");
     return f ? *(const int64_t *)gx_field_in(f, m->config) : 0;
 }
 

@@ -105,7 +105,7 @@ struct GxBatch {
     const int32_t *tokens; // [T,B]
     const int32_t *types;  // [T,B], token types; NULL if the model has no table for them
     // [T,B], for each token the row of the table of positions: its position in its text, from the family's first row on
-    // (GxTextFrame). NULL if the model has no such table
+    // (GxTextFrame). NULL if the model has no such table, or if the first row is 0: then they follow from `documents`
     const int32_t *positions;
     // [T*B][2], with cp of whole sequences: for each row the positions [begin, end) of its text, if several texts share
     // a column (attention does not cross between them) or if there is padding (begin = end: it is masked). NULL: each

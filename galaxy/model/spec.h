@@ -71,6 +71,7 @@ typedef struct {
     // ATT, MLP with SwiGLU: the name that q, k, v or gate, up have together in files, stacked by rows; NULL: each has its
     // own
     const char *stack;
+    int is_transposed;      // ATT, MLP: in files the matrices are [in, out]
     const char *qk_norm[2]; // ATT with has_qk_norm: RMS norms of each head of q, of k, before RoPE
     float eps;              // of those norms
     const char *bias;       // HEAD: the module that has the bias; NULL: the matrix's

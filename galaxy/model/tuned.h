@@ -59,18 +59,19 @@ static int gx__tuned_is_bias(const GxModel *m, int row)
 }
 
 // The length of the module's name: of "model.norm" in "model.norm.weight".
-static int64_t gx__tuned_module(const GxTensor *t)
+static int64_t gx__tuned_module(const char *name)
 {
-    const char *dot = strrchr(t->name, '.');
-    return dot ? dot - t->name : 0;
+    const char *dot = strrchr(name, '.');
+    return dot ? dot - name : 0;
 }
 
 // 1: the name of its module, or of one that contains it, ends with `name`.
 static int gx__tuned_ends_with(const GxTensor *t, const char *name, int64_t n)
 {
+    const char *whole = gx_tensor_file_name(t);
     if (t->is_added || n == 0) return 0;
-    for (int64_t end = gx__tuned_module(t); end >= n; end--)
-        if (t->name[end] == '.' && !strncmp(t->name + end - n, name, (size_t)n)) return 1;
+    for (int64_t end = gx__tuned_module(whole); end >= n; end--)
+        if (whole[end] == '.' && !strncmp(whole + end - n, name, (size_t)n)) return 1;
     return 0;
 }
 

@@ -367,8 +367,7 @@ static int gx__unit_trains(const GxPass *p, GxTensorId id)
 static int gx__unit_trains_lora(const GxPass *p, const GxLinear *l) // l has one part
 {
     const GxTensor *t = l->first.index < 0 ? NULL : &p->m->table.row[l->first.index];
-    const GxTensorId b = {t ? t->lora.index + 1 : -1};
-    return t && t->has_lora && (gx__unit_trains(p, t->lora) || gx__unit_trains(p, b));
+    return t && t->has_lora && (gx__unit_trains(p, t->lora) || gx__unit_trains(p, t->lora_b));
 }
 
 // 1: a tensor of enter, which precedes the core, is trained.

@@ -129,6 +129,7 @@ struct GxDevice {
     // rope: direction +1 forward, -1 backward; by a row's position, or with documents by the beginning of its document
     void (*rope)(GxContext *, void *x, const float *cosine, const float *sine, const GxRuns *, const int32_t *documents,
                  int64_t B, int64_t heads, int64_t head_dim, int64_t stride, int direction, GxDtype);
+    void (*text_positions)(GxContext *, int32_t *positions, const GxRuns *, const int32_t *documents, int64_t B);
     // attention
     int64_t (*attention_scratch)(const GxContext *, const GxAttention *, int backward); // bytes
     void (*attention_forward)(GxContext *, void *o, float *lse, const void *q, const void *k, const void *v,
@@ -204,6 +205,7 @@ GxDevice gx_device_none(const GxDevice *like); // takes scratch and supports typ
 //     linear_...                                    R, In, Out
 //     dequantize                                    rows, cols
 //     head_norm_..., rope_...                       R, heads, head_dim
+//     text_positions                                R, B
 //     attention_merge                               R, heads, head_dim
 //     attention_forward, attention_backward         Tq, Tk, B*H, head_dim
 //     swiglu_..., gelu_..., geglu_...               R, F

@@ -48,8 +48,8 @@ typedef struct {
 } GxRope;
 double gx_rope_frequency(const GxRope *r, int64_t head_dim, int64_t i);
 static inline double gx_rope_attention_factor(const GxRope *r) { return r->attention_factor ? r->attention_factor : 1; }
-// cosine, sine [positions, head_dim/2] of these angles, times attention_factor, computed in fp64 on the host. A backward
-// with these tables is also right: it multiplies the gradient by the same factor.
+// cosine, sine [positions, head_dim/2] of these angles, times attention_factor, computed in fp64 on the host. A
+// backward with these tables is also right: it multiplies the gradient by the same factor.
 void gx_rope_table(float *cosine, float *sine, int64_t positions, int64_t head_dim, const GxRope *r);
 
 // In place, for `heads` heads of head_dim side by side in each row of x, rows `stride` elements apart: (x[i], x[i+h/2])
@@ -69,6 +69,11 @@ void gx_rope_restart_forward(GxContext *g, void *x, const float *cosine, const f
 void gx_rope_restart_backward(GxContext *g, void *dx, const float *cosine, const float *sine, const GxRuns *runs,
                               const int32_t *documents, int64_t B, int64_t heads, int64_t head_dim, int64_t stride,
                               GxDtype dtype);
+
+// positions[t*B + b] = the position of row t of column b, counted from the begin of its document: the row of a learned
+// table of positions. positions [rows of the runs * B]; documents NULL: each column is one. bytes: 4 per row, and 8
+// with documents
+void gx_text_positions(GxContext *g, int32_t *positions, const GxRuns *runs, const int32_t *documents, int64_t B);
 
 GX_END
 #endif
@@ -221,5 +226,14 @@ void gx_rope_restart_backward(GxContext *g, void *dx, const float *cosine, const
                               GxDtype dtype)
 {
     gx__rope(g, "rope_restart_backward", dx, cosine, sine, runs, documents, B, heads, head_dim, stride, +1, dtype);
+}
+
+void gx_text_positions(GxContext *g, int32_t *positions, const GxRuns *runs, const int32_t *documents, int64_t B)
+{
+    if (gx_failed(g) || !gx_runs_check(g, "text_positions", runs)) return;
+    const int64_t R = gx_runs_rows(runs) * B;
+    if (!gx_op_check(g, "text_positions", GX_F32, R, B)) return;
+    if (gx_op_begin(g, "text_positions", gx_dims(R, B, 0, 0), 4 * R + (documents ? 8 * R : 0), 0))
+        g->device->text_positions(g, positions, runs, documents, B);
 }
 #endif

@@ -80,7 +80,7 @@ static const char *gx__adapter_suffix(const char *module, int parts)
 
 static void gx__adapter_module(const GxTensor *t, char module[GX_NAME])
 {
-    snprintf(module, GX_NAME, "%s", t->name);
+    snprintf(module, GX_NAME, "%s", gx_tensor_file_name(t));
     char *dot = strrchr(module, '.');
     if (dot) *dot = 0;
 }
@@ -203,6 +203,7 @@ GxStatus gx_adapter_write_config(const GxModel *m, const char *base, const char 
     kind->write(c, &m->adapter);
     snprintf(c->task_type, sizeof c->task_type, "%s", gx__adapter_task_type(m));
     snprintf(c->base, sizeof c->base, "%s", real ? real : base);
+    for (int i = 0; i < m->table.n; i++) c->fan_in_fan_out |= m->table.row[i].has_lora && m->table.row[i].is_transposed;
     free(real);
     GxStatus status = gx__adapter_names(m, GX__ADAPTER_TARGETS, c->targets, sizeof c->targets, err);
     if (status == GX_OK)
@@ -220,7 +221,8 @@ static const char *const gx__adapter_vocabulary[] = {"model.embed_tokens",
                                                      "embeddings.word_embeddings",
                                                      "cls.predictions.decoder",
                                                      "roberta.embeddings.word_embeddings",
-                                                     "lm_head.decoder"};
+                                                     "lm_head.decoder",
+                                                     "transformer.wte"};
 
 static int gx__adapter_saves(const GxPeftConfig *c, const char *module) // 1: modules_to_save names it
 {

@@ -57,6 +57,8 @@ static GxStatus gx__adapter_match_row(int *row, GxMatching how, const GxTable *t
     const int is_note = gx_text_stem(in_file, GX__ADAPTER_MATCH_NOTE) > 0;
     *row = is_note || gx__adapter_match_copy_of(t, family, in_file) >= 0 ? -2
                                                                          : gx_tensor_match_row(t, family, in_file + n);
+    if (*row >= 0 && t->row[*row].stack[0]) *row = -1; // no file has it under this name
+    if (*row == -1) *row = gx_tensor_match_stack(t, family, in_file + n);
     if (*row == -1 && how == GX_MATCH_BARE_ADAPTER && gx_tensor_match_is_in_head(family, in_file + n)) *row = -2;
     if (*row == -2 || (*row >= 0 && t->row[*row].is_adapter)) return GX_OK;
     if (gx_tensor_match_is_in_head(family, in_file + n) &&
@@ -110,13 +112,15 @@ GxStatus gx_adapter_match(GxTensorMatch *match, const GxSafetensors *s, const Gx
                            "%s has %.120s and %.120s, which are two names of one tensor; remove one of them", folder,
                            s->entry[match->entry[row]].name, s->entry[e].name);
         match->entry[row] = e;
+        for (int i = row + 1; t->row[row].stack[0] && i < t->n && !strcmp(t->row[i].stack, t->row[row].stack); i++)
+            match->entry[i] = e;
     }
     for (int i = 0; i < t->n; i++) {
         match->missing[i] = match->entry[i] < 0;
         const int is_norm = t->row[i].is_adapter && t->row[i].role == GX_ROLE_NORM;
         if (match->missing[i] && (t->row[i].is_added || is_norm || (t->row[i].is_named && !t->row[i].has_alias)))
             return GX_FAIL(err, GX_ERR_FORMAT, "%s has no tensor " GX_PEFT_PREFIX "%s, which the adapter needs", folder,
-                           t->row[i].name);
+                           gx_tensor_file_name(&t->row[i]));
     }
     return GX_OK;
 }

@@ -140,11 +140,12 @@ static int gx__family_is_among(const char *name, const char *const *names)
 
 GxStatus gx_family_check_type(const GxJson *json, const char *const *types, const char *path, GxError *err)
 {
-    static const char *const families[][2] = {{"llama", "llama"},     {"mistral", "llama"}, {"qwen2", "llama"},
-                                              {"qwen3", "llama"},     {"smollm3", "llama"}, {"phi3", "llama"},
-                                              {"bert", "bert"},       {"roberta", "bert"},  {"xlm-roberta", "bert"},
-                                              {"distilbert", "bert"}, {"bart", "bart"},     {"mbart", "bart"},
-                                              {"t5", "t5"},           {"mt5", "t5"}}; // type, program
+    static const char *const families[][2] = {
+        {"llama", "llama"},     {"mistral", "llama"}, {"qwen2", "llama"},
+        {"qwen3", "llama"},     {"smollm3", "llama"}, {"phi3", "llama"},
+        {"bert", "bert"},       {"roberta", "bert"},  {"xlm-roberta", "bert"},
+        {"distilbert", "bert"}, {"bart", "bart"},     {"mbart", "bart"},
+        {"t5", "t5"},           {"gpt2", "gpt2"},     {"mt5", "t5"}}; // type, program
     const GxJson *value = gx_json_get(json, "model_type");
     const char *type = gx_json_string(value);
     char *text = NULL, built[200] = "";

@@ -116,7 +116,7 @@ static GxStatus gx__gguf_adapter_check(const gx__GgufAdapter *a, GxError *err)
 
 static GxStatus gx__gguf_add_factor(gx__GgufAdapter *a, GxGgufWriter *out, const GxTensor *t, int is_b, int type)
 {
-    const GxTensor *f = &a->w->m.table.row[t->lora.index + is_b];
+    const GxTensor *f = &a->w->m.table.row[is_b ? t->lora_b.index : t->lora.index];
     const int is_rotated = !is_b && t->role == GX_ROLE_EMBEDDING;
     const int64_t shape[2] = {f->global_shape[is_rotated], f->global_shape[!is_rotated]};
     const int as = shape[1] % gx_gguf_type(type)->elements ? GX_GGUF_F16 : type;
@@ -173,9 +173,9 @@ static GxStatus gx__gguf_put_a(gx__GgufAdapter *a, GxGgufWriter *out, const GxTe
 static GxStatus gx__gguf_put_b(gx__GgufAdapter *a, GxGgufWriter *out, const GxTensor *t)
 {
     const GxModel *m = &a->w->m;
-    const GxTensor *f = &m->table.row[t->lora.index + 1];
+    const GxTensor *f = &m->table.row[t->lora_b.index];
     const GxSafetensors *s = &a->file.file;
-    const GxSafetensorsEntry *e = &s->entry[a->file.match.entry[t->lora.index + 1]];
+    const GxSafetensorsEntry *e = &s->entry[a->file.match.entry[t->lora_b.index]];
     const double alpha = gx__gguf_alpha(m, t);
     const float by = alpha == a->said->alpha ? 1 : (float)(alpha / a->said->alpha);
     const int64_t rows = f->global_shape[0], r = f->global_shape[1], most = gx__gguf_rows_per_read(r);

@@ -26,6 +26,7 @@ const GxHelpLine *gx_help_training(int *n)
         {"the model", "model", "Hugging Face folder to start from; by default a new model, of this size:"},
         {NULL, "hidden_size",
          "width of the residual stream; for num_hidden_layers, num_attention_heads, … see --help model"},
+        {NULL, "n_embd", "width of the residual stream; for n_layer, n_head, … see --help model"},
         {NULL, "d_model", "width of the residual stream; for the numbers of layers, heads, … see --help model"},
         {NULL, "tuning", "full: all weights; or a method such as lora; --help tuning shows the options of each"},
         {"training", "seq_len", "tokens in a sample"},

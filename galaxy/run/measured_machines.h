@@ -47,9 +47,9 @@ static int gx__measured_model(const GxSession *s, GxMachinesWidth *width)
     int n = 0;
     gx__measured_add_width(width, &n, "family", r->family->name);
     for (size_t i = 0; i < sizeof gx__measured_widths / sizeof *gx__measured_widths; i++) {
-        const GxField *f = gx_field_find(r->family->fields, r->family->n_fields, gx__measured_widths[i]);
+        const GxField *f = gx_family_field(r->family, gx__measured_widths[i]);
         if (!f || f->type != GX_FIELD_INT) continue;
-        snprintf(text, sizeof text, "%ld", (long)gx__measured_width(s, f->name));
+        snprintf(text, sizeof text, "%ld", (long)gx__measured_width(s, gx__measured_widths[i]));
         gx__measured_add_width(width, &n, f->name, text);
     }
     snprintf(text, sizeof text, "%ld", (long)r->o.seq_len);

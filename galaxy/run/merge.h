@@ -55,6 +55,7 @@ GX_END
 #include "../text/sentence_modules.h"
 #include "adapter_kinds.h"
 #include "bart_family.h"
+#include "gpt2_family.h"
 #include "t5_family.h"
 #include "bert_family.h"
 #include "llama_family.h"
@@ -153,6 +154,7 @@ static GxStatus gx__merge_choose(GxContext *g, gx__Merge *m, const char *adapter
         m->family = gx_text_stem(type, "bert") >= 0 || strstr(type, "roberta") ? &gx_bert
                     : !strcmp(type, "bart") || !strcmp(type, "mbart")          ? &gx_bart
                     : !strcmp(type, "t5") || !strcmp(type, "mt5")              ? &gx_t5
+                    : !strcmp(type, "gpt2")                                    ? &gx_gpt2
                                                                                : &gx_llama;
         status = gx__merge_choose_head(m, adapter, &s, architecture, err);
         gx_json_free(json);
@@ -400,7 +402,8 @@ static GxStatus gx__merge_run(GxContext *g, GxInference *s, gx__Merge *m, const 
     GX_TRY(gx_inference_open_merging(g, s, m->family, adapter, m->base, &m->head, m->quantize));
     GX_TRY(gx__merge_load(g, s, adapter, m->base, sign));
     gx_lora_merge(g, &s->model, sign);
-    for (int i = 0; i < s->model.table.n; i++) said->matrices += s->model.table.row[i].has_lora;
+    for (int i = 0; i < s->model.table.n; i++) // of those that are one in files the first
+        said->matrices += s->model.table.row[i].has_lora && !s->model.table.row[i].stack_first;
     for (int i = 0; i < s->model.table.n; i++)
         if (!s->model.table.row[i].is_added && !s->model.table.row[i].has_alias)
             said->parameters += gx_tensor_global_count(&s->model.table.row[i]);

@@ -346,7 +346,7 @@ static void gx__modules_open_linear(GxModules *t, int unit, const GxLinear *l)
         t->of_tensor[l->first.index + i] = row;
         if (l->bias.index >= 0) t->of_tensor[l->bias.index + i] = row;
         if (w[i].has_scale) t->of_tensor[w[i].scale.index] = t->of_tensor[w[i].added_bias.index] = row;
-        if (w[i].has_lora) t->of_tensor[w[i].lora.index] = t->of_tensor[w[i].lora.index + 1] = lora;
+        if (w[i].has_lora) t->of_tensor[w[i].lora.index] = t->of_tensor[w[i].lora_b.index] = lora;
     }
 }
 
@@ -357,7 +357,7 @@ static void gx__modules_open_tensor(GxModules *t, int i)
     t->of_tensor[i] = gx__modules_at(t, w->unit, w->name, gx__modules_stem(w));
     if (!w->has_lora) return; // of the embedding: linears have rows already
     const int lora = gx__modules_linear_row(t, w->unit, w, 1, " (LoRA)");
-    t->of_tensor[w->lora.index] = t->of_tensor[w->lora.index + 1] = lora;
+    t->of_tensor[w->lora.index] = t->of_tensor[w->lora_b.index] = lora;
 }
 
 // ---- rows of what has no tensor ------------------------------------------------------------------------------------

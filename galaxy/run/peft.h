@@ -44,7 +44,8 @@ typedef struct {
     int64_t prompt_len, prompt_layers; // adapter_len, adapter_layers of prompts; 0: none
     double lora_alpha, lora_dropout;
     int use_rslora;
-    int freezes_b; // init_lora_weights "mica": B was not trained
+    int fan_in_fan_out; // written alone: a matrix with factors is transposed in the model's files
+    int freezes_b;      // init_lora_weights "mica": B was not trained
     // ensure_weight_tying: the head that is tied to an embedding in modules_to_save was trained, too, and is in the
     // file, but not in the list
     int ties;
@@ -131,7 +132,7 @@ static const GxJsonKey gx__peft_lora_keys[] = {
     {"lora_ga_config", GX_KEY_HARMLESS, "as loftq_config"},
     {"velora_config", GX_KEY_HARMLESS, "how gradients are made in training; what is computed is LoRA"},
     {"fan_in_fan_out", GX_KEY_HARMLESS,
-     "of layers that lie transposed; peft takes it for false of linears, as all are"},
+     "whether a model's matrices lie transposed, which peft, too, takes from the model; the factors never do"},
     {"megatron_core", GX_KEY_HARMLESS, "where Megatron's layers come from, with megatron_config"},
     {"qalora_group_size", GX_KEY_HARMLESS, "with use_qalora"},
     {"runtime_config", GX_KEY_HARMLESS, "peft ignores it in a file"},
@@ -378,9 +379,9 @@ static GxStatus gx__peft_modules(GxPeftConfig *c, const GxJson *json, const char
 
 static GxStatus gx__peft_tie(GxPeftConfig *c, const GxJson *json, const char *path, GxError *err)
 {
-    static const char *const words[] = {"embed_tokens", "word_embeddings", "lm_head", "decoder"};
+    static const char *const words[] = {"embed_tokens", "word_embeddings", "lm_head", "decoder", "wte"};
     c->ties = gx_json_bool(gx_json_get(json, "ensure_weight_tying"));
-    for (int i = 0; i < 4; i++)
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (c->ties && strstr(c->targets, words[i]))
             return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                            "%s: ensure_weight_tying is true, and target_modules has %s, which is not supported: the "
@@ -476,7 +477,7 @@ GxStatus gx_peft_config_write(const GxPeftConfig *c, const char *path, GxError *
     if (!is_prompt || c->modules_to_save[0])
         gx_json_set(json, "modules_to_save", gx__peft_list(c->modules_to_save, err), err);
     if (is_lora) gx_json_set(json, "bias", gx_json_new_string("none"), err);
-    if (is_lora) gx_json_set(json, "fan_in_fan_out", gx_json_new_bool(0), err);
+    if (is_lora) gx_json_set(json, "fan_in_fan_out", gx_json_new_bool(c->fan_in_fan_out), err);
     gx_json_set(json, "inference_mode", gx_json_new_bool(1), err);
     GxStatus status = gx_error_code(err);
     if (status == GX_OK) status = gx_json_write(json, path, err);

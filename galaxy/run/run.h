@@ -132,7 +132,7 @@ GxStatus gx_run_set_command(GxTrainRun *r, GxContext *g, int argc, char **argv);
 // other options, and continues from `folder`, the run's last checkpoint.
 GxStatus gx_run_rejoin(GxTrainRun *r, const char *folder, GxError *err);
 
-// An integer of the model's configuration, such as hidden_size; 0: the family has none of this name.
+// An integer of the model's configuration, such as hidden_size (gx_family_field); 0: the family has none of this name.
 int64_t gx_run_model_int(const GxTrainRun *r, const char *name);
 // Layers of the encoder of a model that also has a decoder; 0: another model.
 static inline int64_t gx_run_encoder_layers(const GxTrainRun *r)
@@ -142,7 +142,7 @@ static inline int64_t gx_run_encoder_layers(const GxTrainRun *r)
 // Layers of the model. A decoder's are counted behind its encoder's.
 static inline int64_t gx_run_layers(const GxTrainRun *r)
 {
-    return gx_run_model_int(r, "num_hidden_layers") + // LLaMA, BERT
+    return gx_run_model_int(r, "num_hidden_layers") + // LLaMA, BERT, GPT-2
            gx_run_encoder_layers(r) + gx_run_model_int(r, "decoder_layers") + gx_run_model_int(r, "num_decoder_layers");
 }
 
@@ -278,7 +278,7 @@ GxStatus gx_run_rejoin(GxTrainRun *r, const char *folder, GxError *err)
 
 int64_t gx_run_model_int(const GxTrainRun *r, const char *name)
 {
-    const GxField *f = gx_field_find(r->family->fields, r->family->n_fields, name);
+    const GxField *f = gx_family_field(r->family, name);
     return f ? *(const int64_t *)gx_field_in(f, r->model_config) : 0;
 }
 

@@ -102,8 +102,9 @@ static GxStatus gx__session_model_check(const GxSession *s)
     if (r->seq_len_is && positions && r->o.seq_len > positions)
         return GX_FAIL(&s->g->error, GX_ERR_ARGUMENT,
                        "%s is %ld, which is longer than the %ld positions that the model has for texts "
-                       "(max_position_embeddings); say --seq_len %ld, or less",
-                       r->seq_len_is, (long)r->o.seq_len, (long)positions, (long)positions);
+                       "(%s); say --seq_len %ld, or less",
+                       r->seq_len_is, (long)r->o.seq_len, (long)positions, gx_model_positions_name(&s->model),
+                       (long)positions);
     if (gx_model_has_adapter(&s->model)) GX_TRY(gx_adapter_check_names(&s->model, &s->g->error));
     GX_TRY(gx__session_model_check_smoothing(s));
     return gx__session_model_check_rows(s);

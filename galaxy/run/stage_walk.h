@@ -102,7 +102,7 @@ static void gx__stage_walk_options(GxTrainOptions *o, const GxStageShape *shape)
 
 static GxStatus gx__stage_walk_layers(GxTrainRun *r, int layers, GxError *err)
 {
-    const GxField *f = gx_field_find(r->family->fields, r->family->n_fields, "num_hidden_layers");
+    const GxField *f = gx_family_field(r->family, "num_hidden_layers");
     void *config = malloc(r->family->config_size);
     if (!config) return GX_FAIL(err, GX_ERR_MEMORY, "no memory for a configuration");
     memcpy(config, r->model_config, r->family->config_size);

@@ -28,6 +28,15 @@ typedef struct {
     int is_bare; // 1: names lack their first component, as in a model without a head: "encoder", not "bert.encoder"
 } GxTensorPart;
 
+// 1: the part has the names and shapes of other libraries' files, in which tensors may be stacked or transposed
+// (GxTensor.stack, GxTensor.is_transposed). 0: it is for this library alone, with tensors as they are in memory.
+int gx_tensor_file_is_foreign(const GxTensorPart *part);
+// A transposed matrix [rows, cols] in such a file: its elements [first, first + n), row by row, have a run of rows in
+// each column of the matrix, which is a row of the file's tensor. Returns the rows in column c.
+GxRange gx_tensor_file_run(int64_t cols, int64_t c, int64_t first, int64_t n);
+// Where element (0, c) of a transposed matrix is in the file's tensor; the column's other rows follow it.
+int64_t gx_tensor_file_column(const GxTensor *t, int64_t c);
+
 // 1: a file of this part has row `row` of the store's table, under its own name.
 int gx_tensor_file_has(const GxStore *s, const GxTensorPart *part, int row);
 // 1: this rank takes part in saving row `row`, which is not split: the ranks that share its unit, or otherwise the
@@ -48,7 +57,25 @@ GX_END
 
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_TENSOR_FILE_IMPLEMENTED)
 #define GX_TENSOR_FILE_IMPLEMENTED
+#include <string.h>
+#include "../io/model_folder.h"
 #include "quantize.h"
+
+int gx_tensor_file_is_foreign(const GxTensorPart *part)
+{
+    return part->values == GX_VALUES_WEIGHTS && (!part->prefix[0] || !strcmp(part->prefix, GX_PEFT_PREFIX));
+}
+
+GxRange gx_tensor_file_run(int64_t cols, int64_t c, int64_t first, int64_t n)
+{
+    const GxRange rows = {gx_ceil_div(gx_max(0, first - c), cols), gx_ceil_div(gx_max(0, first + n - c), cols)};
+    return rows;
+}
+
+int64_t gx_tensor_file_column(const GxTensor *t, int64_t c)
+{
+    return c * (t->stack[0] ? t->stack_rows : t->global_shape[0]) + (t->stack[0] ? t->stack_first : 0);
+}
 
 int gx_tensor_file_has(const GxStore *s, const GxTensorPart *part, int row)
 {

@@ -55,8 +55,29 @@ typedef struct { // on rank 0: where the values of a tensor come from
     uint64_t *hash;
     float *more; // [cols] each row after the file's last one; NULL: the file has all of them
     int64_t cols;
-    int64_t begin; // the element of the file's tensor with which the values begin
+    int64_t begin;              // the element of the file's tensor with which the values begin
+    const GxTensor *transposed; // the row whose matrix is transposed in the file; NULL: it is not
 } gx__TensorSource;
+
+// Elements [first, first + n) of the model's tensor.
+static GxStatus gx__tensor_load_take(const gx__TensorSource *from, int64_t first, int64_t n, float *values,
+                                     GxError *err)
+{
+    enum { BLOCK = 4096 };
+    float rows[BLOCK];
+    const GxTensor *t = from->transposed;
+    if (!t) return gx_safetensors_read(from->s, from->e, from->begin + first, n, values, err);
+    const int64_t cols = t->global_shape[1];
+    for (int64_t c = 0; c < cols; c++) {
+        const GxRange run = gx_tensor_file_run(cols, c, first, n);
+        for (int64_t at = run.begin; at < run.end; at += BLOCK) {
+            const int64_t some = gx_min(BLOCK, run.end - at);
+            GX_TRY(gx_safetensors_read(from->s, from->e, gx_tensor_file_column(t, c) + at, some, rows, err));
+            for (int64_t r = 0; r < some; r++) values[(at + r) * cols + c - first] = rows[r];
+        }
+    }
+    return GX_OK;
+}
 
 static GxStatus gx__tensor_load_mean(const gx__TensorSource *from, double *sum, GxError *err)
 {
@@ -95,7 +116,7 @@ static void gx__tensor_load_read_values(GxContext *g, const gx__TensorSource *fr
 {
     if (!from || gx_failed(g)) return;
     const int64_t there = from->more ? gx_max(0, gx_min(n, from->e->elements - first)) : n;
-    if (there && gx_safetensors_read(from->s, from->e, from->begin + first, there, values, &g->error) != GX_OK) return;
+    if (there && gx__tensor_load_take(from, first, there, values, &g->error) != GX_OK) return;
     for (int64_t k = there; k < n; k++) values[k] = from->more[(first + k) % from->cols];
     if (from->of == GX_PART_ADAPTER && gx_tensor_match_check_finite(from->s, from->e, first, values, there, &g->error))
         return;
@@ -139,7 +160,7 @@ static void gx__tensor_load_boxes(GxContext *g, const gx__TensorSource *from, co
 static void gx__tensor_load_read(void *from, int64_t first, int64_t n, float *x, GxError *err)
 {
     const gx__TensorSource *f = (const gx__TensorSource *)from;
-    if (gx_safetensors_read(f->s, f->e, f->begin + first, n, x, err) == GX_OK) gx__tensor_load_hash(f->hash, x, n);
+    if (gx__tensor_load_take(f, first, n, x, err) == GX_OK) gx__tensor_load_hash(f->hash, x, n);
 }
 
 static void gx__tensor_load_read_codes(void *from, const GxQuantized *whole, int64_t first, int64_t n, uint8_t *codes,
@@ -161,16 +182,15 @@ static void gx__tensor_load_read_scales(void *from, const GxQuantized *whole, Gx
 }
 
 // Values are quantized as they are read; a matrix that is quantized in the file is loaded as it is.
-static void gx__tensor_load_quantized(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
-                                      const GxStore *store, int i, int is_quantized, int64_t begin, uint64_t *hash)
+static void gx__tensor_load_quantized(GxContext *g, gx__TensorSource *from, const GxStore *store, int i,
+                                      int is_quantized)
 {
-    gx__TensorSource from = {s, e, GX_PART_ALL, hash, NULL, 0, begin};
-    const GxQuantizedSource source = {gx__tensor_load_read_codes, gx__tensor_load_read_scales, &from};
+    const GxQuantizedSource source = {gx__tensor_load_read_codes, gx__tensor_load_read_scales, from};
     uint8_t is_loaded_as_is = (uint8_t)is_quantized;
     gx_broadcast(g, GX_AXIS_ALL, 0, &is_loaded_as_is, 1, GX_U8); // only rank 0 has the file open
     if (gx_failed(g)) return;
     if (is_loaded_as_is) gx_quantize_take(g, store, i, &source);
-    else gx_quantize_tensor(g, store, i, gx__tensor_load_read, &from);
+    else gx_quantize_tensor(g, store, i, gx__tensor_load_read, from);
 }
 
 // Each rank stores its own part of a tensor that is split.
@@ -187,16 +207,15 @@ static void gx__tensor_load_split(GxContext *g, const gx__TensorSource *from, co
     gx_arena_release(g->arena, place);
 }
 
-// Rank 0 reads and broadcasts. e NULL: this is not rank 0, or there was an error.
-static void gx__tensor_load_tensor(GxContext *g, const GxSafetensors *s, const GxSafetensorsEntry *e,
-                                   const GxStore *store, const GxTensorPart *part, int i, int64_t begin, void *scratch,
-                                   float *room, uint64_t *hash)
+// Rank 0 reads and broadcasts. entry->e NULL: this is not rank 0, or there was an error.
+static void gx__tensor_load_tensor(GxContext *g, gx__TensorSource *entry, const GxStore *store,
+                                   const GxTensorPart *part, int i, void *scratch, float *room)
 {
-    gx__TensorSource entry = {s, e, part->of, hash, NULL, 0, begin}, *from = s ? &entry : NULL;
-    if (e && !gx_failed(g)) gx__tensor_load_find_more(&entry, store->table, i, &g->error);
+    const gx__TensorSource *from = entry->s ? entry : NULL;
+    if (entry->e && !gx_failed(g)) gx__tensor_load_find_more(entry, store->table, i, &g->error);
     if (store->table->row[i].parts) gx__tensor_load_split(g, from, store, part, i, scratch);
     else gx__tensor_load_whole(g, from, store, part, i, room);
-    free(entry.more);
+    free(entry->more);
 }
 
 void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *store, const GxTensorPart *part,
@@ -213,10 +232,11 @@ void gx_tensor_file_load(GxContext *g, const GxSafetensors *s, const GxStore *st
         if (!gx_tensor_file_has(store, part, i) || (missing && missing[i])) continue;
         if (s) gx_tensor_match_find(&e, s, match, t, i, part->prefix, folder, &g->error);
         uint64_t *own = !hash || t->row[i].is_adapter || t->row[i].copies ? NULL : &hash->all;
-        const int64_t begin = match ? t->row[i].stack_first * t->row[i].global_shape[1] : 0;
-        if (t->row[i].quantized)
-            gx__tensor_load_quantized(g, s, e, store, i, e && match && match->quantized[i], begin, own);
-        else gx__tensor_load_tensor(g, s, e, store, part, i, begin, scratch, room, own);
+        gx__TensorSource from = {s, e, part->of, own, NULL, 0, 0, NULL};
+        if (match) from.begin = t->row[i].stack_first * (t->row[i].ndim == 2 ? t->row[i].global_shape[1] : 1);
+        if (match && t->row[i].is_transposed) from.transposed = &t->row[i];
+        if (t->row[i].quantized) gx__tensor_load_quantized(g, &from, store, i, e && match && match->quantized[i]);
+        else gx__tensor_load_tensor(g, &from, store, part, i, scratch, room);
         if (own && t->row[i].unit < t->units - 1) hash->body = hash->all; // before the head
     }
     gx_arena_release(a, mark);

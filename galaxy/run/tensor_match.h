@@ -63,6 +63,8 @@ GxStatus gx_tensor_match_open(GxTensorMatch *match, const GxSafetensors *s, cons
 // table. Without such a tensor it is an error that names it.
 GxStatus gx_tensor_match_find(const GxSafetensorsEntry **entry, const GxSafetensors *s, const GxTensorMatch *match,
                               const GxTable *t, int i, const char *prefix, const char *folder, GxError *err);
+// The first of the rows that a tensor of the file has stacked; -1: there are none.
+int gx_tensor_match_stack(const GxTable *t, const GxFamily *family, const char *in_file);
 // The row that a tensor of the file is for; -1: none; -2: none, and the family says that it may be ignored.
 int gx_tensor_match_row(const GxTable *t, const GxFamily *family, const char *in_file);
 // 1: the name is that of a tensor of one of the family's heads.
@@ -104,6 +106,9 @@ static void gx__tensor_match_shape(const GxTensor *row, const GxTensorMatch *mat
     memcpy(shape, row->global_shape, sizeof row->global_shape);
     if (match && match->vocab && row->is_vocabulary) shape[0] = match->vocab;
     if (match && row->stack[0]) shape[0] = row->stack_rows;
+    if (!match || !row->is_transposed) return;
+    const int64_t rows = shape[0];
+    shape[0] = shape[1], shape[1] = rows;
 }
 
 static int gx__tensor_match_has_shape(const GxSafetensorsEntry *e, const GxTensor *row, const GxTensorMatch *match)
@@ -185,12 +190,12 @@ static GxStatus gx__tensor_match_quantized(GxTensorMatch *match, const GxSafeten
     GxBnbMatrix m;
     GX_TRY(gx_bnb_find(s, e->name, &m, err));
     if (!m.is_quantized) return GX_OK;
-    if (row->stack[0])
-        return GX_FAIL(
-            err, GX_ERR_UNSUPPORTED,
-            "%s holds %s quantized by bitsandbytes, which is not supported for several matrices in one; name "
-            "a folder in fp32, bf16 or fp16",
-            folder, e->name);
+    if (row->stack[0] || row->is_transposed)
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s holds %s quantized by bitsandbytes, which is not supported for %s; name "
+                       "a folder in fp32, bf16 or fp16",
+                       folder, e->name,
+                       row->stack[0] ? "several matrices in one" : "a matrix that is transposed in files");
     const char *theirs = gx_quantize_name(1 + (int)m.kind);
     if (row->quantized != 1 + (int)m.kind)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
@@ -223,11 +228,19 @@ static GxStatus gx__tensor_match_zero(const GxSafetensors *s, const GxSafetensor
     return GX_OK;
 }
 
-// The first of the rows that the tensor has stacked; -1: there are none.
-static int gx__tensor_match_stack(const GxTable *t, const char *in_file)
+// The family's name of a tensor that this model does not have, or not under one name.
+static void gx__tensor_match_name(const GxFamily *family, const GxTable *t, const char *in_file, char name[GX_NAME])
 {
+    snprintf(name, GX_NAME, "%.127s", in_file);
+    if (family->tensor_name && strlen(in_file) + 16 <= GX_NAME) family->tensor_name(t, in_file, name);
+}
+
+int gx_tensor_match_stack(const GxTable *t, const GxFamily *family, const char *in_file)
+{
+    char name[GX_NAME];
+    gx__tensor_match_name(family, t, in_file, name);
     for (int i = 0; i < t->n; i++)
-        if (t->row[i].stack[0] && !strcmp(t->row[i].stack, in_file)) return i;
+        if (t->row[i].stack[0] && !strcmp(t->row[i].stack, name)) return i;
     return -1;
 }
 
@@ -238,7 +251,7 @@ static GxStatus gx__tensor_match_names(GxTensorMatch *match, const GxSafetensors
         if (gx_bnb_is_part(s, s->entry[e].name)) continue; // read with its matrix
         int row = gx_tensor_match_row(t, family, s->entry[e].name);
         if (row >= 0 && (t->row[row].is_added || t->row[row].stack[0])) row = -1; // files of a base have no such tensor
-        if (row == -1) row = gx__tensor_match_stack(t, s->entry[e].name);
+        if (row == -1) row = gx_tensor_match_stack(t, family, s->entry[e].name);
         match->unexpected[e] = row == -1;
         if (family->zero && !strcmp(s->entry[e].name, family->zero))
             GX_TRY(gx__tensor_match_zero(s, &s->entry[e], folder, err));
@@ -302,13 +315,6 @@ static void gx__tensor_match_added(GxTensorMatch *match, const GxTable *t)
     for (int i = 0; i < t->n; i++)
         if (t->row[i].is_added || (match->how == GX_MATCH_BASE && t->row[i].is_adapter && match->entry[i] < 0))
             match->missing[i] = 1;
-}
-
-// The family's name of a tensor that this model does not have.
-static void gx__tensor_match_name(const GxFamily *family, const GxTable *t, const char *in_file, char name[GX_NAME])
-{
-    snprintf(name, GX_NAME, "%.127s", in_file);
-    if (family->tensor_name && strlen(in_file) + 16 <= GX_NAME) family->tensor_name(t, in_file, name);
 }
 
 // A head of the family: the pattern that its tensors' names match.
@@ -451,8 +457,7 @@ static GxStatus gx__tensor_match_check_rows(const GxTensorMatch *match, const Gx
         if (t->row[i].has_alias && match->entry[i] >= 0)
             GX_TRY(gx__tensor_match_check_alias(match, s, t, i, folder, err));
         if (!t->row[i].has_alias && match->entry[i] < 0 && !match->missing[i])
-            return gx__tensor_match_refuse_missing(s, t->row[i].stack[0] ? t->row[i].stack : t->row[i].name, match,
-                                                   folder, err);
+            return gx__tensor_match_refuse_missing(s, gx_tensor_file_name(&t->row[i]), match, folder, err);
     }
     return GX_OK;
 }

@@ -71,18 +71,20 @@ static int gx__tensor_save_saves(const GxStore *s, const GxTensorPart *part, int
 // 1: the file has the tensor as a part of another one (GxTensor.stack). An optimizer's state has all under their names.
 static int gx__tensor_save_is_stacked(const GxTensorPart *part, const GxTensor *t)
 {
-    return t->stack[0] && part->values == GX_VALUES_WEIGHTS && !part->prefix[0];
+    return t->stack[0] && gx_tensor_file_is_foreign(part);
+}
+
+static int gx__tensor_save_is_transposed(const GxTensorPart *part, const GxTensor *t)
+{
+    return t->is_transposed && gx_tensor_file_is_foreign(part);
 }
 
 static void gx__tensor_save_part_name(const GxTensorPart *part, const GxTensor *t, char name[GX_NAME + 32])
 {
-    if (gx__tensor_save_is_stacked(part, t)) {
-        snprintf(name, GX_NAME + 32, "%s", t->stack);
-        return;
-    }
-    const int is_of_side = !strncmp(t->name, GX_SIDE_PREFIX, strlen(GX_SIDE_PREFIX)); // transformers has none of these
-    const char *dot = part->is_bare && !is_of_side ? strchr(t->name, '.') : NULL;
-    snprintf(name, GX_NAME + 32, "%s%s", part->prefix, dot ? dot + 1 : t->name);
+    const char *own = gx__tensor_save_is_stacked(part, t) ? t->stack : t->name;
+    const int is_of_side = !strncmp(own, GX_SIDE_PREFIX, strlen(GX_SIDE_PREFIX)); // transformers has none of these
+    const char *dot = part->is_bare && !is_of_side ? strchr(own, '.') : NULL;
+    snprintf(name, GX_NAME + 32, "%s%s", part->prefix, dot ? dot + 1 : own);
 }
 
 // "model.safetensors", or "model-00002-of-00003.safetensors".
@@ -147,6 +149,10 @@ static GxStatus gx__tensor_save_create(gx__TensorSaveFiles *f, GxError *err)
         e[n].ndim = row->ndim;
         memcpy(e[n].shape, row->global_shape, sizeof row->global_shape);
         if (is_stacked) e[n].shape[0] = row->stack_rows;
+        if (gx__tensor_save_is_transposed(part, row)) {
+            const int64_t rows = e[n].shape[0];
+            e[n].shape[0] = e[n].shape[1], e[n].shape[1] = rows;
+        }
         n++;
     }
     GxStatus status = gx__tensor_save_path(f, f->shard, path, err);
@@ -216,6 +222,33 @@ static GxStatus gx__tensor_save_values(GxSafetensorsWriter *w, GxDtype dtype, co
     return gx_safetensors_write_floats(w, name, first, values, n, disk);
 }
 
+// Where a tensor's values go: under a name, from an element of the file's tensor on; or, transposed, to its columns.
+typedef struct {
+    char name[GX_NAME + 32];
+    int64_t begin;
+    const GxTensor *transposed; // NULL: it is not
+} gx__TensorSaveTo;
+
+// Elements [first, first + n) of the tensor.
+static GxStatus gx__tensor_save_put(GxSafetensorsWriter *w, GxDtype dtype, const gx__TensorSaveTo *to, int64_t first,
+                                    const float *values, int64_t n, GxError *disk)
+{
+    enum { BLOCK = 4096 };
+    float rows[BLOCK];
+    const GxTensor *t = to->transposed;
+    if (!t) return gx__tensor_save_values(w, dtype, to->name, to->begin + first, values, n, disk);
+    const int64_t cols = t->global_shape[1];
+    for (int64_t c = 0; c < cols; c++) {
+        const GxRange run = gx_tensor_file_run(cols, c, first, n);
+        for (int64_t at = run.begin; at < run.end; at += BLOCK) {
+            const int64_t some = gx_min(BLOCK, run.end - at);
+            for (int64_t r = 0; r < some; r++) rows[r] = values[(at + r) * cols + c - first];
+            GX_TRY(gx__tensor_save_values(w, dtype, to->name, gx_tensor_file_column(t, c) + at, rows, some, disk));
+        }
+    }
+    return GX_OK;
+}
+
 // ---- saving --------------------------------------------------------------------------------------------------------
 
 int gx_tensor_file_has_part(const GxContext *g, const GxStore *s)
@@ -265,8 +298,8 @@ static int gx__tensor_save_sends(const GxContext *g) { return gx_group_index(g, 
 // NULL on others). Weights without fp32 masters (frozen, in bf16) are widened chunk by chunk, quantized ones in whole
 // rows.
 static void gx__tensor_save_save_whole(GxContext *g, GxSafetensorsWriter *w, const GxTensorSaving *how,
-                                       const char *name, int64_t begin, const GxStore *s, GxValues what, int row,
-                                       int stage, float *room, GxError *disk)
+                                       const gx__TensorSaveTo *to, const GxStore *s, GxValues what, int row, int stage,
+                                       float *room, GxError *disk)
 {
     GxArena *a = gx_host_arena(g);
     const GxTensor *t = &s->table->row[row];
@@ -284,7 +317,7 @@ static void gx__tensor_save_save_whole(GxContext *g, GxSafetensorsWriter *w, con
         if (has) gx_to_host(g, host_copy, values, 4 * n);
         if (gx__tensor_save_sends(g)) gx__tensor_save_pass(g, stage, host_copy, n);
         if (w && !gx_failed(g) && !gx_error_code(disk))
-            gx__tensor_save_values(w, how->dtype, name, begin + first, host_copy, n, disk);
+            gx__tensor_save_put(w, how->dtype, to, first, host_copy, n, disk);
         gx_arena_release(a, mark);
         gx_arena_release(g->arena, place);
     }
@@ -292,8 +325,8 @@ static void gx__tensor_save_save_whole(GxContext *g, GxSafetensorsWriter *w, con
 
 // Saves a split tensor: the ranks of its stage send their parts to the first of them, and that rank to rank 0.
 static void gx__tensor_save_save_boxes(GxContext *g, GxSafetensorsWriter *w, const GxTensorSaving *how,
-                                       const char *name, int64_t begin, const GxStore *s, GxValues what, int row,
-                                       int stage, void *scratch, GxError *disk)
+                                       const gx__TensorSaveTo *to, const GxStore *s, GxValues what, int row, int stage,
+                                       void *scratch, GxError *disk)
 {
     const GxTensor *t = &s->table->row[row];
     const int has = gx_store_has(s, row), is_first = gx_group_index(g, t->split_axes) == 0,
@@ -306,7 +339,7 @@ static void gx__tensor_save_save_boxes(GxContext *g, GxSafetensorsWriter *w, con
         if (has && is_read) gx_box_gather(g, t, values, first, rows, scratch);
         if (is_first && is_read) gx__tensor_save_pass(g, stage, (float *)scratch, rows * n);
         if (w && !gx_failed(g) && !gx_error_code(disk))
-            gx__tensor_save_values(w, how->dtype, name, begin + first * n, (const float *)scratch, rows * n, disk);
+            gx__tensor_save_put(w, how->dtype, to, first * n, (const float *)scratch, rows * n, disk);
     }
     gx_arena_release(g->arena, place);
 }
@@ -316,17 +349,18 @@ static void gx__tensor_save_save_tensor(GxContext *g, GxSafetensorsWriter *w, co
                                         const GxStore *s, const GxTensorPart *part, int i,
                                         const gx__TensorSaveRooms *rooms, GxError *disk)
 {
-    char name[GX_NAME + 32];
     const GxTensor *t = &s->table->row[i];
-    gx__tensor_save_part_name(part, t, name);
-    const int64_t begin = gx__tensor_save_is_stacked(part, t) ? t->stack_first * t->global_shape[1] : 0;
+    gx__TensorSaveTo to = GX_ZERO;
+    gx__tensor_save_part_name(part, t, to.name);
+    if (gx__tensor_save_is_stacked(part, t)) to.begin = t->stack_first * (t->ndim == 2 ? t->global_shape[1] : 1);
+    if (gx__tensor_save_is_transposed(part, t)) to.transposed = t;
     if (t->has_alias) i = t->alias.index; // which has the values
     const int stage = gx__tensor_save_rank(s, rooms->units, i);
     const int takes_part = gx_store_has(s, i) || gx_group_index(g, GX_AXIS_PP) == 0;
     if (!takes_part) return;
-    if (t->parts) gx__tensor_save_save_boxes(g, w, how, name, begin, s, part->values, i, stage, rooms->scratch, disk);
+    if (t->parts) gx__tensor_save_save_boxes(g, w, how, &to, s, part->values, i, stage, rooms->scratch, disk);
     else if (gx_tensor_file_reads(g, s, i))
-        gx__tensor_save_save_whole(g, w, how, name, begin, s, part->values, i, stage, rooms->room, disk);
+        gx__tensor_save_save_whole(g, w, how, &to, s, part->values, i, stage, rooms->room, disk);
 }
 
 void gx_tensor_file_save(GxContext *g, const char *path, const GxStore *s, const GxTensorSaving *how, GxError *disk)

@@ -508,16 +508,16 @@ static GxStatus gx__writer_measure(GxWriter *w, int32_t **ids, int64_t *n)
     }
     if (longest >= limit)
         return GX_FAIL(&w->g->error, GX_ERR_ARGUMENT,
-                       "the longest prompt has %ld token%s, but the model has room for %ld (max_position_embeddings), "
-                       "of which at least one must be new",
-                       (long)longest, gx_text_s(longest), (long)limit);
+                       "the longest prompt has %ld token%s, but the model has room for %ld (%s), of which at least one "
+                       "must be new",
+                       (long)longest, gx_text_s(longest), (long)limit, gx_model_positions_name(&w->model));
     w->new_tokens = gx_min(w->o->max_new_tokens, limit - longest);
     if (w->new_tokens < w->o->max_new_tokens && gx_config_is_set(&w->config, "max_new_tokens"))
         gx_log(&w->g->log, GX_LOG_WARNING,
                "the longest prompt has %ld token%s, so there is room for %ld new one%s, not %ld: the model has %ld "
-               "positions (max_position_embeddings)",
+               "positions (%s)",
                (long)longest, gx_text_s(longest), (long)w->new_tokens, gx_text_s(w->new_tokens),
-               (long)w->o->max_new_tokens, (long)limit);
+               (long)w->o->max_new_tokens, (long)limit, gx_model_positions_name(&w->model));
     w->positions = longest + w->new_tokens;
     return GX_OK;
 }
@@ -626,9 +626,8 @@ static GxStatus gx__writer_read_requests(GxWriter *w)
     GxError *err = &w->g->error;
     const int64_t has = gx__writer_limit(w), most = o->max_length ? o->max_length : gx_min(has, INT32_MAX / 8);
     if (most > has)
-        return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--max_length %ld is more than the %ld positions that the model has (max_position_embeddings)",
-                       (long)most, (long)has);
+        return GX_FAIL(err, GX_ERR_ARGUMENT, "--max_length %ld is more than the %ld positions that the model has (%s)",
+                       (long)most, (long)has, gx_model_positions_name(&w->model));
     if (o->output_file[0]) GX_TRY(gx_claim_file(&w->claim, o->output_file, err));
     GX_TRY(gx__writer_open_tokenizer(w));
     GX_TRY(gx_score_requests_read(&w->requests, o->score, &w->tokenizer, o->model, most, err));
