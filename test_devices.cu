@@ -347,16 +347,13 @@ static const Shape norm_shapes[] = {
     {.d = {3, 7}},
     {.d = {257, 1}},
     {.d = {5, 64}},
-    {.d = {65, 257}},
-    {.d = {130, 72}},
+    {.d = {65, 257, 1}},
+    {.d = {130, 72, 1}},
     {.d = {2, 1031}},
     {.d = {3, 4096}},
     {.d = {33, 768}},
-    {.d = {5, 64, 1}},   // with an offset: whole packs,
-    {.d = {33, 129, 1}}, // and not
-    {.d = {17, 4104, 1}, .large = 1},
     {.d = {4100, 8}, .large = 1},              // more rows than the least that a GPU's block takes
-    {.d = {17, 1032}},                         // of which a GPU's thread takes few elements,
+    {.d = {17, 1032, 1}},                      // of which a GPU's thread takes few elements,
     {.d = {17, 4104}, .large = 1},             // or many again
     {.d = {17, 12288}, .large = 1, .once = 1}, // the longest that its registers hold
     {.d = {17, 12296}, .large = 1},
@@ -912,10 +909,8 @@ static const Shape head_norm_shapes[] = {{.d = {1, 1, 1, 0, 0}},
                                          {.d = {257, 1, 1, 0, 3}},
                                          {.d = {40, 9, 2, 5, 0}},
                                          {.d = {5, 3, 64, 64, 8}},
-                                         {.d = {65, 6, 10, 5, 0}},
-                                         {.d = {33, 4, 64, 64, 8, 1}}, // with an offset
-                                         {.d = {17, 3, 7, 1, 2, 1}},
-                                         {.d = {33, 4, 128, 128, 64}},
+                                         {.d = {65, 6, 10, 5, 0, 1}},
+                                         {.d = {33, 4, 128, 128, 64, 1}},
                                          {.d = {17, 2, 256, 8, 4}},
                                          {.d = {18, 2, 1031, 0, 1}},
                                          {.d = {3, 3, 4096, 0, 0}, .large = 1}, // fewer shares in a GPU's shared memory
