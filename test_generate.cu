@@ -289,6 +289,7 @@ TEST(qwen2_writes_what_transformers_writes) { greedy_on_ranks("qwen2"); }
 TEST(qwen3_writes_what_transformers_writes) { greedy_on_ranks("qwen3"); }
 TEST(smollm3_writes_what_transformers_writes) { greedy_on_ranks("smollm3"); }
 TEST(phi3_writes_what_transformers_writes) { greedy_on_ranks("phi3"); }
+TEST(gemma3_writes_what_transformers_writes) { greedy_on_ranks("gemma3"); }
 TEST(yarn_writes_what_transformers_writes) { greedy_on_ranks("yarn"); }
 
 // ---- beams ---------------------------------------------------------------------------------------------------------
@@ -507,6 +508,7 @@ TEST(qwen2_has_the_same_logits_with_a_cache) { logits_on_ranks("qwen2"); }
 TEST(qwen3_has_the_same_logits_with_a_cache) { logits_on_ranks("qwen3"); }
 TEST(smollm3_has_the_same_logits_with_a_cache) { logits_on_ranks("smollm3"); }
 TEST(phi3_has_the_same_logits_with_a_cache) { logits_on_ranks("phi3"); }
+TEST(gemma3_has_the_same_logits_with_a_cache) { logits_on_ranks("gemma3"); }
 TEST(yarn_has_the_same_logits_with_a_cache) { logits_on_ranks("yarn"); }
 // Its layers have pages of their own.
 TEST(models_with_a_side_network_have_the_same_logits_with_a_cache)
