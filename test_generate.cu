@@ -346,12 +346,20 @@ static void check_beams(Writer *w, const Reference *unused)
 }
 
 // chunk: positions of the prompts that are run at once; 0: all of them
-static void beams_on_ranks(int ranks, int64_t K, int64_t chunk)
+static void beams_of_on_ranks(const char *name, int ranks, int64_t K, int64_t chunk)
 {
-    if (!beam_reference_read(&beams, "generate_beams")) return;
+    char folder[80];
+    snprintf(folder, sizeof folder, "generate_%s", name);
+    if (!beam_reference_read(&beams, folder)) return;
     const Wish request = {
-        .name = "beams", .B = TEXTS * K, .T = beams.longest + MOST_TOKENS - 1, .chunk = chunk ? chunk : beams.longest};
+        .name = name, .B = TEXTS * K, .T = beams.longest + MOST_TOKENS - 1, .chunk = chunk ? chunk : beams.longest};
     on_ranks(ranks, &request, NULL, check_beams);
+}
+static void beams_on_ranks(int ranks, int64_t K, int64_t chunk) { beams_of_on_ranks("beams", ranks, K, chunk); }
+TEST(beams_of_a_gemma3_find_what_transformers_finds)
+{
+    beams_of_on_ranks("gemma3_beams", 1, 3, 3);
+    beams_of_on_ranks("gemma3_beams", 2, 4, 0);
 }
 TEST(a_search_without_beams_finds_what_transformers_finds) { beams_on_ranks(1, 1, 0); }
 TEST(beams_find_what_transformers_finds)

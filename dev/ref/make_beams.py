@@ -1,11 +1,11 @@
 """Makes the reference of beam search, from transformers: what generate() makes of sources with tiny BARTs, an mBART and
-a T5, and of prompts with a LLaMA.
+a T5, and of prompts with a LLaMA and a Gemma 3.
 
     python dev/ref/make_beams.py [--out data/ref] [FOLDER ...]
 
 Writes FOLDER/{config.json, model.safetensors}, random weights that are large, so that results differ, and
-FOLDER/ref.safetensors; FOLDER is bart_beams_one or the like, mbart_beams, t5_beams, and generate_beams. Numbers are int32 or
-fp32.
+FOLDER/ref.safetensors; FOLDER is bart_beams_one or the like, mbart_beams, t5_beams, generate_beams, and generate_gemma3_beams.
+Numbers are int32 or fp32.
 
     source, lengths     the sources, or prompts, one behind the other, and the tokens of each of the TEXTS
     options   [n,11]    of each of n searches; the columns are those of OPTIONS
@@ -24,15 +24,15 @@ import argparse
 import pathlib
 
 import torch
-from transformers import (BartConfig, BartForConditionalGeneration, GenerationConfig, LlamaConfig, LlamaForCausalLM, LogitsProcessor,
-                          LogitsProcessorList, MBartConfig, MBartForConditionalGeneration, T5Config, T5ForConditionalGeneration)
+from transformers import (BartConfig, BartForConditionalGeneration, Gemma3ForCausalLM, Gemma3TextConfig, GenerationConfig, LlamaConfig,
+                          LlamaForCausalLM, LogitsProcessor, LogitsProcessorList, MBartConfig, MBartForConditionalGeneration, T5Config, T5ForConditionalGeneration)
 from transformers.utils.logging import disable_progress_bar
 
 from make_refs import save, seed
 from make_t5_refs import untie
 
 FIRST = 4  # token ids; of padding, of the end, and of what targets start with:
-TOKENS = {"bart": (1, 2, 2), "mbart": (1, 2, 6), "t5": (0, 1, 0), "llama": (0, 1, None)}  # an mBART's start with their language
+TOKENS = {"bart": (1, 2, 2), "mbart": (1, 2, 6), "t5": (0, 1, 0), "llama": (0, 1, None), "gemma3_text": (0, 1, None)}  # an mBART's start with their language
 NOISE, TRIES = 1e-4, 8
 TEXTS = (3, 8, 5, 1, 11)   # tokens of the sources
 # Of matrices, by a part of their names, so that a target goes through many tokens: attention that looks at single tokens,
@@ -61,7 +61,12 @@ MODELS = {
                      tie_word_embeddings=False),
     "generate_beams": dict(vocab_size=37, hidden_size=12, intermediate_size=17, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
                         head_dim=6, max_position_embeddings=32, rope_theta=50.0),
+    "generate_gemma3_beams": dict(vocab_size=37, hidden_size=12, intermediate_size=17, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
+                                  head_dim=6, query_pre_attn_scalar=5, max_position_embeddings=32, sliding_window=4, sliding_window_pattern=2,
+                                  rope_parameters=dict(full_attention=dict(rope_type="linear", factor=2.0, rope_theta=50.0),
+                                                       sliding_attention=dict(rope_type="default", rope_theta=20.0))),
 }
+PROMPTED = ("llama", "gemma3_text")  # models without an encoder
 
 
 def searches(END):
@@ -90,7 +95,7 @@ def searches(END):
 def searches_of(model):
     """Prompts have no start token, which may be followed by a forced one, and are never left with no room."""
     of = searches(TOKENS[model.config.model_type][1])
-    if model.config.model_type != "llama":
+    if model.config.model_type not in PROMPTED:
         return of
     of = [{**s, "forced_bos_token_id": -1, "forced_eos_token_id": -1} for s in of]
     return [s for i, s in enumerate(of) if s not in of[:i]]
@@ -115,14 +120,16 @@ def make_t5(shape):
 
 
 def make_llama(shape):
+    is_gemma3 = "query_pre_attn_scalar" in shape
     pad, end, _ = TOKENS["llama"]
-    config = LlamaConfig(pad_token_id=pad, bos_token_id=None, eos_token_id=end, tie_word_embeddings=False, **shape)
+    config = (Gemma3TextConfig if is_gemma3 else LlamaConfig)(pad_token_id=pad, bos_token_id=None, eos_token_id=end,
+                                                              tie_word_embeddings=False, **shape)
     config._attn_implementation = "eager"
-    model = LlamaForCausalLM(config).eval()
+    model = (Gemma3ForCausalLM if is_gemma3 else LlamaForCausalLM)(config).eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
             spread = next(x for key, x in LLAMA_SPREADS.items() if key in name) if p.ndim > 1 else 0.2
-            p.copy_((p.ndim == 1) + spread * torch.randn_like(p))
+            p.copy_((p.ndim == 1 and not is_gemma3) + spread * torch.randn_like(p))
     return model
 
 
@@ -147,7 +154,7 @@ def make_bart(shape, is_mbart=False):
 
 def continued(model, s, ids, mask, processors=()):
     """generated() of prompts, each by itself: padding would count among the tokens that a text has."""
-    PAD, END, _ = TOKENS["llama"]
+    PAD, END, _ = TOKENS[model.config.model_type]
     ends = [END] + ([s["second_end"]] if s["second_end"] >= 0 else [])
     k, n, results = s["num_beams"], s["num_return_sequences"], []
     model.generation_config = GenerationConfig(
@@ -168,7 +175,7 @@ def continued(model, s, ids, mask, processors=()):
 
 def generated(model, s, ids, mask, processors=()):
     """[texts][sequences] of (tokens, score)."""
-    if model.config.model_type == "llama":
+    if model.config.model_type in PROMPTED:
         return continued(model, s, ids, mask, processors)
     PAD, END, START = TOKENS[model.config.model_type]
     token = lambda key: s[key] if s[key] >= 0 else None

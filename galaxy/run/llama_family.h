@@ -413,15 +413,21 @@ const GxJsonKeys gx_llama_keys = {GX_KEYS(gx__llama_family_keys)};
 static GxStatus gx__llama_family_check_gemma3(const GxLlamaKind *kind, const GxJson *json, const char *path,
                                               const GxLogger *log, GxError *err)
 {
-    static const char *const own[] = {"hidden_activation",          "query_pre_attn_scalar",  "rope_local_base_freq",
-                                      "sliding_window_pattern",     "attn_logit_softcapping", "final_logit_softcapping",
-                                      "use_bidirectional_attention"};
+    static const GxField own[] = {{"hidden_activation", GX_FIELD_STRING, 0, NULL, "", NULL},
+                                  {"query_pre_attn_scalar", GX_FIELD_INT, 0, NULL, "", NULL},
+                                  {"rope_local_base_freq", GX_FIELD_DOUBLE, 0, NULL, "", NULL},
+                                  {"sliding_window_pattern", GX_FIELD_INT, 0, NULL, "", NULL},
+                                  {"attn_logit_softcapping", GX_FIELD_DOUBLE, 0, NULL, "", NULL},
+                                  {"final_logit_softcapping", GX_FIELD_DOUBLE, 0, NULL, "", NULL},
+                                  {"use_bidirectional_attention", GX_FIELD_BOOL, 0, NULL, "", NULL}};
     const int is_gemma3 = !strcmp(kind->type, "gemma3_text");
     GX_TRY(gx_family_need(json, "hidden_act", is_gemma3 ? "\"gelu_pytorch_tanh\"" : "\"silu\"", path, err));
     for (size_t i = 0; i < sizeof own / sizeof *own && !is_gemma3; i++)
-        if (gx_json_type(gx_json_get(json, own[i])) > GX_JSON_NULL)
-            gx_log(log, GX_LOG_WARNING, "%s: %s is ignored: a %s has no such thing, in transformers either", path,
-                   own[i], kind->type);
+        if (gx_json_type(gx_json_get(json, own[i].name)) > GX_JSON_NULL) {
+            GX_TRY(gx_json_take_field(gx_json_get(json, own[i].name), &own[i], NULL, path, GX_ERR_FORMAT, err));
+            gx_log(log, GX_LOG_WARNING, "%s: %s is ignored: it belongs to a gemma3_text, and this is a %s", path,
+                   own[i].name, kind->type);
+        }
     if (!is_gemma3) return GX_OK;
     GX_TRY(gx_family_need(json, "hidden_activation", "\"gelu_pytorch_tanh\"", path, err));
     GX_TRY(gx_family_need(json, "attn_logit_softcapping", "null", path, err));
@@ -647,6 +653,9 @@ static GxStatus gx__llama_family_read_gemma3_window(GxLlamaConfig *c, const char
 {
     static const char *const ignored[] = {"use_sliding_window", "max_window_layers"};
     const GxJson *window = gx_json_get(json, "sliding_window");
+    int use = 1;
+    if (gx_json_type(gx_json_get(json, ignored[0])) > GX_JSON_NULL)
+        GX_TRY(gx_json_get_bool(json, "use_sliding_window", 0, &use, path, err));
     for (int i = 0; i < 2; i++)
         if (gx_json_type(gx_json_get(json, ignored[i])) > GX_JSON_NULL)
             gx_log(log, GX_LOG_WARNING,
