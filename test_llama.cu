@@ -938,7 +938,7 @@ TEST(configurations_that_cannot_be_are_refused)
         {"model_type=mistral sliding_window=9 max_window_layers=1",
          "max_window_layers is 1, but only models of model_type qwen2 or qwen3"},
         {"model_type=mistral sliding_window=9 layer_types=sf",
-         "layer_types is \"sf\", but only models of model_type qwen2, qwen3 or smollm3"},
+         "layer_types is \"sf\", but only models of model_type qwen2, qwen3, smollm3 or gemma3_text"},
         {"model_type=qwen3 sliding_window=9 layer_types=sfs", "for each of the 2 layers"},
         {"model_type=qwen3 sliding_window=9 layer_types=sg", "layer_types is \"sg\"; expected one letter for each"},
         {"model_type=qwen3 layer_types=sf", "there is no sliding window"},
@@ -965,6 +965,14 @@ TEST(configurations_that_cannot_be_are_refused)
         {"rope_type=llama3 rope_untruncated=true", "rope_untruncated is true; it belongs to rope_type yarn"},
         {"rope_type=longrope", "rope_type is \"longrope\"; supported: default"},
         {"model_type=mistral attention_bias=true", "attention_bias is true, but only models"},
+        {"model_type=gemma3_text mlp_bias=true", "mlp_bias is true, but only models of model_type llama or"},
+        {"model_type=gemma3_text layer_types=sfs", "for each of the 2 layers"},
+        {"model_type=gemma3_text max_window_layers=1", "max_window_layers is 1, but only"},
+        {"model_type=gemma3_text query_pre_attn_scalar=-1",
+         "query_pre_attn_scalar -1 and rope_local_base_freq 10000; all"},
+        {"model_type=gemma3_text sliding_window_pattern=-2", "sliding_window_pattern is -2"},
+        {"model_type=qwen3 rope_local_base_freq=10", "rope_local_base_freq 10, but only a gemma3_text has them"},
+        {"query_pre_attn_scalar=10", "only a gemma3_text has them, not a llama"},
         {"model_type=qwen3 mlp_bias=true", "mlp_bias is true, but only models of model_type llama or"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
