@@ -160,8 +160,7 @@ GxStatus gx_family_check_type(const GxJson *json, const char *const *types, cons
         return GX_FAIL(
             err, GX_ERR_UNSUPPORTED,
             "%s: model_type is \"gemma3\", a model of texts and images; only its part for texts is supported, "
-            "gemma3_text: save that by itself, in Python with "
-            "Gemma3ForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW)",
+            "gemma3_text: save that by itself, as docs/training.md says",
             path);
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (!strcmp(type, families[i][0]))
