@@ -1,7 +1,7 @@
 // test_bpe.cu: BPE has the ids of Hugging Face's `tokenizers`, and gives its text back: 10,000 strings and every code
-// point in the pipelines of GPT-2, LLaMA-2 and 3, Gemma 3, Mistral (with Tekken, too), Qwen, SmolLM2, DeepSeek, and in some that
-// nobody has, against data/ref/bpe, which dev/ref/make_bpe.py made with that library; texts and pairs in RoBERTa's frame;
-// its files, and what is refused.
+// point in the pipelines of GPT-2, LLaMA-2 and 3, Gemma 3, Mistral (with Tekken, too), Qwen, SmolLM2, DeepSeek, and in
+// some that nobody has, against data/ref/bpe, which dev/ref/make_bpe.py made with that library; texts and pairs in
+// RoBERTa's frame; its files, and what is refused.
 #include "galaxy.h"
 #include "test/pipelines.h"
 

@@ -223,8 +223,8 @@ static TestSubject *subject_of(const int *row)
     return of_model[row[MODEL]];
 }
 
-// Numbers are 1 + which, of test/parallel.h. A Qwen3's and a Gemma 3's side layers have heads of four numbers: of two, a norm leaves
-// one direction, in which there is little but rounding.
+// Numbers are 1 + which, of test/parallel.h. A Qwen3's and a Gemma 3's side layers have heads of four numbers: of two,
+// a norm leaves one direction, in which there is little but rounding.
 static void set_tuning(Layout *l, const int *row)
 {
     static const int heads[] = {8, 8, 8, 8, 8, 8, 8, 10, 12, 13, 13, 13, 0, 9, 9};

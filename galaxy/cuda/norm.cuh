@@ -31,7 +31,7 @@ GX_END
 
 enum { GX_NORM_THREADS = 512 }; // at most; one pack each for a row of 4096 bf16
 
-// y[r,c] = x[r,c] * rstd[r] * (w[c] + offset),  rstd[r] = 1/sqrt(mean_c x[r,c]^2 + eps); with a residual, of sum = x + a
+// y[r,c] = x[r,c] * rstd[r] * (w[c] + offset),  rstd[r] = 1/sqrt(mean_c x[r,c]^2 + eps); with a residual, of sum = x+a
 // A block per row, with one thread per pack, at most 512. The row is read once and kept in shared memory (C*size bytes)
 // until its rstd is known; a row that does not fit is read again. a, sum NULL: no residual.
 template <class T, int N>

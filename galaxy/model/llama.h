@@ -5,8 +5,8 @@
 // SmolLM3 (Bakouch et al. 2025, huggingface.co/blog/smollm3), in which some layers, every fourth by default, have no
 // RoPE (Yang et al. 2025, arXiv:2501.18795), Phi-3 (Abdin et al. 2024, arXiv:2404.14219), in whose files q, k and v are
 // one matrix, and gate and up another, and Gemma 3 (Gemma Team 2025, arXiv:2503.19786). In all of Mistral's and Phi-3's
-// layers, in most of Gemma 3's, and in some of Qwen2's, Qwen3's and SmolLM3's where the configuration says so, attention
-// has a sliding window: a token attends only to itself and the nearest tokens before it.
+// layers, in most of Gemma 3's, and in some of Qwen2's, Qwen3's and SmolLM3's where the configuration says so,
+// attention has a sliding window: a token attends only to itself and the nearest tokens before it.
 //
 //     embed   x = tokens' rows
 //     layer   h = rms_norm(x)                                                      input_layernorm        enter.h
@@ -62,8 +62,8 @@ typedef struct { // names as in Hugging Face's config.json
     int attention_bias; // llama, qwen3, smollm3, gemma3_text: q, k, v and o have biases
     int mlp_bias;       // llama, smollm3: gate, up and down have biases
     // gemma3_text. Every layer whose number, counted from 1, is a multiple of sliding_window_pattern (0: 6) attends to
-    // all tokens, with rope_theta and the scaling of rope_type; the others have the window, and rope_local_base_freq (0:
-    // 10000), unscaled. layer_types may say otherwise. Scores are divided by the root of query_pre_attn_scalar (0:
+    // all tokens, with rope_theta and the scaling of rope_type; the others have the window, and rope_local_base_freq
+    // (0: 10000), unscaled. layer_types may say otherwise. Scores are divided by the root of query_pre_attn_scalar (0:
     // head_dim)
     int64_t sliding_window_pattern, query_pre_attn_scalar;
     double rope_local_base_freq;

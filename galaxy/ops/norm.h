@@ -7,8 +7,8 @@
 GX_BEGIN
 
 // y[r,c] = x[r,c] * rstd[r] * (w[c] + offset),  rstd[r] = 1/sqrt(mean_c x[r,c]^2 + eps)
-// offset: 0, or 1 in Gemma, whose norms have weights around 0; the sum is not rounded to w's type. In the formulas below
-// w is w + offset. x, y [R,C], w [C], rstd [R] fp32 (kept for the backward). bytes: 2*R*C*size; FLOPs: 4*R*C
+// offset: 0, or 1 in Gemma, whose weights are around 0; the sum is not rounded to w's type. In the formulas below w is
+// w + offset. x, y [R,C], w [C], rstd [R] fp32 (kept for the backward). bytes: 2*R*C*size; FLOPs: 4*R*C
 void gx_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, float offset, int64_t R,
                          int64_t C, float eps, GxDtype dtype);
 

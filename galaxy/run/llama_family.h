@@ -1,4 +1,5 @@
-// llama_family.h: LLaMA, Mistral, Qwen2, Qwen3, SmolLM3, Phi-3 and Gemma 3 for the trainer: their options and their config.json.
+// llama_family.h: LLaMA, Mistral, Qwen2, Qwen3, SmolLM3, Phi-3 and Gemma 3 for the trainer: their options and their
+// config.json.
 //
 // Reading refuses by name whatever would change the arithmetic and is not implemented (RoPE's longrope, biases other
 // than Qwen2's, dropout, other activations and heads), and every member of a wrong type: no member is ever silently
@@ -773,8 +774,8 @@ static void gx__llama_family_write_rope(const GxLlamaConfig *c, GxJson *rope, Gx
     if (c->rope_untruncated) gx_json_set(rope, "truncate", gx_json_new_bool(0), err);
 }
 
-// For a Gemma 3, in the spellings of transformers 4 and 5: layer_types are written with windows, but 4 before 4.53 reads
-// sliding_window_pattern; 4 reads rope_theta, rope_local_base_freq and rope_scaling, and 5 rope_parameters.
+// For a Gemma 3, in the spellings of transformers 4 and 5: layer_types are written with windows, but the first
+// that had it read sliding_window_pattern; 4 reads rope_theta, rope_local_base_freq and rope_scaling, and 5 rope_parameters.
 static void gx__llama_family_write_gemma3(const GxLlamaConfig *c, GxJson *json, GxError *err)
 {
     GxJson *ropes = gx_json_new_object(), *full = gx_json_new_object(), *local = gx_json_new_object();
