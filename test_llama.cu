@@ -338,6 +338,30 @@ TEST(biases_of_all_matrices_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) 
 TEST(qwen3_with_biases_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("qwen3_biased"); }
 TEST(phi3_whose_file_has_matrices_stacked_in_bf16_is_as_near_to_fp32_as_transformers_in_bf16) { bf16_distance("phi3"); }
 
+// transformers rounds the root of hidden_size to bf16, too: of 24, 4.898979 becomes 4.90625.
+TEST(rows_of_a_gemma3_in_bf16_are_multiplied_by_a_rounded_root)
+{
+    Case k;
+    if (!case_open(&k, "gemma3", GX_BF16)) return;
+    GxBatch b = k.b;
+    const int64_t C = k.c.hidden_size, rows = k.T * k.B, bytes = k.c.vocab_size * C * 2;
+    uint16_t *table = (uint16_t *)malloc((size_t)bytes);
+    k.keeper.keeps = 1;
+    gx_runner_forward(&k.t.g, &k.t.r, &b, k.t.g.step->loss_sum);
+    gx_to_host(&k.t.g, table, gx_store_weight(&k.t.m.store, k.t.m.embedding), bytes);
+    const uint16_t *x = (const uint16_t *)(const void *)k.keeper.x[0][0];
+    int64_t wrong = 0, other = 0;
+    for (int64_t i = 0; x && i < rows * C; i++) {
+        const float w = gx_from_bf16(table[k.tokens[i / C] * C + i % C]);
+        wrong += x[i] != gx_to_bf16(w * 4.90625f), other += x[i] != gx_to_bf16(w * 4.898979f);
+    }
+    if (k.t.g.device->computes)
+        CHECK(x && !wrong && other, "%ld of %ld elements differ, %ld from those without a rounded root", (long)wrong,
+              (long)(rows * C), (long)other);
+    free(table);
+    case_close(&k);
+}
+
 // Ten steps; the losses must be the reference's within `slack[step]`, the weights within `weight_slack` of each
 // tensor's norm.
 static void ten_steps(Case *k, const char *prefix, const double *loss_slack,
