@@ -1,5 +1,5 @@
-// generate_llama.cu: generates text with a LLaMA, Mistral, Qwen2, Qwen3, SmolLM3 or Phi-3: continues prompts or answers
-// in a chat. It can also score how likely given texts are.
+// generate_llama.cu: generates text with a LLaMA, Mistral, Qwen2, Qwen3, SmolLM3, Phi-3 or Gemma 3: continues prompts
+// or answers in a chat. It can also score how likely given texts are.
 //
 //     ./generate_llama --model out/checkpoint-500 --prompt "In the beginning" --max_new_tokens 200 --temperature 0.8
 //     ./generate_llama --model out/checkpoint-500 --prompt "And God said" --prompt "Then Moses" --json

@@ -4,8 +4,8 @@
 //     ./merge_adapter --adapter out/checkpoint-500 --output_dir merged --dequantize # after --quantize
 //     ./merge_adapter --adapter out/checkpoint-500 --unmerge --model merged --output_dir model # the reverse
 //
-// The base model is the one that the adapter names, or that of --model: LLaMA, Mistral, Qwen2, Qwen3, SmolLM3, Phi-3 or
-// BERT, with any head. The folder appears only once it is complete; an existing one is not touched.
+// The base model is the one that the adapter names, or that of --model: LLaMA, Mistral, Qwen2, Qwen3, SmolLM3,
+// Phi-3, Gemma 3 or BERT, with any head. The folder appears only once it is complete; an existing one is not touched.
 #include "galaxy.h"
 #include <signal.h>
 #include <stdio.h>

@@ -48,6 +48,10 @@ static void adapters_as_pytorch(const char *base, int64_t reduction, const char 
 }
 TEST(adapters_of_a_llama_as_pytorch) { adapters_as_pytorch("llama_odd", 3, NULL, 3 * 2 * 4); }
 TEST(adapters_of_a_llama_with_shared_heads_as_pytorch) { adapters_as_pytorch("llama_gqa", 16, NULL, 2 * 2 * 4); }
+TEST(adapters_of_a_gemma3_before_the_norms_of_what_they_adapt_as_pytorch)
+{
+    adapters_as_pytorch("llama_gemma3_biased", 4, NULL, 2 * 2 * 4);
+}
 TEST(adapters_of_a_bert_behind_matrices_that_are_trained_as_pytorch)
 {
     adapters_as_pytorch("bert_cls3", 2, "output.dense", 2 * 2 * (4 + 2) + 4);

@@ -1,7 +1,7 @@
 // test_bpe.cu: BPE has the ids of Hugging Face's `tokenizers`, and gives its text back: 10,000 strings and every code
-// point in the pipelines of GPT-2, LLaMA-2 and 3, Mistral (with Tekken, too), Qwen, SmolLM2, DeepSeek, and in some that
-// nobody has, against data/ref/bpe, which dev/ref/make_bpe.py made with that library; texts and pairs in RoBERTa's frame;
-// its files, and what is refused.
+// point in the pipelines of GPT-2, LLaMA-2 and 3, Gemma 3, Mistral (with Tekken, too), Qwen, SmolLM2, DeepSeek, and in
+// some that nobody has, against data/ref/bpe, which dev/ref/make_bpe.py made with that library; texts and pairs in
+// RoBERTa's frame; its files, and what is refused.
 #include "galaxy.h"
 #include "test/pipelines.h"
 
@@ -622,6 +622,7 @@ TEST(files_that_are_wrong_are_refused_by_name)
         {"gpt2", "\"post_processor\":{\"type\":\"ByteLevel\"", "\"post_processor\":{\"type\":\"BertProcessing\"",
          GX_ERR_UNSUPPORTED, "the post_processor is of the type \"BertProcessing\""},
         {"removed", "\"Removed\"", "\"Contiguous\"", GX_ERR_UNSUPPORTED, "Split has the behavior \"Contiguous\""},
+        {"gemma3", "\"invert\":false", "\"invert\":true", GX_ERR_UNSUPPORTED, "MergedWithPrevious, inverted"},
         {"llama2", "{\"String\":\"▁\"}", "{\"Regex\":\"▁\"}", GX_ERR_UNSUPPORTED, "Replace has the Regex \"▁\""},
         {"llama2", "{\"String\":\" \"}", "{\"String\":\"\"}", GX_ERR_FORMAT, "the \"String\" of Replace is empty"},
         {"llama2", "\"stop\":0", "\"stop\":1", GX_ERR_UNSUPPORTED, "Strip has start 1 and stop 1"},

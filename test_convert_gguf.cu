@@ -334,6 +334,10 @@ TEST(models_that_a_file_cannot_say_are_refused)
     refuse_export(&scaled, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "model_type is smollm3");
     scaled = small("phi3", 40);
     refuse_export(&scaled, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "model_type is phi3");
+    scaled = small("gemma3_text", 40);
+    scaled.sliding_window = 9, scaled.sliding_window_pattern = 2, scaled.query_pre_attn_scalar = 4;
+    scaled.rope_local_base_freq = 10000;
+    refuse_export(&scaled, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "model_type is gemma3_text");
     heads.num_attention_heads = 4; // of 4, in a width of 8
     refuse_export(&heads, GX_GGUF_F32, GX_ERR_UNSUPPORTED, "head_dim is 4, with 4 heads");
     refuse_export(&plain, GX_GGUF_Q4_0, GX_ERR_UNSUPPORTED, "Q4_0 is not written");

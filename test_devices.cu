@@ -328,7 +328,7 @@ static Case *prepare_ids(Case *c)
     return c;
 }
 
-// ---- norm: d = R, C ------------------------------------------------------------------------------------------------
+// ---- norm: d = R, C, offset of its weights -------------------------------------------------------------------------
 
 // What a GPU's kernels keep of a row in shared memory is 47 KiB at most: of 48, which every card gives without asking,
 // what they declare themselves is taken off (cuda/kernel.cuh). For n bytes to a column: the longest row that is kept,
@@ -347,13 +347,13 @@ static const Shape norm_shapes[] = {
     {.d = {3, 7}},
     {.d = {257, 1}},
     {.d = {5, 64}},
-    {.d = {65, 257}},
-    {.d = {130, 72}},
+    {.d = {65, 257, 1}},
+    {.d = {130, 72, 1}},
     {.d = {2, 1031}},
     {.d = {3, 4096}},
     {.d = {33, 768}},
     {.d = {4100, 8}, .large = 1},              // more rows than the least that a GPU's block takes
-    {.d = {17, 1032}},                         // of which a GPU's thread takes few elements,
+    {.d = {17, 1032, 1}},                      // of which a GPU's thread takes few elements,
     {.d = {17, 4104}, .large = 1},             // or many again
     {.d = {17, 12288}, .large = 1, .once = 1}, // the longest that its registers hold
     {.d = {17, 12296}, .large = 1},
@@ -364,23 +364,26 @@ static const Variant add_norm_variants[] = {{0, 0, {{0, 0}}}, {0, 0, {{0, 3}}}, 
 static const Variant norm_backward_variants[] = {
     {0, 0, {{0, 0}}}, {1, 0, {{0, 0}}}, {0, 1u << 3, {{0, 0}}}, {0, 1u << 1, {{0, 0}}}, {1, 0, {{0, 3}}}};
 
+static float norm_offset(const Shape *s) { return (float)s->d[2]; } // of the weights
 static void call_rms_norm_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_rms_norm_forward(g, b[0], (float *)b[1], b[2], b[3], s->d[0], s->d[1], NORM_EPS, t);
+    (void)a, gx_rms_norm_forward(g, b[0], (float *)b[1], b[2], b[3], norm_offset(s), s->d[0], s->d[1], NORM_EPS, t);
 }
 static void call_add_rms_norm_forward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    (void)a, gx_add_rms_norm_forward(g, b[0], b[1], (float *)b[2], b[3], b[4], b[5], s->d[0], s->d[1], NORM_EPS, t);
+    (void)a, gx_add_rms_norm_forward(g, b[0], b[1], (float *)b[2], b[3], b[4], b[5], norm_offset(s), s->d[0], s->d[1],
+                                     NORM_EPS, t);
 }
 static void call_rms_norm_backward(GxContext *g, void **b, const Shape *s, GxDtype t, int a)
 {
-    gx_rms_norm_backward(g, b[0], (float *)b[1], b[2], b[3], b[4], (const float *)b[5], b[6], s->d[0], s->d[1], a, t);
+    gx_rms_norm_backward(g, b[0], (float *)b[1], b[2], b[3], b[4], (const float *)b[5], b[6], norm_offset(s), s->d[0],
+                         s->d[1], a, t);
 }
 static Case *prepare_rstd(Case *c)
 {
     float *y = (float *)take(4 * d01(c->shape));
-    gx_rms_norm_forward(c->cpu, y, numbers(c, 5), numbers(c, 4), numbers(c, 6), c->shape->d[0], c->shape->d[1],
-                        NORM_EPS, GX_F32);
+    gx_rms_norm_forward(c->cpu, y, numbers(c, 5), numbers(c, 4), numbers(c, 6), norm_offset(c->shape), c->shape->d[0],
+                        c->shape->d[1], NORM_EPS, GX_F32);
     free(y);
     return c;
 }
@@ -390,7 +393,8 @@ static double norm_backward_floor(const Case *c, int buffer)
     const int64_t C = c->shape->d[1];
     double squares = 0;
     for (int64_t i = 0; i < d01(c->shape); i++)
-        squares += pow((double)numbers(c, 5)[i / C] * numbers(c, 6)[i % C] * numbers(c, 2)[i], 2);
+        squares +=
+            pow((double)numbers(c, 5)[i / C] * (numbers(c, 6)[i % C] + norm_offset(c->shape)) * numbers(c, 2)[i], 2);
     return buffer == 0 ? sqrt(squares) : 0;
 }
 
@@ -908,7 +912,7 @@ static Case *prepare_text_positions(Case *c) // documents of 7 positions, from a
     return c;
 }
 
-// ---- norm of heads: d = R, heads, h, gap behind each row of x, of what is kept -------------------------------------
+// ---- norm of heads: d = R, heads, h, gap behind each row of x, of what is kept, offset of its weights --------------
 
 #define NORM_HEADS(h, of)                                                                                              \
     {                                                                                                                  \
@@ -919,8 +923,8 @@ static const Shape head_norm_shapes[] = {{.d = {1, 1, 1, 0, 0}},
                                          {.d = {257, 1, 1, 0, 3}},
                                          {.d = {40, 9, 2, 5, 0}},
                                          {.d = {5, 3, 64, 64, 8}},
-                                         {.d = {65, 6, 10, 5, 0}},
-                                         {.d = {33, 4, 128, 128, 64}},
+                                         {.d = {65, 6, 10, 5, 0, 1}},
+                                         {.d = {33, 4, 128, 128, 64, 1}},
                                          {.d = {17, 2, 256, 8, 4}},
                                          {.d = {18, 2, 1031, 0, 1}},
                                          {.d = {3, 3, 4096, 0, 0}, .large = 1}, // fewer shares in a GPU's shared memory
@@ -933,7 +937,7 @@ static const Variant head_norm_backward_variants[] = {{0, 0, {{0, 0}}}, {1, 0, {
 static GxHeadNorm head_norm_of(const Shape *s, GxDtype t)
 {
     const int64_t width = s->d[1] * s->d[2];
-    const GxHeadNorm n = {s->d[0], s->d[1], s->d[2], width + s->d[3], width + s->d[4], NORM_EPS, t};
+    const GxHeadNorm n = {s->d[0], s->d[1], s->d[2], width + s->d[3], width + s->d[4], NORM_EPS, t, (float)s->d[5]};
     return n;
 }
 static int64_t head_norm_x(const Shape *s) { return s->d[0] * head_norm_of(s, GX_F32).stride; }
@@ -974,8 +978,9 @@ static double head_norm_backward_floor(const Case *c, int buffer) // of heads of
     double squares = 0;
     for (int64_t i = 0; i < n.R * n.heads * n.head_dim; i++) {
         const int64_t head = i / n.head_dim, r = head / n.heads, column = i - r * n.heads * n.head_dim;
-        squares +=
-            pow((double)numbers(c, 3)[head] * numbers(c, 4)[i % n.head_dim] * numbers(c, 0)[r * n.stride + column], 2);
+        squares += pow((double)numbers(c, 3)[head] * (numbers(c, 4)[i % n.head_dim] + n.offset) *
+                           numbers(c, 0)[r * n.stride + column],
+                       2);
     }
     return buffer == 0 ? sqrt(squares) : 0;
 }

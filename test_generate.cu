@@ -308,6 +308,7 @@ TEST(qwen2_writes_what_transformers_writes) { greedy_on_ranks("qwen2"); }
 TEST(qwen3_writes_what_transformers_writes) { greedy_on_ranks("qwen3"); }
 TEST(smollm3_writes_what_transformers_writes) { greedy_on_ranks("smollm3"); }
 TEST(phi3_writes_what_transformers_writes) { greedy_on_ranks("phi3"); }
+TEST(gemma3_writes_what_transformers_writes) { greedy_on_ranks("gemma3"); }
 TEST(yarn_writes_what_transformers_writes) { greedy_on_ranks("yarn"); }
 TEST(gpt2_writes_what_transformers_writes) { greedy_on_ranks("gpt2"); }
 
@@ -367,7 +368,7 @@ static void check_beams(Writer *w, const Reference *unused)
 // chunk: positions of the prompts that are run at once; 0: all of them
 static void beams_of_on_ranks(const char *name, int ranks, int64_t K, int64_t chunk)
 {
-    char folder[40];
+    char folder[80];
     snprintf(folder, sizeof folder, "generate_%s", name);
     if (!beam_reference_read(&beams, folder)) return;
     const Wish request = {
@@ -375,6 +376,11 @@ static void beams_of_on_ranks(const char *name, int ranks, int64_t K, int64_t ch
     on_ranks(ranks, &request, NULL, check_beams);
 }
 static void beams_on_ranks(int ranks, int64_t K, int64_t chunk) { beams_of_on_ranks("beams", ranks, K, chunk); }
+TEST(beams_of_a_gemma3_find_what_transformers_finds)
+{
+    beams_of_on_ranks("gemma3_beams", 1, 3, 3);
+    beams_of_on_ranks("gemma3_beams", 2, 4, 0);
+}
 TEST(a_search_without_beams_finds_what_transformers_finds) { beams_on_ranks(1, 1, 0); }
 TEST(beams_find_what_transformers_finds)
 {
@@ -535,6 +541,7 @@ TEST(qwen2_has_the_same_logits_with_a_cache) { logits_on_ranks("qwen2"); }
 TEST(qwen3_has_the_same_logits_with_a_cache) { logits_on_ranks("qwen3"); }
 TEST(smollm3_has_the_same_logits_with_a_cache) { logits_on_ranks("smollm3"); }
 TEST(phi3_has_the_same_logits_with_a_cache) { logits_on_ranks("phi3"); }
+TEST(gemma3_has_the_same_logits_with_a_cache) { logits_on_ranks("gemma3"); }
 TEST(yarn_has_the_same_logits_with_a_cache) { logits_on_ranks("yarn"); }
 TEST(gpt2_has_the_same_logits_with_a_cache) { logits_on_ranks("gpt2"); }
 // Its layers have pages of their own.

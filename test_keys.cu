@@ -185,6 +185,8 @@ static GxStatus read_generation(GxError *err)
 #define QWEN                                                                                                           \
     "{" SIZES "\"model_type\": \"qwen3\", \"num_key_value_heads\": 1, \"head_dim\": 4, \"use_sliding_window\": true, " \
     "\"sliding_window\": 4, \"max_window_layers\": 0"
+#define GEMMA3                                                                                                         \
+    "{" SIZES "\"model_type\": \"gemma3_text\", \"num_key_value_heads\": 1, \"head_dim\": 4, \"sliding_window\": 4"
 static const Reader readers[] = {
     {"a Qwen3's config.json", "config.json", QWEN "}", "", read_llama, {&gx_llama_keys, &gx_family_keys, NULL}},
     {"RoPE's object of transformers 4",
@@ -259,6 +261,14 @@ static const Reader readers[] = {
      "",
      read_llama,
      {&gx_llama_keys, &gx_family_keys, NULL}},
+    {"a Gemma 3's config.json", "config.json", GEMMA3 "}", "", read_llama, {&gx_llama_keys, &gx_family_keys, NULL}},
+    {"a Gemma 3's RoPE of transformers 5",
+     "config.json",
+     GEMMA3 ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"linear\", \"factor\": 8.0, \"rope_theta\": "
+            "1000000.0}, \"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 10000.0}}}",
+     "rope_parameters",
+     read_llama,
+     {&gx_llama_ropes_keys, NULL, NULL}},
     {"a DistilBERT's config.json",
      "config.json",
      "{\"model_type\": \"distilbert\", \"vocab_size\": 40, \"dim\": 16, \"n_layers\": 1, \"n_heads\": 2}",
@@ -391,6 +401,17 @@ TEST(of_configurations_as_libraries_write_them_nothing_is_said)
         "\"layer_types\": [\"full_attention\"], \"max_window_layers\": 28, \"no_rope_layer_interval\": 4, "
         "\"no_rope_layers\": [1], \"pad_token_id\": 4, \"pretraining_tp\": 2, \"rope_scaling\": null, "
         "\"rope_theta\": 5000000.0, \"sliding_window\": null, \"use_cache\": false, \"use_sliding_window\": false}",
+        "{" SIZES
+        "\"model_type\": \"gemma3_text\", \"architectures\": [\"Gemma3ForCausalLM\"], \"attention_bias\": false, "
+        "\"attention_dropout\": 0.0, \"attn_logit_softcapping\": null, \"bos_token_id\": 2, \"cache_implementation\": "
+        "\"hybrid\", \"eos_token_id\": [1, 16], \"final_logit_softcapping\": null, \"head_dim\": 256, "
+        "\"hidden_activation\": \"gelu_pytorch_tanh\", \"num_key_value_heads\": 1, \"pad_token_id\": 0, "
+        "\"query_pre_attn_scalar\": 256, \"rms_norm_eps\": 1e-06, \"rope_local_base_freq\": 10000, \"rope_scaling\": "
+        "null, \"rope_theta\": 1000000, \"sliding_window\": 512, \"sliding_window_pattern\": 6, \"torch_dtype\": "
+        "\"bfloat16\", \"use_cache\": true}",
+        "{" SIZES "\"model_type\": \"gemma3_text\", \"_sliding_window_pattern\": 6, \"num_key_value_heads\": 1, "
+        "\"layer_types\": [\"sliding_attention\"], \"rope_scaling\": {\"factor\": 8.0, \"rope_type\": \"linear\"}, "
+        "\"rope_theta\": 1000000.0, \"rope_local_base_freq\": 10000.0, \"use_bidirectional_attention\": false}",
         "{" SIZES
         "\"model_type\": \"qwen2\", \"num_key_value_heads\": 1, \"use_mrope\": false, \"use_sliding_window\": "
         "false, \"sliding_window\": 4096, \"max_window_layers\": 21, \"attention_dropout\": 0.0, \"rope_theta\": 1e6}",

@@ -477,6 +477,7 @@ TEST(lora_of_ranks_and_alphas_that_differ_as_peft) { as_peft("ranks", 2 * 2 + 2 
 TEST(lora_of_one_layer_and_of_a_whole_name_as_peft) { as_peft("layers", 3 * 2 + 2); }
 
 // Of the second the head is tied to the embedding, and goes on with that.
+TEST(lora_of_a_gemma3_whose_tokens_rows_are_scaled_as_peft) { as_peft("gemma3", 2 + 3 * 3 * 2); }
 TEST(lora_of_the_embedding_of_a_llama_as_peft) { as_peft("embed", 2 + 2 * 2); }
 TEST(lora_of_an_embedding_that_a_head_is_tied_to_as_peft) { as_peft("embed_tied", 2 + 3 * 2); }
 

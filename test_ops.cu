@@ -156,6 +156,7 @@ typedef struct {
     int64_t sliding_window; // of attention
     int64_t reach;          // of attention's bias; 0: none
     int steep;              // third derivatives are large, or a gradient is withheld: not for difference quotients
+    float offset;           // of the weights of norms
     int64_t ignored;        // embedding: a token without a gradient, which is not 0; 0: none
     float smooth;           // of the labels of cross_entropy
 } Shape;
@@ -249,9 +250,16 @@ static void copy_staged(GxContext *g, float *to, const float *from,
 
 // -- norm: rstd is a sum of C squares and 4 more roundings; dx has a second sum of C behind it
 
-static const Shape norm_shapes[] = {{.d = {1, 1}},    {.d = {3, 7}},    {.d = {7, 33}},
-                                    {.d = {65, 129}}, {.d = {130, 64}}, {.d = {257, 1}, .steep = 1},
-                                    {.d = {2, 1000}}}; // one column: y is the sign of x, but within sqrt(eps) of 0
+static const Shape norm_shapes[] = {
+    {.d = {1, 1}},
+    {.d = {3, 7}},
+    {.d = {7, 33}},
+    {.d = {65, 129}},
+    {.d = {130, 64}},
+    {.d = {257, 1}, .steep = 1},
+    {.d = {2, 1000}},
+    {.d = {7, 33}, .offset = 1},
+    {.d = {18, 5}, .offset = 1}}; // one column: y is the sign of x, but within sqrt(eps) of 0
 
 static void norm_open(Case *c, int fused)
 {
@@ -268,22 +276,22 @@ static void add_rms_norm_open(Case *c) { norm_open(c, 1); }
 
 static void rms_norm_forward(Case *c)
 {
-    oracle_rms_norm_forward(c->out[0].v, c->out[1].v, c->in[0].v, c->in[1].v, c->R, c->C, NORM_EPS);
+    oracle_rms_norm_forward(c->out[0].v, c->out[1].v, c->in[0].v, c->in[1].v, c->shape->offset, c->R, c->C, NORM_EPS);
 }
 static void add_rms_norm_forward(Case *c)
 {
     for (int64_t i = 0; i < c->in[0].n; i++) c->out[2].v[i] = c->in[0].v[i] + c->in[1].v[i];
-    oracle_rms_norm_forward(c->out[0].v, c->out[1].v, c->out[2].v, c->in[2].v, c->R, c->C, NORM_EPS);
+    oracle_rms_norm_forward(c->out[0].v, c->out[1].v, c->out[2].v, c->in[2].v, c->shape->offset, c->R, c->C, NORM_EPS);
 }
 
 // dx is rstd*w*dy less its share along x; with one column nearly all of it cancels, so that errors are of the first
 // term's size.
 static void norm_backward(Case *c, const double *dsum, const double *x, Slot *w)
 {
-    oracle_rms_norm_backward(c->in[0].d, w->d, c->out[0].d, dsum, x, c->out[1].v, w->v, c->R, c->C);
+    oracle_rms_norm_backward(c->in[0].d, w->d, c->out[0].d, dsum, x, c->out[1].v, w->v, c->shape->offset, c->R, c->C);
     double squares = 0;
     for (int64_t i = 0; i < c->R * c->C; i++)
-        squares += pow(c->out[1].v[i / c->C] * w->v[i % c->C] * c->out[0].d[i], 2);
+        squares += pow(c->out[1].v[i / c->C] * (w->v[i % c->C] + c->shape->offset) * c->out[0].d[i], 2);
     c->in[0].dfloor = sqrt(squares);
 }
 static void rms_norm_backward(Case *c) { norm_backward(c, NULL, c->in[0].v, &c->in[1]); }
@@ -298,9 +306,9 @@ static void rms_norm_library(GxContext *g, Case *c, int accumulate, int variant)
 {
     Slot *x = &c->in[0], *w = &c->in[1];
     w->unwanted = variant == 1;
-    gx_rms_norm_forward(g, c->out[0].fv, c->out[1].fv, x->fv, w->fv, c->R, c->C, NORM_EPS, GX_F32);
-    gx_rms_norm_backward(g, x->fd, w->unwanted ? NULL : w->fd, c->out[0].fd, NULL, x->fv, c->out[1].fv, w->fv, c->R,
-                         c->C, accumulate, GX_F32);
+    gx_rms_norm_forward(g, c->out[0].fv, c->out[1].fv, x->fv, w->fv, c->shape->offset, c->R, c->C, NORM_EPS, GX_F32);
+    gx_rms_norm_backward(g, x->fd, w->unwanted ? NULL : w->fd, c->out[0].fd, NULL, x->fv, c->out[1].fv, w->fv,
+                         c->shape->offset, c->R, c->C, accumulate, GX_F32);
 }
 static void add_rms_norm_library(GxContext *g, Case *c, int accumulate,
                                  int variant) // 1: sum is x, dx is dresidual; 2: sum is a, no dw
@@ -309,10 +317,10 @@ static void add_rms_norm_library(GxContext *g, Case *c, int accumulate,
     w->unwanted = variant == 2;
     if (variant) copy_staged(g, sum->fv, variant == 1 ? x->fv : a->fv, sum->n);
     gx_add_rms_norm_forward(g, sum->fv, y->fv, rstd->fv, variant == 1 ? sum->fv : x->fv, variant == 2 ? sum->fv : a->fv,
-                            w->fv, c->R, c->C, NORM_EPS, GX_F32);
+                            w->fv, c->shape->offset, c->R, c->C, NORM_EPS, GX_F32);
     if (variant == 1) copy_staged(g, x->fd, sum->fd, x->n);
     gx_rms_norm_backward(g, x->fd, w->unwanted ? NULL : w->fd, y->fd, variant == 1 ? x->fd : sum->fd, sum->fv, rstd->fv,
-                         w->fv, c->R, c->C, accumulate, GX_F32);
+                         w->fv, c->shape->offset, c->R, c->C, accumulate, GX_F32);
     copy_staged(g, a->fd, x->fd, x->n);
 }
 
@@ -399,9 +407,13 @@ static void rope_library(GxContext *g, Case *c, int accumulate, int variant) // 
 
 // -- head_norm: the norm of all heads as rows of their own
 
-static const Shape head_norm_shapes[] = {{.d = {7, 3, 10, 5}},  {.d = {1, 1, 1, 0}},
-                                         {.d = {40, 2, 7, 1}},  {.d = {65, 3, 16, 32}},
-                                         {.d = {3, 5, 128, 0}}, {.d = {60, 4, 1, 2}, .steep = 1}};
+static const Shape head_norm_shapes[] = {{.d = {7, 3, 10, 5}},
+                                         {.d = {1, 1, 1, 0}},
+                                         {.d = {40, 2, 7, 1}},
+                                         {.d = {65, 3, 16, 32}},
+                                         {.d = {3, 5, 128, 0}},
+                                         {.d = {60, 4, 1, 2}, .steep = 1},
+                                         {.d = {7, 3, 10, 5}, .offset = 1}};
 
 static void head_norm_open(Case *c)
 {
@@ -413,20 +425,23 @@ static void head_norm_open(Case *c)
 }
 static void head_norm_forward(Case *c)
 {
-    oracle_rms_norm_forward(c->out[0].v, c->out[1].v, c->in[0].v, c->in[1].v, c->in[0].rows, c->shape->d[2], NORM_EPS);
+    oracle_rms_norm_forward(c->out[0].v, c->out[1].v, c->in[0].v, c->in[1].v, c->shape->offset, c->in[0].rows,
+                            c->shape->d[2], NORM_EPS);
 }
 static void head_norm_backward(Case *c)
 {
     const int64_t h = c->shape->d[2], rows = c->in[0].rows;
     double squares = 0;
-    oracle_rms_norm_backward(c->in[0].d, c->in[1].d, c->out[0].d, NULL, c->in[0].v, c->out[1].v, c->in[1].v, rows, h);
-    for (int64_t i = 0; i < rows * h; i++) squares += pow(c->out[1].v[i / h] * c->in[1].v[i % h] * c->out[0].d[i], 2);
+    oracle_rms_norm_backward(c->in[0].d, c->in[1].d, c->out[0].d, NULL, c->in[0].v, c->out[1].v, c->in[1].v,
+                             c->shape->offset, rows, h);
+    for (int64_t i = 0; i < rows * h; i++)
+        squares += pow(c->out[1].v[i / h] * (c->in[1].v[i % h] + c->shape->offset) * c->out[0].d[i], 2);
     c->in[0].dfloor = sqrt(squares);
 }
 static void head_norm_library(GxContext *g, Case *c, int accumulate, int variant) // in place, with gaps; 1: no dw
 {
     const int64_t *d = c->shape->d, R = d[0], width = d[1] * d[2], gap = d[3], stride = width + gap;
-    const GxHeadNorm s = {R, d[1], d[2], stride, stride + 1, NORM_EPS, GX_F32};
+    const GxHeadNorm s = {R, d[1], d[2], stride, stride + 1, NORM_EPS, GX_F32, c->shape->offset};
     Slot *x = &c->in[0], *w = &c->in[1], *y = &c->out[0], *rstd = &c->out[1];
     float *rows = floats(R * stride), *kept = floats(R * (stride + 1)), *dense = floats(R * width);
     w->unwanted = variant == 1;
@@ -2080,6 +2095,10 @@ TEST(oracle_and_library_agree_with_pytorch)
                         !strcmp(ops[o].name, "cross_entropy_parts")            ? "cross_entropy"
                         : !strcmp(ops[o].name, "smoothed_cross_entropy_parts") ? "smoothed_cross_entropy"
                                                                                : ops[o].name);
+        static const Shape offset = {.d = {7, 33}, .offset = 1}, heads = {.d = {7, 3, 10, 5}, .offset = 1};
+        if (!strcmp(ops[o].name, "rms_norm")) check_reference(&ops[o], &offset, "rms_norm_offset");
+        if (!strcmp(ops[o].name, "add_rms_norm")) check_reference(&ops[o], &offset, "add_rms_norm_offset");
+        if (!strcmp(ops[o].name, "head_norm")) check_reference(&ops[o], &heads, "head_norm_offset");
         if (!strcmp(ops[o].name, "gelu")) check_reference(&ops[o], &gelu_shapes[1], "gelu_tanh");
         if (!strcmp(ops[o].name, "geglu")) check_reference(&ops[o], &geglu_shapes[1], "geglu_tanh");
         if (strcmp(ops[o].name, "attention")) continue;
@@ -3824,7 +3843,7 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
     const GxResidual residual = {R, C, x[9], x[10], x[11], eps, dropout, type};
     const GxQuantized quantized = {GX_NF4, ROWS, COLS, 0, COLS, (uint8_t *)x[1], x[2], NULL, NULL}; // one block
     const GxUpdate update = update_of(x[0], x[1], x[2], x[3], n);
-    const GxHeadNorm head_norm = {R, HEADS, C, HEADS * C, HEADS * C, eps, type};
+    const GxHeadNorm head_norm = {R, HEADS, C, HEADS * C, HEADS * C, eps, type, 0};
     const GxColumns columns = {R, C, 0, type};
     const int64_t batch = R * BATCH * C;
     GxRuns t = gx_runs_one(R, 0);
@@ -3841,13 +3860,13 @@ static Promise call(GxContext *g, int which, Pool *p, int64_t R, int64_t C, GxDt
         return gx_embedding_backward(g, x[0], x[1], ids, &table),
                promise("embedding_backward", 1, 1, n, 12 * n + 4 * OUT * C, gx_dims(R, C, OUT, 0));
     if (which == 7)
-        return gx_rms_norm_forward(g, x[0], x[1], x[2], x[3], R, C, eps, type),
+        return gx_rms_norm_forward(g, x[0], x[1], x[2], x[3], 0, R, C, eps, type),
                promise("rms_norm_forward", 1, 1, 4 * n, 8 * n, rows);
     if (which == 8)
-        return gx_add_rms_norm_forward(g, x[0], x[1], x[2], x[3], x[4], x[5], R, C, eps, type),
+        return gx_add_rms_norm_forward(g, x[0], x[1], x[2], x[3], x[4], x[5], 0, R, C, eps, type),
                promise("add_rms_norm_forward", 1, 1, 5 * n, 16 * n, rows);
     if (which == 9)
-        return gx_rms_norm_backward(g, x[0], x[1], x[2], NULL, x[3], x[4], x[5], R, C, 0, type),
+        return gx_rms_norm_backward(g, x[0], x[1], x[2], NULL, x[3], x[4], x[5], 0, R, C, 0, type),
                promise("rms_norm_backward", 1, 1, 10 * n, 16 * n, rows);
     if (which == 10)
         return gx_linear_forward(g, x[0], x[1], x[2], x[3], &linear),
@@ -4122,10 +4141,10 @@ TEST(linear_refuses_strides_shorter_than_rows_and_says_both_numbers)
 
 TEST(head_norm_refuses_rows_shorter_than_their_heads_and_heads_without_elements)
 {
-    static const GxHeadNorm wrong[] = {{ROWS, HEADS, COLS, HEADS * COLS - 1, HEADS * COLS, 1, GX_F32},
-                                       {ROWS, HEADS, COLS, HEADS * COLS, HEADS * COLS - 1, 1, GX_F32},
-                                       {ROWS, HEADS, 0, HEADS * COLS, HEADS * COLS, 1, GX_F32},
-                                       {ROWS, -HEADS, -COLS, HEADS * COLS, HEADS * COLS, 1, GX_F32}};
+    static const GxHeadNorm wrong[] = {{ROWS, HEADS, COLS, HEADS * COLS - 1, HEADS * COLS, 1, GX_F32, 0},
+                                       {ROWS, HEADS, COLS, HEADS * COLS, HEADS * COLS - 1, 1, GX_F32, 0},
+                                       {ROWS, HEADS, 0, HEADS * COLS, HEADS * COLS, 1, GX_F32, 0},
+                                       {ROWS, -HEADS, -COLS, HEADS * COLS, HEADS * COLS, 1, GX_F32, 0}};
     Pool *p = pool_open(), *before = pool_open();
     Bench b;
     bench_open(&b, 1, 1 << 20);

@@ -44,6 +44,7 @@ enum {
     QWEN3,
     MISTRAL,
     SMOLLM3,
+    GEMMA3,
     ONE_KV,
     TEXTS,
     LLAMA_LABELS,
@@ -80,7 +81,7 @@ NAMES(split_names, "even", "uneven");
 NAMES(tied_names, "untied", "tied");
 NAMES(micro_names, "1 micro-batch", "2 micro-batches");
 NAMES(labels_names, "all labels", "labels of some alone");
-NAMES(model_names, "llama", "qwen3", "mistral", "smollm3", "one K,V head", "llama, texts", "llama, labels",
+NAMES(model_names, "llama", "qwen3", "mistral", "smollm3", "gemma3", "one K,V head", "llama, texts", "llama, labels",
       "bert, pre-training", "bert, labels", "bert, several labels", "bert, numbers", "bert, vectors", "bart", "t5");
 NAMES(tuning_names, "all", "lora", "lora of some, norms", "lora of the embedding", "lora of a head", "adapters",
       "adapters, norms", "side", "gated side", "prompts", "scales and biases");
@@ -216,16 +217,17 @@ static const Pairs *the_pairs(void)
 
 static TestSubject *subject_of(const int *row)
 {
-    static TestSubject *const of_model[] = {NULL,         NULL,    NULL,     NULL,     NULL,     &texts,   &scores,
-                                            &pretraining, &labels, &several, &numbers, &vectors, &targets, &t5_targets};
+    static TestSubject *const of_model[] = {NULL,     NULL,     NULL,     NULL,         NULL,
+                                            NULL,     &texts,   &scores,  &pretraining, &labels,
+                                            &several, &numbers, &vectors, &targets,     &t5_targets};
     return of_model[row[MODEL]];
 }
 
-// Numbers are 1 + which, of test/parallel.h. A Qwen3's side layers have heads of four numbers: of two, a norm leaves
-// one direction, in which there is little but rounding.
+// Numbers are 1 + which, of test/parallel.h. A Qwen3's and a Gemma 3's side layers have heads of four numbers: of two,
+// a norm leaves one direction, in which there is little but rounding.
 static void set_tuning(Layout *l, const int *row)
 {
-    static const int heads[] = {8, 8, 8, 8, 8, 8, 10, 12, 13, 13, 13, 0, 9, 9};
+    static const int heads[] = {8, 8, 8, 8, 8, 8, 8, 10, 12, 13, 13, 13, 0, 9, 9};
     const int bert = is_bert(row), bart = is(row, MODEL, BART), t5 = is(row, MODEL, T5);
     switch (row[TUNING]) {
     case LORA: l->lora = 3; break;
@@ -234,8 +236,8 @@ static void set_tuning(Layout *l, const int *row)
     case LORA_OF_HEAD: l->lora = heads[row[MODEL]]; break;
     case ADAPTERS: l->bottleneck = 1; break;
     case ADAPTERS_AND_NORMS: l->bottleneck = bert ? 3 : bart ? 4 : t5 ? 5 : 2; break;
-    case SIDE: l->side = is(row, MODEL, QWEN3) ? 3 : 1; break;
-    case GATED: l->side = is(row, MODEL, QWEN3) ? 3 : 2; break;
+    case SIDE: l->side = is(row, MODEL, QWEN3) || is(row, MODEL, GEMMA3) ? 3 : 1; break;
+    case GATED: l->side = is(row, MODEL, QWEN3) || is(row, MODEL, GEMMA3) ? 3 : 2; break;
     case PROMPTS: l->prompt = 3; break;
     case V2: l->prompt = 5; break;
     default: break;
@@ -284,8 +286,9 @@ static Layout layout_of(const int *row, const GxMode *mode)
     if (row[SEQUENCES] == 2 || row[SEQUENCES] == 4) l.cp_rows[0] = 5, l.cp_rows[1] = 3, l.zigzags = 2;
     row_text(row, l.what, sizeof l.what);
     l.tied = row[TIED], l.quantize = row[QUANTIZED];
-    l.normed = is(row, MODEL, QWEN3), l.window = is(row, MODEL, MISTRAL) || is(row, MODEL, SMOLLM3) ? 3 : 0;
-    l.unrotated = is(row, MODEL, SMOLLM3), l.kv_heads = is(row, MODEL, ONE_KV);
+    l.normed = is(row, MODEL, QWEN3), l.unrotated = is(row, MODEL, SMOLLM3), l.gemma = is(row, MODEL, GEMMA3);
+    l.window = is(row, MODEL, MISTRAL) || l.unrotated || l.gemma ? 3 : 0;
+    l.kv_heads = is(row, MODEL, ONE_KV);
     set_shares(&l, row), set_tuning(&l, row);
     if (row[LABELS] && l.dp > 1) l.no_labels = l.samples[0] < l.samples[1] ? 1 : 2;
     else if (row[LABELS]) l.no_label_begin = 5, l.no_label_end = 8;

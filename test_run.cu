@@ -1285,6 +1285,68 @@ TEST(a_config_json_of_a_smollm3_is_read_as_transformers_does_and_reads_back_the_
     }
 }
 
+// What transformers 4.57 and 5.23 take for what is left out, and the spellings of both.
+TEST(a_config_json_of_a_gemma3_is_read_as_transformers_does_and_reads_back_the_same)
+{
+#define SCALED     "{\"rope_type\": \"linear\", \"factor\": 8.0}"
+#define SCALED_TOO "{\"rope_type\": \"linear\", \"factor\": 8.0, \"rope_theta\": 5000.0}"
+    static const struct {
+        const char *more, *types;
+        int64_t pattern, window, scalar;
+        double theta, local, factor;
+    } cases[] = {
+        {"", "sssssfs", 6, 4096, 256, 1e6, 1e4, 0},
+        {", \"_sliding_window_pattern\": 3, \"layer_types\": null, \"sliding_window\": 9", "sssssfs", 6, 9, 256, 1e6,
+         1e4, 0},
+        {", \"sliding_window_pattern\": 3, \"query_pre_attn_scalar\": 168", "ssfssfs", 3, 4096, 168, 1e6, 1e4, 0},
+        {", \"sliding_window_pattern\": 3, \"layer_types\": [\"full_attention\", \"sliding_attention\", "
+         "\"full_attention\", "
+         "\"full_attention\", \"full_attention\", \"full_attention\", \"full_attention\"]",
+         "fsfffff", 3, 4096, 256, 1e6, 1e4, 0},
+        {", \"rope_theta\": 5000, \"rope_local_base_freq\": 70, \"rope_scaling\": " SCALED, "sssssfs", 6, 4096, 256,
+         5000, 70, 8},
+        {", \"rope_parameters\": {\"full_attention\": " SCALED_TOO ", \"sliding_attention\": {\"rope_theta\": 70.0}}",
+         "sssssfs", 6, 4096, 256, 5000, 70, 8},
+        {", \"rope_parameters\": {\"full_attention\": " SCALED ", \"sliding_attention\": null}", "sssssfs", 6, 4096,
+         256, 1e6, 1e4, 8},
+        {", \"rope_theta\": 5000.0, \"rope_local_base_freq\": 70.0, \"rope_scaling\": " SCALED
+         ", \"rope_parameters\": {\"full_attention\": " SCALED_TOO ", \"sliding_attention\": {\"rope_theta\": 70.0}}",
+         "sssssfs", 6, 4096, 256, 5000, 70, 8},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        GxLlamaConfig c = GX_ZERO, back = GX_ZERO;
+        GxError err = GX_ZERO;
+        char text[900], path[40] = "/tmp/galaxy_test_run_XXXXXX";
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"gemma3_text\", \"vocab_size\": 262144, \"hidden_size\": 32, "
+                 "\"intermediate_size\": 80, \"num_hidden_layers\": 7, \"num_attention_heads\": 8%s}",
+                 cases[i].more);
+        if (!CHECK(read_config_json(&c, text, path, &err) == GX_OK, "case %d: %s", (int)i, err.message)) continue;
+        CHECK(c.num_key_value_heads == 4 && c.head_dim == 256 && c.max_position_embeddings == 131072 &&
+                  c.tie_word_embeddings && c.pad_token_id == 0 && c.rms_norm_eps == 1e-6,
+              "case %d: other defaults", (int)i);
+        CHECK(!strcmp(c.layer_types, cases[i].types) && c.sliding_window_pattern == cases[i].pattern &&
+                  c.sliding_window == cases[i].window && c.query_pre_attn_scalar == cases[i].scalar,
+              "case %d: \"%s\", every %ld, a window of %ld, %ld", (int)i, c.layer_types, (long)c.sliding_window_pattern,
+              (long)c.sliding_window, (long)c.query_pre_attn_scalar);
+        CHECK(c.rope_theta == cases[i].theta && c.rope_local_base_freq == cases[i].local &&
+                  c.rope_factor == cases[i].factor,
+              "case %d: theta %g, %g, factor %g", (int)i, c.rope_theta, c.rope_local_base_freq, c.rope_factor);
+        const int file = mkstemp(strcpy(path, "/tmp/galaxy_test_run_XXXXXX"));
+        if (!CHECK(file >= 0, "no temporary file")) return;
+        close(file);
+        CHECK(gx_llama_config_write(&c, NULL, path, &err) == GX_OK &&
+                  gx_llama_config_read(&back, path, &gx_silent, &err) == GX_OK,
+              "%s", err.message);
+        // if layer_types are not those of the pattern, it is not written
+        for (int f = 0; f < gx_llama.n_fields; f++)
+            CHECK(gx_field_same(&gx_llama.fields[f], &c, &back) ||
+                      (i == 3 && !strcmp(gx_llama.fields[f].name, "sliding_window_pattern")),
+                  "%s is not what it was", gx_llama.fields[f].name);
+        unlink(path);
+    }
+}
+
 TEST(rope_theta_is_read_wherever_transformers_4_or_5_writes_it)
 {
     static const char *const places[] = {
@@ -1302,6 +1364,7 @@ TEST(rope_theta_is_read_wherever_transformers_4_or_5_writes_it)
     }
 }
 
+#define GEMMA3 "\"model_type\": \"gemma3_text\""
 TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by_file_and_key)
 {
     static const struct {
@@ -1316,6 +1379,25 @@ TEST(a_config_json_that_asks_for_something_else_or_in_another_type_is_refused_by
         {"\"model_type\": \"smollm3\", \"no_rope_layers\": [1, true, 1]", "element 1 of no_rope_layers is not 1"},
         {"\"model_type\": \"smollm3\", \"no_rope_layer_interval\": 0", "no_rope_layer_interval is 0; expected"},
         {"\"model_type\": \"smollm3\", \"layer_types\": " FULL_SLIDING_FULL, "layer_types has sliding_attention, but"},
+        {"\"model_type\": \"gemma3\", \"text_config\": {}", "model_type is \"gemma3\", a model of texts and images"},
+        {"\"model_type\": \"gemma2\"", "model_type is \"gemma2\"; expected one of"},
+        {GEMMA3 ", \"hidden_activation\": \"gelu\"", "hidden_activation is \"gelu\"; only \"gelu_pytorch_tanh\""},
+        {GEMMA3 ", \"hidden_act\": \"silu\"", "hidden_act is \"silu\"; only \"gelu_pytorch_tanh\""},
+        {GEMMA3 ", \"attn_logit_softcapping\": 50.0", "attn_logit_softcapping is 50.0; only null"},
+        {GEMMA3 ", \"final_logit_softcapping\": 30.0", "final_logit_softcapping is 30.0; only null"},
+        {GEMMA3 ", \"use_bidirectional_attention\": true", "use_bidirectional_attention is true; only false"},
+        {GEMMA3 ", \"sliding_window\": null", "sliding_window is null"},
+        {GEMMA3 ", \"num_key_value_heads\": null", "num_key_value_heads is null"},
+        {GEMMA3 ", \"sliding_window_pattern\": 0", "sliding_window_pattern is 0; expected"},
+        {GEMMA3 ", \"query_pre_attn_scalar\": 0", "query_pre_attn_scalar is 0; expected"},
+        {GEMMA3 ", \"num_key_value_heads\": 2, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2}",
+         "rope_type is yarn; of a gemma3_text default and linear are supported"},
+        {GEMMA3 ", \"rope_local_base_freq\": 10, \"rope_parameters\": {\"sliding_attention\": {\"rope_theta\": 20}}",
+         "rope_parameters: sliding_attention: rope_theta is 20, but rope_local_base_freq 10"},
+        {GEMMA3 ", \"rope_theta\": 10, \"rope_parameters\": {\"full_attention\": {\"rope_theta\": 20}}",
+         "rope_parameters: full_attention: rope_theta is 20 in it, but 10 outside"},
+        {GEMMA3 ", \"rope_parameters\": {\"sliding_attention\": {\"rope_type\": \"linear\", \"factor\": 2}}",
+         "rope_parameters: sliding_attention: rope_type is linear; only default"},
         {"\"rope_scaling\": {\"rope_type\": \"yarn\"}", "rope_scaling: factor is missing"},
         {"\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 0.5}", "factor is 0.5; expected"},
         {"\"rope_scaling\": {\"type\": \"linear\", \"rope_type\": \"dynamic\", \"factor\": 2}",

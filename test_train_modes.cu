@@ -114,6 +114,32 @@ TEST_UNSANITIZED(a_qwen3_has_the_losses_of_serial_in_every_mode)
     }
 }
 
+// What a block gives is normed after the sum over ranks; half of the layers have a window and a RoPE of their own.
+TEST_UNSANITIZED(a_gemma3_has_the_losses_of_serial_in_every_mode_and_is_saved_as_it_was_read)
+{
+    static const char shape[] = "--model_type gemma3_text --head_dim 10 --sliding_window 9 --sliding_window_pattern 2 "
+                                "--rope_local_base_freq 50 --query_pre_attn_scalar 16 --attention_bias true",
+                      saved[] = "gemma3/checkpoint-4/model.safetensors";
+    char dir[100], flags[600];
+    if (!use_program("train_llama")) return;
+    snprintf(flags, sizeof flags, "%s --micro_batch_size 4", shape);
+    const Log serial = run_way("gemma3", flags);
+    for (int m = 0; m < MODES; m++) {
+        if (!use_mode(modes[m])) return;
+        snprintf(dir, sizeof dir, "gemma3_%s", modes[m]);
+        snprintf(flags, sizeof flags, "%s --ranks 3 --micro_batch_size 4%s", shape, unequal(modes[m], 3));
+        const Log l = run_way(dir, flags);
+        check_losses(flags, &l, &serial);
+    }
+    if (!use_program("train_llama")) return;
+    CHECK_RAN(run("--model gemma3/checkpoint-4 --output_dir gemma3_pp --max_steps 1 --learning_rate 0 --weight_decay 0 "
+                  "--ranks 4 --pp 2 --mode galaxy --max_shard_size 20KB"));
+    CHECK_RAN(
+        run("--model gemma3_pp/checkpoint-1 --output_dir gemma3_zero --max_steps 1 --learning_rate 0 --weight_decay 0 "
+            "--ranks 2 --zero 3 --max_shard_size 5GB"));
+    CHECK(same_file(saved, "gemma3_zero/checkpoint-1/model.safetensors"), "other weights");
+}
+
 // Matrices that are one in the file are split among ranks by their own rows, and come together again when it is saved.
 TEST_UNSANITIZED(a_phi3_is_saved_in_every_mode_as_it_was_read)
 {

@@ -11,7 +11,7 @@ cached() {
     local config folder
     for config in "${HF_HUB_CACHE:-${HF_HOME:-$HOME/.cache/huggingface}/hub}"/models--*/snapshots/*/config.json; do
         folder=${config%/config.json}
-        if grep -qE '"model_type": *"(llama|mistral|qwen2|qwen3|smollm3|phi3)"' "$config" 2>/dev/null && grep -qs chat_template "$folder"/tokenizer_config.json "$folder"/chat_template.jinja &&
+        if grep -qE '"model_type": *"(llama|mistral|qwen2|qwen3|smollm3|phi3|gemma3_text)"' "$config" 2>/dev/null && grep -qs chat_template "$folder"/tokenizer_config.json "$folder"/chat_template.jinja &&
             [ -f "$folder/model.safetensors" ]; then
             echo "$(stat -L -c %s "$folder/model.safetensors") $folder"
         fi

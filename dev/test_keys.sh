@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 readers=(
     "config.json: galaxy/run/family_json.h galaxy/run/llama_family.h galaxy/run/bert_family.h galaxy/run/bart_family.h galaxy/run/gpt2_family.h galaxy/data/model_labels.h
         | rope_factor rope_low_freq_factor rope_high_freq_factor rope_original_max_position_embeddings rope_beta_fast rope_beta_slow rope_attention_factor rope_mscale
-        rope_mscale_all_dim rope_untruncated llama mistral qwen2 qwen3 smollm3 phi3 bert roberta distilbert bart mbart t5 mt5 gpt2 task_type" # options, which have other names there; of adapter_config.json
+        rope_mscale_all_dim rope_untruncated llama mistral qwen2 qwen3 smollm3 phi3 gemma3_text bert roberta distilbert bart mbart t5 mt5 gpt2 task_type" # options, which have other names there; of adapter_config.json
     "generation_config.json: galaxy/io/generation_config.h |"
     "generation_config.json beside an encoder: galaxy/task/beam_options.h |"
     "quantised matrices: galaxy/io/bnb.h |"

@@ -18,27 +18,29 @@
 
 // ---- norm ----------------------------------------------------------------------------------------------------------
 
-static inline void oracle_rms_norm_forward(double *y, double *rstd, const double *x, const double *w, int64_t R,
-                                           int64_t C, double eps)
+static inline void oracle_rms_norm_forward(double *y, double *rstd, const double *x, const double *w, double offset,
+                                           int64_t R, int64_t C, double eps)
 {
     for (int64_t r = 0; r < R; r++) {
         double squares = 0;
         for (int64_t c = 0; c < C; c++) squares += x[r * C + c] * x[r * C + c];
         rstd[r] = 1 / sqrt(squares / (double)C + eps);
-        for (int64_t c = 0; c < C; c++) y[r * C + c] = x[r * C + c] * rstd[r] * w[c];
+        for (int64_t c = 0; c < C; c++) y[r * C + c] = x[r * C + c] * rstd[r] * (w[c] + offset);
     }
 }
 
 static inline void oracle_rms_norm_backward(double *dx, double *dw, const double *dy, const double *dresidual,
-                                            const double *x, const double *rstd, const double *w, int64_t R, int64_t C)
+                                            const double *x, const double *rstd, const double *w, double offset,
+                                            int64_t R, int64_t C)
 {
     memset(dw, 0, (size_t)C * sizeof *dw);
     for (int64_t r = 0; r < R; r++) {
         double dot = 0;
-        for (int64_t c = 0; c < C; c++) dot += dy[r * C + c] * w[c] * x[r * C + c];
+        for (int64_t c = 0; c < C; c++) dot += dy[r * C + c] * (w[c] + offset) * x[r * C + c];
         for (int64_t c = 0; c < C; c++) {
             int64_t i = r * C + c;
-            dx[i] = (dresidual ? dresidual[i] : 0) + rstd[r] * w[c] * dy[i] - x[i] * pow(rstd[r], 3) / (double)C * dot;
+            dx[i] = (dresidual ? dresidual[i] : 0) + rstd[r] * (w[c] + offset) * dy[i] -
+                    x[i] * pow(rstd[r], 3) / (double)C * dot;
             dw[c] += dy[i] * x[i] * rstd[r];
         }
     }

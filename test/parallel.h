@@ -58,6 +58,7 @@ typedef struct {
     int normed;     // heads of q and k are: the model is a Qwen3
     int64_t window; // of the model: a Mistral's, or where heads are normed of the first layer alone; 0: none
     int unrotated; // its first layer has no RoPE: the model is a SmolLM3 with all biases, and that layer alone has the window
+    int gemma;      // it is a Gemma 3 with biases of attention; its first layer has the window and another RoPE
     int quantize;   // 1 + GxQuantKind of what is frozen; 0: it is in numbers
     int lora;       // 1 + which of test_loras is trained, and nothing else; 0: everything is
     int bottleneck; // 1 + which of test_bottlenecks is, alike
@@ -148,6 +149,11 @@ static inline GxLlamaConfig model_config_of(const Layout *l)
         snprintf(c.model_type, sizeof c.model_type, "smollm3");
         snprintf(c.no_rope_layers, sizeof c.no_rope_layers, "01");
         c.attention_bias = c.mlp_bias = 1;
+    }
+    if (l->gemma) {
+        snprintf(c.model_type, sizeof c.model_type, "gemma3_text");
+        c.attention_bias = 1, c.sliding_window_pattern = 2, c.query_pre_attn_scalar = 6, c.rope_local_base_freq = 20;
+        snprintf(c.rope_type, sizeof c.rope_type, "linear"), c.rope_factor = 2;
     }
     if (l->window) c.sliding_window = l->window;
     if (l->wide) c.hidden_size = 192, c.intermediate_size = 400;

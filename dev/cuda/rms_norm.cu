@@ -131,21 +131,21 @@ static void shares(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 
 static void forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    gx_rms_norm_forward(g, p[Y], (float *)p[RSTD], p[X], p[W], d[ROWS], d[COLUMNS], EPS, dtype);
+    gx_rms_norm_forward(g, p[Y], (float *)p[RSTD], p[X], p[W], 0, d[ROWS], d[COLUMNS], EPS, dtype);
 }
 static void add_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    gx_add_rms_norm_forward(g, p[SUM_SUM], p[SUM_Y], (float *)p[SUM_RSTD], p[SUM_X], p[SUM_A], p[SUM_W], d[ROWS],
+    gx_add_rms_norm_forward(g, p[SUM_SUM], p[SUM_Y], (float *)p[SUM_RSTD], p[SUM_X], p[SUM_A], p[SUM_W], 0, d[ROWS],
                             d[COLUMNS], EPS, dtype);
 }
 static void backward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
     gx_rms_norm_backward(g, p[DX], (float *)p[DW], p[DY], p[DRESIDUAL], p[BACK_X], (const float *)p[BACK_RSTD],
-                         p[BACK_W], d[ROWS], d[COLUMNS], 0, dtype);
+                         p[BACK_W], 0, d[ROWS], d[COLUMNS], 0, dtype);
 }
 static void backward_inputs(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
 {
-    gx_rms_norm_forward(g, p[BACK_Y], (float *)p[BACK_RSTD], p[BACK_X], p[BACK_W], d[ROWS], d[COLUMNS], EPS, dtype);
+    gx_rms_norm_forward(g, p[BACK_Y], (float *)p[BACK_RSTD], p[BACK_X], p[BACK_W], 0, d[ROWS], d[COLUMNS], EPS, dtype);
 }
 
 // Depths: rstd is a sum of C squares and 4 more roundings; dx has a second sum of C behind it. The norm of a sum is

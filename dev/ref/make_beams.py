@@ -1,11 +1,11 @@
 """Makes the reference of beam search, from transformers: what generate() makes of sources with tiny BARTs, an mBART and
-a T5, and of prompts with a LLaMA and a GPT-2.
+a T5, and of prompts with a LLaMA, a GPT-2 and a Gemma 3.
 
     python dev/ref/make_beams.py [--out data/ref] [FOLDER ...]
 
 Writes FOLDER/{config.json, model.safetensors}, random weights that are large, so that results differ, and
-FOLDER/ref.safetensors; FOLDER is bart_beams_one or the like, mbart_beams, t5_beams, generate_beams and generate_gpt2_beams. Numbers are int32 or
-fp32.
+FOLDER/ref.safetensors; FOLDER is bart_beams_one or the like, mbart_beams, t5_beams, generate_beams, generate_gpt2_beams and
+generate_gemma3_beams. Numbers are int32 or fp32.
 
     source, lengths     the sources, or prompts, one behind the other, and the tokens of each of the TEXTS
     options   [n,11]    of each of n searches; the columns are those of OPTIONS
@@ -24,15 +24,17 @@ import argparse
 import pathlib
 
 import torch
-from transformers import (BartConfig, BartForConditionalGeneration, GenerationConfig, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, LogitsProcessor,
-                          LogitsProcessorList, MBartConfig, MBartForConditionalGeneration, T5Config, T5ForConditionalGeneration)
+from transformers import (BartConfig, BartForConditionalGeneration, Gemma3ForCausalLM, Gemma3TextConfig, GenerationConfig, GPT2Config,
+                          GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, LogitsProcessor, LogitsProcessorList, MBartConfig,
+                          MBartForConditionalGeneration, T5Config, T5ForConditionalGeneration)
 from transformers.utils.logging import disable_progress_bar
 
 from make_refs import save, seed
 from make_t5_refs import untie
 
 FIRST = 4  # token ids; of padding, of the end, and of what targets start with:
-TOKENS = {"bart": (1, 2, 2), "mbart": (1, 2, 6), "t5": (0, 1, 0), "llama": (0, 1, None), "gpt2": (0, 1, None)}  # an mBART's start with their language
+TOKENS = {"bart": (1, 2, 2), "mbart": (1, 2, 6), "t5": (0, 1, 0), "llama": (0, 1, None), "gpt2": (0, 1, None),
+          "gemma3_text": (0, 1, None)}  # an mBART's start with their language
 NOISE, TRIES = 1e-4, 8
 TEXTS = (3, 8, 5, 1, 11)   # tokens of the sources
 # Of matrices, by a part of their names, so that a target goes through many tokens: attention that looks at single tokens,
@@ -63,7 +65,12 @@ MODELS = {
     "generate_beams": dict(vocab_size=37, hidden_size=12, intermediate_size=17, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
                         head_dim=6, max_position_embeddings=32, rope_theta=50.0),
     "generate_gpt2_beams": dict(vocab_size=37, n_positions=32, n_embd=12, n_inner=17, n_layer=2, n_head=4),
+    "generate_gemma3_beams": dict(vocab_size=37, hidden_size=12, intermediate_size=17, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
+                                  head_dim=6, query_pre_attn_scalar=5, max_position_embeddings=32, sliding_window=4, sliding_window_pattern=2,
+                                  rope_parameters=dict(full_attention=dict(rope_type="linear", factor=2.0, rope_theta=50.0),
+                                                       sliding_attention=dict(rope_type="default", rope_theta=20.0))),
 }
+PROMPTED = ("llama", "gpt2", "gemma3_text")  # models without an encoder
 
 
 def searches(END):
@@ -92,7 +99,7 @@ def searches(END):
 def searches_of(model):
     """Prompts have no start token, which may be followed by a forced one, and are never left with no room."""
     of = searches(TOKENS[model.config.model_type][1])
-    if model.config.model_type not in ("llama", "gpt2"):
+    if model.config.model_type not in PROMPTED:
         return of
     of = [{**s, "forced_bos_token_id": -1, "forced_eos_token_id": -1} for s in of]
     return [s for i, s in enumerate(of) if s not in of[:i]]
@@ -117,14 +124,16 @@ def make_t5(shape):
 
 
 def make_llama(shape):
+    is_gemma3 = "query_pre_attn_scalar" in shape
     pad, end, _ = TOKENS["llama"]
-    config = LlamaConfig(pad_token_id=pad, bos_token_id=None, eos_token_id=end, tie_word_embeddings=False, **shape)
+    config = (Gemma3TextConfig if is_gemma3 else LlamaConfig)(pad_token_id=pad, bos_token_id=None, eos_token_id=end,
+                                                              tie_word_embeddings=False, **shape)
     config._attn_implementation = "eager"
-    model = LlamaForCausalLM(config).eval()
+    model = (Gemma3ForCausalLM if is_gemma3 else LlamaForCausalLM)(config).eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
             spread = next(x for key, x in LLAMA_SPREADS.items() if key in name) if p.ndim > 1 else 0.2
-            p.copy_((p.ndim == 1) + spread * torch.randn_like(p))
+            p.copy_((p.ndim == 1 and not is_gemma3) + spread * torch.randn_like(p))
     return model
 
 
@@ -182,7 +191,7 @@ def continued(model, s, ids, mask, processors=()):
 
 def generated(model, s, ids, mask, processors=()):
     """[texts][sequences] of (tokens, score)."""
-    if model.config.model_type in ("llama", "gpt2"):
+    if model.config.model_type in PROMPTED:
         return continued(model, s, ids, mask, processors)
     PAD, END, START = TOKENS[model.config.model_type]
     token = lambda key: s[key] if s[key] >= 0 else None

@@ -2,7 +2,7 @@
 
     python dev/ref/make_bottleneck_refs.py [--out data/ref]
 
-Nobody's file format has such adapters: they hang in forward hooks, behind o_proj and down_proj of a LLaMA, behind the last matrices of
+Nobody's file format has such adapters: they hang in forward hooks, behind o_proj and down_proj of a LLaMA (of a Gemma 3 before the norms of what these give), behind the last matrices of
 a BERT's attention and MLP, where these have their biases, and dropout and the addition have not been yet. Writes
 bottleneck_BASE/ref.safetensors, of the batch of BASE/ref.safetensors, in float32:
 
@@ -22,7 +22,7 @@ from make_bert_refs import entropy, inputs_of
 from make_refs import loss_of, save, seed
 from tuned_refs import gradients_of, out_folder, steps_of
 
-CASES = {"llama_odd": 3, "llama_gqa": 16, "bert_cls3": 2}  # base: reduction
+CASES = {"llama_odd": 3, "llama_gqa": 16, "llama_gemma3_biased": 4, "bert_cls3": 2}  # base: reduction
 LAST = ("self_attn.o_proj", "mlp.down_proj", "attention.output.dense", "output.dense")  # behind which there is one
 
 

@@ -105,6 +105,11 @@ PIPELINES = [  # `model`: members of it; `replace`: in the text of the file; `po
         "pretokenizers", split(r"\S+|[^\S\n]+$|\P{L}"), split(r"[\P{L}]+"), byte_level(regex=False))),
     dict(name="llama2", **{**SPM, "post_processor": BOS_EOS}, normalizer=sequence(
         "normalizers", {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"})),
+    dict(name="gemma3", **{**SPM, "decoder": sequence("decoders", *SPM_DECODER["decoders"][:3])},
+         normalizer={"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+         pre_tokenizer={"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}),
+    dict(name="joined", **BYTES, pre_tokenizer=sequence(
+        "pretokenizers", split(r"\s+|[aeiou]|,", "MergedWithPrevious"), byte_level(regex=False))),
     dict(name="mistral", **SPM, pre_tokenizer=metaspace("first", split=False)),
     dict(name="metaspace", **{**SPM, "decoder": metaspace("always")}, pre_tokenizer={
         "type": "Metaspace", "replacement": "▁", "add_prefix_space": True}),

@@ -4,7 +4,8 @@
 
 Writes  generate_<name>/{config.json, model.safetensors}   tiny models: llama (grouped heads), mistral, qwen2, qwen3;
                                                            mistral and qwen3 with windows that slide, too; smollm3,
-                                                           whose first layer has a window and no RoPE; phi3; a
+                                                           whose first layer has a window and no RoPE; phi3; gemma3,
+                                                           whose first layer has a window and a RoPE of its own; a
                                                            llama with YaRN; a gpt2
         generate_<name>/ref.safetensors                    prompts of different lengths and what `generate` makes of them
         sampling.safetensors                               hashes of the tokens that filters leave of 1,000 rows of logits
@@ -17,8 +18,9 @@ import pathlib
 
 import torch
 from safetensors.torch import save_file
-from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
+from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          SmolLM3Config, SmolLM3ForCausalLM)
 from transformers.generation.logits_process import (MinPLogitsWarper, RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper,
                                                     TopKLogitsWarper, TopPLogitsWarper)
 from transformers.utils.logging import disable_progress_bar
@@ -39,6 +41,10 @@ MODELS = {"llama": (LlamaConfig, LlamaForCausalLM, dict(head_dim=8)),
           "qwen3": (Qwen3Config, Qwen3ForCausalLM, dict(head_dim=10)),
           "smollm3": (SmolLM3Config, SmolLM3ForCausalLM, dict(no_rope_layers=[0, 1], use_sliding_window=True, sliding_window=6)),
           "phi3": (Phi3Config, Phi3ForCausalLM, dict(sliding_window=6)),
+          "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM, dict(
+              head_dim=10, query_pre_attn_scalar=14, sliding_window=5, sliding_window_pattern=2, tie_word_embeddings=False, rope_parameters=dict(
+                  full_attention=dict(rope_type="linear", factor=4.0, rope_theta=500.0),
+                  sliding_attention=dict(rope_type="default", rope_theta=20.0)))),
           "yarn": (LlamaConfig, LlamaForCausalLM, dict(head_dim=8, rope_parameters=dict(
               rope_type="yarn", rope_theta=500.0, factor=4.0, beta_fast=4.0, original_max_position_embeddings=16))),
           "gpt2": (GPT2Config, GPT2LMHeadModel, GPT2)}
@@ -62,7 +68,7 @@ def model_reference(name, out):
         model = kind(config(**(more if more is GPT2 else {**SHAPE, **more}))).eval()
         for key, p in model.named_parameters():  # so that all biases and norms matter
             if p.ndim == 1:
-                torch.nn.init.normal_(p, 0.0 if key.endswith("bias") else 1.0, 0.2)
+                torch.nn.init.normal_(p, 0.0 if key.endswith("bias") or name == "gemma3" else 1.0, 0.2)
         prompts = [torch.randint(1, SHAPE["vocab_size"], (n,)).tolist() for n in LENGTHS]
         new, margin, logits = greedy(model, prompts, pad_token_id=0)
         again, margin_again, _ = greedy(model, prompts, pad_token_id=0, repetition_penalty=1.3)

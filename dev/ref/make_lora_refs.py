@@ -51,6 +51,7 @@ CASES = {  # name: base, batch, length, configuration
                                  rank_pattern={"v_proj": 5})),
     "embed": ("gqa", 2, 9, dict(r=3, lora_alpha=4, target_modules=["embed_tokens", "q_proj"])),
     "embed_tied": ("odd", 3, 8, dict(r=2, lora_alpha=5, use_rslora=True, target_modules=["embed_tokens", "v_proj"])),
+    "gemma3": ("gemma3", 2, 9, dict(r=3, lora_alpha=4, target_modules=["embed_tokens", "q_proj", "v_proj", "down_proj"])),
     "head": ("gqa", 2, 9, dict(r=3, lora_alpha=4, target_modules=["lm_head", "q_proj"])),
     "head_tied": ("odd", 3, 8, dict(r=2, lora_alpha=5, use_rslora=True, target_modules=["lm_head", "v_proj"])),
     "head_both": ("odd", 2, 7, dict(r=5, lora_alpha=3, target_modules=["lm_head", "embed_tokens"])),

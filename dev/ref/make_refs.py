@@ -25,8 +25,8 @@ import zlib
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
-from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
+from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Phi3Config,
+                          Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.utils.logging import disable_progress_bar
 
@@ -69,32 +69,33 @@ def leaf(*shape, **kw):
     return normal(*shape, **kw).requires_grad_()
 
 
-def rms_norm():
-    x, w, eps = leaf(7, 33), leaf(33, mean=1.0, std=0.2), scalar(1e-5)
+def rms_norm(offset=0):
+    """With an offset the weights are w + offset, as in Gemma."""
+    x, w, eps = leaf(7, 33), leaf(33, mean=1.0 - offset, std=0.2), scalar(1e-5)
     rstd = (x.square().mean(-1) + eps).rsqrt()  # [7]
-    y = x * rstd[:, None] * w
+    y = x * rstd[:, None] * (w + offset)
     dy = normal(7, 33)
     dx, dw = backward([(y, dy)], [x, w])
     return dict(x=x, w=w, eps=eps, y=y, rstd=rstd, dy=dy, dx=dx, dw=dw)
 
 
-def add_rms_norm():
-    """sum = x + a, y = norm(sum)·w. Upstream: dy, and dsum from the residual stream's later users.
+def add_rms_norm(offset=0):
+    """sum = x + a, y = norm(sum)·(w + offset). Upstream: dy, and dsum from the residual stream's later users.
     dx holds both paths; da is the same tensor."""
-    x, a, w, eps = leaf(7, 33), normal(7, 33), leaf(33, mean=1.0, std=0.2), scalar(1e-5)
+    x, a, w, eps = leaf(7, 33), normal(7, 33), leaf(33, mean=1.0 - offset, std=0.2), scalar(1e-5)
     total = x + a
     rstd = (total.square().mean(-1) + eps).rsqrt()
-    y = total * rstd[:, None] * w
+    y = total * rstd[:, None] * (w + offset)
     dy, dsum = normal(7, 33), normal(7, 33)
     dx, dw = backward([(y, dy), (total, dsum)], [x, w])
     return dict(x=x, a=a, w=w, eps=eps, sum=total, y=y, rstd=rstd, dy=dy, dsum=dsum, dx=dx, dw=dw)
 
 
-def head_norm():
+def head_norm(offset=0):
     """x [rows,heads,h], w [h]: each head is normed by itself, all by the same weight."""
-    x, w, eps = leaf(7, 3, 10), leaf(10, mean=1.0, std=0.2), scalar(1e-5)
+    x, w, eps = leaf(7, 3, 10), leaf(10, mean=1.0 - offset, std=0.2), scalar(1e-5)
     rstd = (x.square().mean(-1) + eps).rsqrt()  # [7,3]
-    y = x * rstd[..., None] * w
+    y = x * rstd[..., None] * (w + offset)
     dy = normal(7, 3, 10)
     dx, dw = backward([(y, dy)], [x, w])
     return dict(x=x, w=w, eps=eps, y=y, rstd=rstd, dy=dy, dx=dx, dw=dw)
@@ -445,7 +446,9 @@ def schedule():
 
 
 OPS = {
-    "rms_norm": rms_norm, "add_rms_norm": add_rms_norm, "head_norm": head_norm, "linear": linear, "rope": rope, "attention": attention,
+    "rms_norm": rms_norm, "add_rms_norm": add_rms_norm, "head_norm": head_norm,
+    "rms_norm_offset": lambda: rms_norm(1), "add_rms_norm_offset": lambda: add_rms_norm(1), "head_norm_offset": lambda: head_norm(1),
+    "linear": linear, "rope": rope, "attention": attention,
     "attention_full": lambda: attention(Tq=5, Tk=8, causal=False),
     "attention_offset": lambda: attention(Tq=5, Tk=8),
     "attention_documents": lambda: attention_packed(lengths=(4, 3)),
@@ -614,13 +617,21 @@ MODELS = {  # name: batch, length, configuration; its classes are LLaMA's, or th
                                 vocab_size=47, num_hidden_layers=1, tie_word_embeddings=True, attention_bias=True)),
     "phi3": (2, 9, dict(hidden_size=24, num_attention_heads=4, num_key_value_heads=2, intermediate_size=36, vocab_size=47,
                         num_hidden_layers=2, bos_token_id=None, eos_token_id=None, pad_token_id=None, sliding_window=5)),
+    "gemma3": (2, 17, dict(hidden_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=10, intermediate_size=36,  # not 24/4
+                           vocab_size=47, num_hidden_layers=3, sliding_window=5, query_pre_attn_scalar=12, bos_token_id=None,
+                           eos_token_id=None, pad_token_id=0, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                           rope_parameters=dict(full_attention=dict(rope_type="linear", factor=4.0, rope_theta=500.0),
+                                                sliding_attention=dict(rope_type="default", rope_theta=20.0)))),
+    "gemma3_biased": (2, 12, dict(hidden_size=24, num_attention_heads=3, num_key_value_heads=1, head_dim=6, intermediate_size=40,
+                                  vocab_size=53, num_hidden_layers=2, sliding_window=4, sliding_window_pattern=2, attention_bias=True, query_pre_attn_scalar=6,
+                                  bos_token_id=None, eos_token_id=None, pad_token_id=None, tie_word_embeddings=False)),
     "yarn": (2, 40, dict(hidden_size=24, num_attention_heads=2, num_key_value_heads=1, intermediate_size=40, vocab_size=53,
                          num_hidden_layers=1, tie_word_embeddings=True, rope_parameters=dict(
                              rope_type="yarn", rope_theta=500.0, factor=4.0, beta_fast=4.0, original_max_position_embeddings=32))),
 }
 CLASSES = {"mistral": (MistralConfig, MistralForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM),
            "qwen3": (Qwen3Config, Qwen3ForCausalLM), "smollm3": (SmolLM3Config, SmolLM3ForCausalLM),
-           "phi3": (Phi3Config, Phi3ForCausalLM)}  # by what the name begins with
+           "phi3": (Phi3Config, Phi3ForCausalLM), "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM)}  # by what the name begins with
 STEPS = 10        # of each optimizer
 PERTURBED = 4     # AdamW runs from weights one ulp away
 CURVES = 4        # of each model and precision
@@ -704,8 +715,8 @@ def one_ulp_away(values):
 
 
 def hook_activations(model, dump):
-    """x.l enters layer l (x.L leaves the last one), h1/h2 leave its norms, att/mlp its two blocks before
-    the residual sums."""
+    """x.l enters layer l (x.L leaves the last one), h1/h2 leave the norms before its two blocks, att/mlp the blocks, before
+    the residual sums (in a Gemma 3 before the norms that precede those)."""
     def keep(name):
         def hook(module, inputs, output):
             dump[name] = (output[0] if isinstance(output, tuple) else output).detach().clone()
@@ -713,7 +724,8 @@ def hook_activations(model, dump):
     handles = [model.model.embed_tokens.register_forward_hook(keep("x.0"))]
     for l, layer in enumerate(model.model.layers):
         handles += [module.register_forward_hook(keep(f"{name}.{l + (name == 'x')}")) for name, module in (
-            ("h1", layer.input_layernorm), ("att", layer.self_attn), ("h2", layer.post_attention_layernorm),
+            ("h1", layer.input_layernorm), ("att", layer.self_attn),
+            ("h2", getattr(layer, "pre_feedforward_layernorm", layer.post_attention_layernorm)),
             ("mlp", layer.mlp), ("x", layer))]
     return handles
 
@@ -748,8 +760,8 @@ def make_llama(out, name):
     model = make_model(make_config(attn_implementation="eager", max_position_embeddings=64, **config))
     with torch.no_grad():  # larger than the usual 0.02, so that no gradient drowns in rounding
         for n, p in model.named_parameters():
-            is_norm = p.ndim == 1 and not n.endswith("bias")
-            p.copy_(is_norm + (0.1 if p.ndim == 1 else 0.08) * torch.randn_like(p))
+            is_one = p.ndim == 1 and not n.endswith("bias") and not name.startswith("gemma3")  # whose norms add 1 themselves
+            p.copy_(is_one + (0.1 if p.ndim == 1 else 0.08) * torch.randn_like(p))
     model.save_pretrained(out / f"llama_{name}")
     start = weights(model)
 

@@ -75,6 +75,8 @@ for kind in bart mbart mbart50 t5 t5_gated mt5; do
 done
 for model in "llama --tie_word_embeddings true" "llama --rope_type llama3 --rope_original_max_position_embeddings 16 --rope_theta 100" "mistral --sliding_window 64" \
     "smollm3 --no_rope_layers 1010 --sliding_window 9 --tie_word_embeddings true" "smollm3" "phi3 --sliding_window 9 --max_shard_size 50KB" \
+    "gemma3_text --head_dim 20 --sliding_window 9 --sliding_window_pattern 2 --query_pre_attn_scalar 30 --rope_type linear --rope_factor 4 --rope_theta 1000 --rope_local_base_freq 50 --tie_word_embeddings true" \
+    "gemma3_text --sliding_window 7 --layer_types sffs --attention_bias true --max_shard_size 50KB" \
     "llama --attention_bias true --mlp_bias true --rope_type yarn --rope_factor 4 --rope_original_max_position_embeddings 16 --rope_theta 100" \
     "qwen3 --rope_type yarn --rope_factor 4 --rope_mscale 0.7 --rope_mscale_all_dim 1.2 --rope_untruncated true --rope_beta_fast 5" \
     "mistral --rope_type linear --rope_factor 2" "qwen2 --rope_type dynamic --rope_factor 2" "mistral --head_dim 16" "qwen2 --tie_word_embeddings true" "qwen3 --head_dim 20 --rope_theta 1000000" "qwen3 --tie_word_embeddings true" \

@@ -4,13 +4,13 @@
 #include "../ops/norm.h"
 GX_BEGIN
 
-void gx_cpu_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C,
-                             float eps, GxDtype dtype);
+void gx_cpu_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, float offset, int64_t R,
+                             int64_t C, float eps, GxDtype dtype);
 void gx_cpu_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a,
-                                 const void *w, int64_t R, int64_t C, float eps, GxDtype dtype);
+                                 const void *w, float offset, int64_t R, int64_t C, float eps, GxDtype dtype);
 void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
-                              const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype,
-                              float *scratch);
+                              const float *rstd, const void *w, float offset, int64_t R, int64_t C, int accumulate,
+                              GxDtype dtype, float *scratch);
 void gx_cpu_head_norm_forward(GxContext *g, void *x, void *kept, float *rstd, const void *w, const GxHeadNorm *s);
 void gx_cpu_head_norm_backward(GxContext *g, void *dx, float *dw, const void *kept, const float *rstd, const void *w,
                                const GxHeadNorm *s, int accumulate, float *scratch);
@@ -31,64 +31,66 @@ GX_END
 #include "team.h"
 #include "vec.h"
 
-// y[c] = x[c] * rstd * w[c],  rstd = 1/sqrt(mean_c x[c]^2 + eps)
-static GX_CPU_INLINE void gx__cpu_rms_norm_row(void *y, float *rstd, const void *x, const void *w, int64_t C, float eps,
-                                               GxDtype dtype)
+// y[c] = x[c] * rstd * (w[c] + offset),  rstd = 1/sqrt(mean_c x[c]^2 + eps)
+static GX_CPU_INLINE void gx__cpu_rms_norm_row(void *y, float *rstd, const void *x, const void *w, float offset,
+                                               int64_t C, float eps, GxDtype dtype)
 {
     float squares = 0;
     GX_OMP(simd reduction(+ : squares))
     for (int64_t c = 0; c < C; c++) squares += gx_cpu_load(x, c, dtype) * gx_cpu_load(x, c, dtype);
     float r = 1.0f / sqrtf(squares / (float)C + eps);
     GX_OMP(simd)
-    for (int64_t c = 0; c < C; c++) gx_cpu_store(y, c, gx_cpu_load(x, c, dtype) * r * gx_cpu_load(w, c, dtype), dtype);
+    for (int64_t c = 0; c < C; c++)
+        gx_cpu_store(y, c, gx_cpu_load(x, c, dtype) * r * (gx_cpu_load(w, c, dtype) + offset), dtype);
     *rstd = r;
 }
 
-void gx_cpu_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C,
-                             float eps, GxDtype dtype)
+void gx_cpu_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, float offset, int64_t R,
+                             int64_t C, float eps, GxDtype dtype)
 {
     (void)g;
     GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * C)))
     for (int64_t r = 0; r < R; r++)
         GX_CPU_TYPES(dtype, gx__cpu_rms_norm_row, gx_cpu_at(y, r * C, dtype), rstd + r, gx_cpu_from(x, r * C, dtype), w,
-                     C, eps);
+                     offset, C, eps);
 }
 
 // sum = x + a, y = rms_norm(sum): the norm is of the stored sum, which the backward will read.
 static GX_CPU_INLINE void gx__cpu_add_rms_norm_row(void *sum, void *y, float *rstd, const void *x, const void *a,
-                                                   const void *w, int64_t C, float eps, GxDtype dtype)
+                                                   const void *w, float offset, int64_t C, float eps, GxDtype dtype)
 {
     gx__cpu_add_range(sum, x, a, C, dtype);
-    gx__cpu_rms_norm_row(y, rstd, sum, w, C, eps, dtype);
+    gx__cpu_rms_norm_row(y, rstd, sum, w, offset, C, eps, dtype);
 }
 
 void gx_cpu_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a,
-                                 const void *w, int64_t R, int64_t C, float eps, GxDtype dtype)
+                                 const void *w, float offset, int64_t R, int64_t C, float eps, GxDtype dtype)
 {
     (void)g;
     GX_OMP(parallel for schedule(static) num_threads(gx_cpu_team(g, R * C)))
     for (int64_t r = 0; r < R; r++)
         GX_CPU_TYPES(dtype, gx__cpu_add_rms_norm_row, gx_cpu_at(sum, r * C, dtype), gx_cpu_at(y, r * C, dtype),
-                     rstd + r, gx_cpu_from(x, r * C, dtype), gx_cpu_from(a, r * C, dtype), w, C, eps);
+                     rstd + r, gx_cpu_from(x, r * C, dtype), gx_cpu_from(a, r * C, dtype), w, offset, C, eps);
 }
 
-// rstd*w*dy - k*x: the norm's part of dx.
-static GX_CPU_INLINE float gx__cpu_rms_norm_dx(const void *dy, const void *x, const void *w, int64_t c, float rstd,
-                                               float k, GxDtype dtype)
+// rstd*(w + offset)*dy - k*x: the norm's part of dx.
+static GX_CPU_INLINE float gx__cpu_rms_norm_dx(const void *dy, const void *x, const void *w, float offset, int64_t c,
+                                               float rstd, float k, GxDtype dtype)
 {
-    return gx_cpu_load(dy, c, dtype) * gx_cpu_load(w, c, dtype) * rstd - gx_cpu_load(x, c, dtype) * k;
+    return gx_cpu_load(dy, c, dtype) * (gx_cpu_load(w, c, dtype) + offset) * rstd - gx_cpu_load(x, c, dtype) * k;
 }
 
+// with w for w + offset:
 // dx[c]  = dresidual[c] + dy[c]*w[c]*rstd - x[c]*k,  k = rstd^3/C * sum_j dy[j]*w[j]*x[j]
 // dw[c] += dy[c]*x[c]*rstd
 static GX_CPU_INLINE void gx__cpu_rms_norm_backward_row(void *dx, float *dw, const void *dy, const void *dresidual,
-                                                        const void *x, float rstd, const void *w, int64_t C,
-                                                        GxDtype dtype)
+                                                        const void *x, float rstd, const void *w, float offset,
+                                                        int64_t C, GxDtype dtype)
 {
     float dot = 0;
     GX_OMP(simd reduction(+ : dot))
     for (int64_t c = 0; c < C; c++)
-        dot += gx_cpu_load(dy, c, dtype) * gx_cpu_load(w, c, dtype) * gx_cpu_load(x, c, dtype);
+        dot += gx_cpu_load(dy, c, dtype) * (gx_cpu_load(w, c, dtype) + offset) * gx_cpu_load(x, c, dtype);
     if (dw) {
         GX_OMP(simd)
         for (int64_t c = 0; c < C; c++) dw[c] += gx_cpu_load(dy, c, dtype) * gx_cpu_load(x, c, dtype) * rstd;
@@ -97,11 +99,13 @@ static GX_CPU_INLINE void gx__cpu_rms_norm_backward_row(void *dx, float *dw, con
     if (dresidual) {
         GX_OMP(simd)
         for (int64_t c = 0; c < C; c++)
-            gx_cpu_store(dx, c, gx_cpu_load(dresidual, c, dtype) + gx__cpu_rms_norm_dx(dy, x, w, c, rstd, k, dtype),
+            gx_cpu_store(dx, c,
+                         gx_cpu_load(dresidual, c, dtype) + gx__cpu_rms_norm_dx(dy, x, w, offset, c, rstd, k, dtype),
                          dtype);
     } else {
         GX_OMP(simd)
-        for (int64_t c = 0; c < C; c++) gx_cpu_store(dx, c, gx__cpu_rms_norm_dx(dy, x, w, c, rstd, k, dtype), dtype);
+        for (int64_t c = 0; c < C; c++)
+            gx_cpu_store(dx, c, gx__cpu_rms_norm_dx(dy, x, w, offset, c, rstd, k, dtype), dtype);
     }
 }
 
@@ -124,8 +128,8 @@ static void gx__cpu_add_shares(GxContext *g, float *sum, const float *shares, in
 
 // The rows of a block yield a share of dw; dw is the sum of the shares, in order.
 void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
-                              const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype,
-                              float *scratch)
+                              const float *rstd, const void *w, float offset, int64_t R, int64_t C, int accumulate,
+                              GxDtype dtype, float *scratch)
 {
     (void)g;
     int64_t blocks = gx_ceil_div(R, GX_NORM_BLOCK);
@@ -136,7 +140,7 @@ void gx_cpu_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy,
         for (int64_t r = b * GX_NORM_BLOCK; r < gx_min(R, (b + 1) * GX_NORM_BLOCK); r++)
             GX_CPU_TYPES(dtype, gx__cpu_rms_norm_backward_row, gx_cpu_at(dx, r * C, dtype), part,
                          gx_cpu_from(dy, r * C, dtype), gx_cpu_from(dresidual, r * C, dtype),
-                         gx_cpu_from(x, r * C, dtype), rstd[r], w, C);
+                         gx_cpu_from(x, r * C, dtype), rstd[r], w, offset, C);
     }
     gx__cpu_add_shares(g, dw, scratch, blocks, C, accumulate);
 }
@@ -153,7 +157,7 @@ void gx_cpu_head_norm_forward(GxContext *g, void *x, void *kept, float *rstd, co
         const int64_t r = i / s->heads, c = i % s->heads * h;
         void *head = gx_cpu_at(x, r * s->stride + c, dtype), *before = gx_cpu_at(kept, r * s->kept_stride + c, dtype);
         memcpy(before, head, (size_t)(h * gx_dtype_size(dtype)));
-        GX_CPU_TYPES(dtype, gx__cpu_rms_norm_row, head, rstd + i, before, w, h, s->eps);
+        GX_CPU_TYPES(dtype, gx__cpu_rms_norm_row, head, rstd + i, before, w, s->offset, h, s->eps);
     }
 }
 
@@ -171,7 +175,7 @@ void gx_cpu_head_norm_backward(GxContext *g, void *dx, float *dw, const void *ke
             const int64_t r = i / heads, c = i % heads * h;
             void *d = gx_cpu_at(dx, r * s->stride + c, dtype);
             GX_CPU_TYPES(dtype, gx__cpu_rms_norm_backward_row, d, part, d, (const void *)NULL,
-                         gx_cpu_from(kept, r * s->kept_stride + c, dtype), rstd[i], w, h);
+                         gx_cpu_from(kept, r * s->kept_stride + c, dtype), rstd[i], w, s->offset, h);
         }
     }
     gx__cpu_add_shares(g, dw, scratch, blocks, h, accumulate);

@@ -5,13 +5,13 @@
 #include "kernel.cuh"
 GX_BEGIN
 
-void gx_cuda_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C,
-                              float eps, GxDtype dtype);
+void gx_cuda_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, float offset, int64_t R,
+                              int64_t C, float eps, GxDtype dtype);
 void gx_cuda_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a,
-                                  const void *w, int64_t R, int64_t C, float eps, GxDtype dtype);
+                                  const void *w, float offset, int64_t R, int64_t C, float eps, GxDtype dtype);
 void gx_cuda_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
-                               const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype,
-                               float *scratch);
+                               const float *rstd, const void *w, float offset, int64_t R, int64_t C, int accumulate,
+                               GxDtype dtype, float *scratch);
 void gx_cuda_head_norm_forward(GxContext *g, void *x, void *kept, float *rstd, const void *w, const GxHeadNorm *s);
 void gx_cuda_head_norm_backward(GxContext *g, void *dx, float *dw, const void *kept, const float *rstd, const void *w,
                                 const GxHeadNorm *s, int accumulate, float *scratch);
@@ -31,13 +31,13 @@ GX_END
 
 enum { GX_NORM_THREADS = 512 }; // at most; one pack each for a row of 4096 bf16
 
-// y[r,c] = x[r,c] * rstd[r] * w[c],  rstd[r] = 1/sqrt(mean_c x[r,c]^2 + eps); with a residual, of sum = x + a
+// y[r,c] = x[r,c] * rstd[r] * (w[c] + offset),  rstd[r] = 1/sqrt(mean_c x[r,c]^2 + eps); with a residual, of sum = x+a
 // A block per row, with one thread per pack, at most 512. The row is read once and kept in shared memory (C*size bytes)
 // until its rstd is known; a row that does not fit is read again. a, sum NULL: no residual.
 template <class T, int N>
 static __global__ void __launch_bounds__(GX_NORM_THREADS)
-    gx__cuda_rms_norm_rows(T *sum, T *y, float *rstd, const T *x, const T *a, const T *w, int64_t R, int64_t C,
-                           float eps, int keep)
+    gx__cuda_rms_norm_rows(T *sum, T *y, float *rstd, const T *x, const T *a, const T *w, float offset, int64_t R,
+                           int64_t C, float eps, int keep)
 {
     GX_DYNAMIC_SHARED(T, row);
     const int64_t first = (int64_t)threadIdx.x * N, step = (int64_t)blockDim.x * N;
@@ -60,7 +60,7 @@ static __global__ void __launch_bounds__(GX_NORM_THREADS)
         for (int64_t c = first; c < C; c += step) {
             gx_load(v, kept + c);
             gx_load(u, w + c);
-            for (int i = 0; i < N; i++) v[i] = v[i] * scale * u[i];
+            for (int i = 0; i < N; i++) v[i] = v[i] * scale * (u[i] + offset);
             gx_store(y + r * C + c, v);
         }
     }
@@ -68,39 +68,40 @@ static __global__ void __launch_bounds__(GX_NORM_THREADS)
 
 template <class T, int N>
 static void gx__cuda_launch_norm_forward(GxContext *g, T *sum, T *y, float *rstd, const T *x, const T *a, const T *w,
-                                         int64_t R, int64_t C, float eps)
+                                         float offset, int64_t R, int64_t C, float eps)
 {
     const int64_t bytes = C * (int64_t)sizeof(T), keep = bytes <= GX_CUDA_SHARED;
     GX_LAUNCH((gx__cuda_rms_norm_rows<T, N>), gx_cuda_blocks(R),
               gx_cuda_threads(gx_ceil_div(C, N), GX_NORM_THREADS), keep ? bytes : 0, gx_cuda(g)->stream, sum, y, rstd,
-              x, a, w, R, C, eps, (int)keep);
+              x, a, w, offset, R, C, eps, (int)keep);
 }
 template <class T>
 static void gx__cuda_norm_forward(GxContext *g, const char *name, void *sum, void *y, float *rstd, const void *x,
-                                  const void *a, const void *w, int64_t R, int64_t C, float eps)
+                                  const void *a, const void *w, float offset, int64_t R, int64_t C, float eps)
 {
     const T *from = (const T *)x, *add = (const T *)a, *weight = (const T *)w;
     if (gx_wide<T>(C, sum, y, x, a, w))
-        gx__cuda_launch_norm_forward<T, GxPack<T>::N>(g, (T *)sum, (T *)y, rstd, from, add, weight, R, C, eps);
-    else gx__cuda_launch_norm_forward<T, 1>(g, (T *)sum, (T *)y, rstd, from, add, weight, R, C, eps);
+        gx__cuda_launch_norm_forward<T, GxPack<T>::N>(g, (T *)sum, (T *)y, rstd, from, add, weight, offset, R, C, eps);
+    else gx__cuda_launch_norm_forward<T, 1>(g, (T *)sum, (T *)y, rstd, from, add, weight, offset, R, C, eps);
     gx_cuda_check(g, name);
 }
 
-void gx_cuda_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C,
-                              float eps, GxDtype dtype)
+void gx_cuda_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, float offset, int64_t R,
+                              int64_t C, float eps, GxDtype dtype)
 {
     const void *none = NULL;
-    GX_CUDA_TYPES(dtype, gx__cuda_norm_forward, g, "rms_norm_forward", (void *)none, y, rstd, x, none, w, R, C, eps);
+    GX_CUDA_TYPES(dtype, gx__cuda_norm_forward, g, "rms_norm_forward", (void *)none, y, rstd, x, none, w, offset, R, C,
+                  eps);
 }
 
 void gx_cuda_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a,
-                                  const void *w, int64_t R, int64_t C, float eps, GxDtype dtype)
+                                  const void *w, float offset, int64_t R, int64_t C, float eps, GxDtype dtype)
 {
-    GX_CUDA_TYPES(dtype, gx__cuda_norm_forward, g, "add_rms_norm_forward", sum, y, rstd, x, a, w, R, C, eps);
+    GX_CUDA_TYPES(dtype, gx__cuda_norm_forward, g, "add_rms_norm_forward", sum, y, rstd, x, a, w, offset, R, C, eps);
 }
 
 // ---- RMSNorm of heads ----------------------------------------------------------------------------------------------
-// kept = x, x[r,k,c] = kept[r,k,c] * rstd[r,k] * w[c],  rstd[r,k] = 1/sqrt(mean_c kept[r,k,c]^2 + eps)
+// kept = x, x[r,k,c] = kept[r,k,c] * rstd[r,k] * (w[c] + offset),  rstd[r,k] = 1/sqrt(mean_c kept[r,k,c]^2 + eps)
 // A block per row, a warp per head: a head has one or a few packs for each lane, and no warp waits for another.
 
 template <class T, int N>
@@ -123,7 +124,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
             for (int64_t c = first; c < h; c += step) { // a thread reads only what it read itself
                 gx_load(v, head + c);
                 gx_load(u, w + c);
-                for (int i = 0; i < N; i++) v[i] = v[i] * scale * u[i];
+                for (int i = 0; i < N; i++) v[i] = v[i] * scale * (u[i] + s.offset);
                 gx_store(head + c, v);
             }
         }
@@ -150,7 +151,7 @@ void gx_cuda_head_norm_forward(GxContext *g, void *x, void *kept, float *rstd, c
 }
 
 // dx[r,k,c] = dy[r,k,c]*w[c]*rstd[r,k] - x[r,k,c]*a,  dy is in dx, x in kept,
-//             a = rstd[r,k]^3/h * sum_j dy[r,k,j]*w[j]*x[r,k,j]
+//             a = rstd[r,k]^3/h * sum_j dy[r,k,j]*w[j]*x[r,k,j],  with w for w + offset
 // dw[c]     = (accumulate ? dw[c] : 0) + sum_r sum_k dy[r,k,c]*x[r,k,c]*rstd[r,k]
 // A block takes the heads of GX_NORM_BLOCK rows. Each of its warps has a share of dw in shared memory (head_dim*4
 // bytes); their sum is the block's share. If not even one fits, the block is one warp, which accumulates its share in
@@ -178,7 +179,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
             gx_load(d, head + c);
             gx_load(v, before + c);
             gx_load(u, w + c);
-            for (int j = 0; j < N; j++) dot += d[j] * u[j] * v[j];
+            for (int j = 0; j < N; j++) dot += d[j] * (u[j] + s.offset) * v[j];
             for (int j = 0; part && j < N; j++) share[c + j] += d[j] * v[j] * scale;
         }
         const float a = gx_warp_sum(dot) * scale * scale * scale / (float)h;
@@ -186,7 +187,7 @@ static __global__ void __launch_bounds__(GX_CUDA_BLOCK)
             gx_load(d, head + c);
             gx_load(v, before + c);
             gx_load(u, w + c);
-            for (int j = 0; j < N; j++) d[j] = d[j] * u[j] * scale - v[j] * a;
+            for (int j = 0; j < N; j++) d[j] = d[j] * (u[j] + s.offset) * scale - v[j] * a;
             gx_store(head + c, d);
         }
     }
@@ -408,7 +409,17 @@ template <class T> struct GxCudaNormed {
     const T *dy, *x, *w;
     const float *mean, *rstd;
     int64_t R, C, rows; // rows: of a block
+    float offset;       // of an RMS norm, added to w
 };
+
+// u = w + offset; only RMS norms have an offset.
+template <class Sink, class T, int N>
+static __device__ __forceinline__ void gx__cuda_norm_weight(float (&u)[N], const GxCudaNormed<T> &f, int64_t c)
+{
+    gx_load(u, f.w + c);
+    if constexpr (!Sink::HAS_MEAN)
+        for (int i = 0; i < N; i++) u[i] += f.offset;
+}
 
 // The sums of a row over the `warps` adjacent warps that have it. Two buffers alternate, so that neither is written
 // while it is still being read.
@@ -477,7 +488,7 @@ gx__cuda_norm_backward_row(const Sink &sink, const GxCudaNormed<T> &f, const GxC
     float d[N], u[N];
     const auto normed = [&](int k, int i) { return (row.x[k][i] - row.mean) * row.rstd; };
     gx__cuda_each_pack<PACKS, N>(f.w ? row.columns : 0, lanes, [&](int k, int64_t c) {
-        gx_load(u, f.w + c);
+        gx__cuda_norm_weight<Sink>(u, f, c);
         for (int i = 0; i < N; i++) {
             const float dy = row.dy[k][i], n = normed(k, i);
             sums.a += dy * u[i], sums.b += dy * u[i] * n;
@@ -490,7 +501,7 @@ gx__cuda_norm_backward_row(const Sink &sink, const GxCudaNormed<T> &f, const GxC
     gx__cuda_each_pack<PACKS, N>(row.columns, lanes, [&](int k, int64_t c) {
         for (int i = 0; i < N; i++) d[i] = row.dy[k][i];
         if (f.w) {
-            gx_load(u, f.w + c);
+            gx__cuda_norm_weight<Sink>(u, f, c);
             for (int i = 0; i < N; i++) d[i] = row.rstd * (d[i] * u[i] - of_d - normed(k, i) * of_dn);
         }
         if constexpr (PACKS * N <= (int)Sink::FEW) sink.add(d, row.ahead[k]);
@@ -571,7 +582,7 @@ static __global__ void __launch_bounds__(GX_NORM_THREADS)
         for (int64_t c = first; f.w && c < C; c += step) {
             gx_load(d, f.dy + r * C + c);
             gx_load(n, f.x + r * C + c);
-            gx_load(u, f.w + c);
+            gx__cuda_norm_weight<Sink>(u, f, c);
             if (share[GX_SHARE_DB]) gx__cuda_share(share[GX_SHARE_DB] + c, d, r == begin);
             for (int i = 0; i < N; i++) {
                 n[i] = (n[i] - m) * scale;
@@ -586,7 +597,7 @@ static __global__ void __launch_bounds__(GX_NORM_THREADS)
             gx_load(d, f.dy + r * C + c);
             if (f.w) {
                 gx_load(n, f.x + r * C + c);
-                gx_load(u, f.w + c);
+                gx__cuda_norm_weight<Sink>(u, f, c);
                 for (int i = 0; i < N; i++) d[i] = scale * (d[i] * u[i] - of_d - (n[i] - m) * scale * of_dn);
             }
             sink.add(d, r, c);
@@ -654,20 +665,21 @@ static inline void gx__cuda_sum_shares(GxContext *g, const char *name, float *co
 template <class T>
 static void gx__cuda_rms_norm_backward(GxContext *g, void *dx, const GxCudaShares *shares, const void *dy,
                                        const void *dresidual, const void *x, const float *rstd, const void *w,
-                                       int64_t R, int64_t C)
+                                       float offset, int64_t R, int64_t C)
 {
     const GxRmsSink<T> sink = {(T *)dx, (const T *)dresidual, C};
-    const GxCudaNormed<T> f = {(const T *)dy, (const T *)x, (const T *)w, NULL, rstd, R, C, gx__cuda_norm_rows(R)};
+    const GxCudaNormed<T> f = {(const T *)dy, (const T *)x, (const T *)w,          NULL,  rstd,
+                               R,             C,            gx__cuda_norm_rows(R), offset};
     gx__cuda_norm_backward(g, sink, *shares, f, gx_wide<T>(C, dx, dresidual));
 }
 
 void gx_cuda_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
-                               const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype,
-                               float *scratch)
+                               const float *rstd, const void *w, float offset, int64_t R, int64_t C, int accumulate,
+                               GxDtype dtype, float *scratch)
 {
     float *const sums[GX_SHARES] = {dw, NULL, NULL};
     const GxCudaShares shares = gx__cuda_shares(scratch, sums, R, C);
-    GX_CUDA_TYPES(dtype, gx__cuda_rms_norm_backward, g, dx, &shares, dy, dresidual, x, rstd, w, R, C);
+    GX_CUDA_TYPES(dtype, gx__cuda_rms_norm_backward, g, dx, &shares, dy, dresidual, x, rstd, w, offset, R, C);
     gx__cuda_sum_shares(g, "rms_norm_backward", sums, &shares, R, C, accumulate);
 }
 
@@ -677,7 +689,8 @@ static void gx__cuda_layer_norm_backward(GxContext *g, void *dx, const GxCudaSha
                                          int64_t C)
 {
     const GxNormSink<T> sink = {{}, (T *)dx, C};
-    const GxCudaNormed<T> f = {(const T *)dy, (const T *)x, (const T *)w, mean, rstd, R, C, gx__cuda_norm_rows(R)};
+    const GxCudaNormed<T> f = {(const T *)dy, (const T *)x, (const T *)w,          mean, rstd,
+                               R,             C,            gx__cuda_norm_rows(R), 0};
     gx__cuda_norm_backward(g, sink, *shares, f, gx_wide<T>(C, dx));
 }
 

@@ -99,8 +99,8 @@ static void gx__cuda_residual_backward(GxContext *g, void *dx, void *dout, const
                                        const void *sum, const float *mean, const float *rstd, const GxResidual *r)
 {
     const GxResidualSink<T> sink = {{}, (T *)dx, (T *)dout, r->C, gx__cuda_random(g, &r->dropout)};
-    const GxCudaNormed<T> f = {(const T *)dy, (const T *)sum, (const T *)r->w,         mean, rstd,
-                               r->R,          r->C,           gx__cuda_norm_rows(r->R)};
+    const GxCudaNormed<T> f = {(const T *)dy, (const T *)sum, (const T *)r->w,          mean, rstd,
+                               r->R,          r->C,           gx__cuda_norm_rows(r->R), 0};
     gx__cuda_norm_backward(g, sink, *shares, f, gx_wide<T>(r->C, dx, dout));
 }
 

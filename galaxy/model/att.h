@@ -71,7 +71,7 @@ static void gx__att_open(GxContext *g, GxModel *m, int unit, int k, int number)
     GxTensorId id[3], b[3] = {gx_no_tensor(), gx_no_tensor(), gx_no_tensor()};
     for (int i = 0; i < 2 && c->has_qk_norm; i++) {
         GxTensorUse norm = gx_tensor_use(c->qk_norm[i], number, GX_ROLE_NORM, c->head_dim, 0, layout);
-        norm.is_own_share = m->mode->methods.att == GX_METHOD_TP;
+        norm.is_own_share = m->mode->methods.att == GX_METHOD_TP, norm.offset = c->offset;
         m->unit[unit].pair[k].qk_norm[i] = gx_model_tensor(g, m, unit, k, &norm);
     }
     if (c->relative.buckets) gx_relative_open(g, m, unit, k, number);
@@ -196,7 +196,7 @@ static void gx__att_parts(const GxPairView *v, GxAttCall *c)
 static GxAttCall gx__att_call(const GxPairView *v)
 {
     GxAttCall c = GX_ZERO;
-    const GxRopeTable *rope = &v->m->rope[gx_pass_is_side(v->p)];
+    const GxRopeTable *rope = gx_view_rope(v);
     c.pool = v->b->cache ? gx_kv_cache_rows(v->p, v->spec->core.reads_memory) : gx_no_rows();
     c.keys = gx__att_keys_of(v, c.pool);
     gx__att_heads(v, &c.a);
@@ -214,7 +214,7 @@ static void gx__att_rotate(const GxPairView *v, const GxAttCall *c, GxRows x, in
                            int direction)
 {
     const int64_t h = c->a.head_dim;
-    const GxRopeTable *r = &v->m->rope[gx_pass_is_side(v->p)];
+    const GxRopeTable *r = gx_view_rope(v);
     if (!gx_view_rotates(v)) return;
     if (direction > 0) gx_rope_forward(v->g, x.data, r->cosine, r->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
     else gx_rope_backward(v->g, x.data, r->cosine, r->sine, &c->own, c->a.B, heads, h, stride, x.dtype);
@@ -230,7 +230,8 @@ static void gx__att_norm(const GxPairView *v, const GxAttCall *c, GxRows q, GxRo
     const int64_t heads[2] = {c->a.H, c->a.K}, stride[2] = {c->a.q_stride, c->a.kv_stride};
     void *const x[2] = {q.data, gx_rows_column(kv, c->k_column)};
     for (int i = 0; i < 2 && spec->has_qk_norm; i++) {
-        const GxHeadNorm n = {q.rows, heads[i], c->a.head_dim, stride[i], before.cols, spec->eps, q.dtype};
+        const GxHeadNorm n = {q.rows,      heads[i],  c->a.head_dim, stride[i],
+                              before.cols, spec->eps, q.dtype,       spec->offset};
         const GxTensorId id = v->pair->qk_norm[i];
         const void *w = gx_store_weight(v->store, id);
         void *kept = gx_rows_column(before, i * c->a.H * c->a.head_dim);

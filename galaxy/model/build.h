@@ -87,6 +87,8 @@ static void gx__model_refuse(GxContext *g, const GxModel *m, const GxUnitSpec *u
             int is_asked;
             const char *what;
         } missing[] = {
+            {s->con.norms_result && (s->con.has_norm || s->con.dropout > 0 || !is_add),
+             "a norm of the core's result in a CON with dropout, with another norm, or without an addition"},
             {is_add && s->con.has_norm && k + 1 < u->n_pairs && u->pair[k + 1].enter.kind == GX_ENTER_NORM,
              "a norm after CON with a norm before the next core"},
             {s->core.kind == GX_CORE_ATT && s->core.relative.buckets && m->cp.n > 1,
@@ -399,20 +401,20 @@ void gx_model_close(GxModel *m)
 
 // ---- constants -----------------------------------------------------------------------------------------------------
 
-// The first attention with RoPE, or NULL. All attentions of the backbone use the same RoPE, and so do all of a side
-// network.
-static const GxCoreSpec *gx__model_rotary(const GxModel *m, int is_side)
+// The first attention with RoPE, or with local_rope, or NULL. All attentions of the backbone use the same RoPE, and so
+// do all of a side network.
+static const GxCoreSpec *gx__model_rotary(const GxModel *m, int is_side, int is_local)
 {
     for (int i = 0; i < m->kinds; i++)
         for (int k = 0; k < m->kind[i].spec.n_pairs; k++) {
             const GxCoreSpec *c = &m->kind[i].spec.pair[k].core;
-            if (is_side == (m->kind[i].spec.side != GX_SIDE_NONE) && c->kind == GX_CORE_ATT && c->rope.theta > 0)
-                return c;
+            const GxRope *r = is_local ? &c->local_rope : &c->rope;
+            if (is_side == (m->kind[i].spec.side != GX_SIDE_NONE) && c->kind == GX_CORE_ATT && r->theta > 0) return c;
         }
     return NULL;
 }
 
-static void gx__model_allocate_rope(GxContext *g, GxRopeTable *table, const GxCoreSpec *c, int64_t T)
+static void gx__model_allocate_rope(GxContext *g, GxRopeTable *table, const GxCoreSpec *c, int is_local, int64_t T)
 {
     const int64_t bytes = c ? 4 * T * (c->head_dim / 2) : 0;
     table->cosine = table->sine = NULL;
@@ -423,7 +425,8 @@ static void gx__model_allocate_rope(GxContext *g, GxRopeTable *table, const GxCo
     const GxArenaMark mark = gx_arena_mark(host);
     float *cosine = (float *)gx_host_copy(g, GX_MEM_WORKSPACE, table->cosine, bytes);
     float *sine = (float *)gx_host_copy(g, GX_MEM_WORKSPACE, table->sine, bytes);
-    if (cosine && sine && g->device->computes) gx_rope_table(cosine, sine, T, c->head_dim, &c->rope);
+    if (cosine && sine && g->device->computes)
+        gx_rope_table(cosine, sine, T, c->head_dim, is_local ? &c->local_rope : &c->rope);
     gx_to_device(g, table->cosine, cosine, bytes);
     gx_to_device(g, table->sine, sine, bytes);
     gx_arena_release(host, mark);
@@ -472,7 +475,9 @@ void gx_model_allocate(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t c
     if (is_split && T != whole) m->sequence = gx_split_like(&m->sequence, T); // as they divide whole sequences
     m->max_T = T, m->max_B = B, m->chunk = gx_min(T * B, chunk);
     for (int is_side = 0; is_side < 2; is_side++)
-        gx__model_allocate_rope(g, &m->rope[is_side], gx__model_rotary(m, is_side), positions);
+        for (int is_local = 0; is_local < 2; is_local++)
+            gx__model_allocate_rope(g, &m->rope[is_side][is_local], gx__model_rotary(m, is_side, is_local), is_local,
+                                    positions);
     gx_relative_allocate(g, m);
 }
 

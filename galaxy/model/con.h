@@ -2,6 +2,7 @@
 //
 //     pre-norm (LLaMA)        y = x + out
 //     pre-norm (T5, GPT-2)    y = x + dropout(out + bias)
+//     both (Gemma 3)          y = x + rms_norm(out + bias)
 //     post-norm (BERT)        y = layer_norm(x + dropout(out + bias))
 //     embedding               y = dropout(layer_norm(out + positions + types)), with or without each of them
 //
@@ -47,7 +48,9 @@ void gx_con_open(GxContext *g, GxModel *m, int unit, int k, int number)
     const char *last = spec->core.matrix[gx_core_last_matrix(&spec->core)];
     const GxTensorUse bias = gx_tensor_use(last, number, GX_ROLE_BIAS, gx_unit_spec(m, unit)->width, 0, con);
     GxPair *pair = &m->unit[unit].pair[k];
-    if (c->has_norm) pair->con_norm = gx_model_norm(g, m, unit, k, GX_LAYER_NORM, c->norm_name, number, con);
+    const GxNormKind kind = c->norms_result ? GX_RMS_NORM : GX_LAYER_NORM;
+    if (c->has_norm || c->norms_result)
+        pair->con_norm = gx_model_norm(g, m, unit, k, kind, c->offset, c->norm_name, number, con);
     if (c->has_bias) pair->con_bias = gx_model_tensor(g, m, unit, k, &bias);
     if (c->kind != GX_CON_EMBED) return;
     pair->positions = gx__con_open_table(g, m, unit, k, number, c->positions_name, c->positions);
@@ -112,10 +115,28 @@ static void gx__con_add(const GxPairView *v, GxRows y, GxRows x, GxRows out)
         return;
     }
     const GxRows in = gx_con_rows(next, next->slot->in);
+    const GxEnterSpec *e = &next->spec->enter;
     gx_add_rms_norm_forward(v->g, y.data, in.data, next->slot->rstd, x.data, out.data,
-                            gx_view_weight(next, next->pair->norm.weight), x.rows, x.cols, next->spec->enter.eps,
-                            x.dtype);
+                            gx_view_weight(next, next->pair->norm.weight), e->offset, x.rows, x.cols, e->eps, x.dtype);
     next->slot->is_entered = 1;
+}
+
+// Returns norm(out), or norm(out + bias), in scratch, and keeps its input. The residual operation that adds the bias
+// needs a summand x: rows of zeros.
+static GxRows gx__con_norm_result(const GxPairView *v, GxRows out)
+{
+    const GxPairSlot *s = v->slot;
+    const GxConSpec *c = &v->spec->con;
+    const GxRows sum = s->sum, result = gx_pass_rows(v->p, sum.rows, sum.cols);
+    GxResidual r = gx__con_residual(v, sum);
+    r.w = r.b = NULL;
+    if (r.bias) {
+        gx_zero(v->g, result.data, gx_rows_bytes(result));
+        gx_residual_forward(v->g, sum.data, NULL, NULL, NULL, result.data, out.data, &r);
+    } else if (out.data != sum.data) gx_copy(v->g, sum.data, out.data, gx_rows_bytes(sum));
+    gx_rms_norm_forward(v->g, result.data, s->con_rstd, sum.data, gx_view_weight(v, v->pair->con_norm.weight),
+                        c->offset, sum.rows, sum.cols, c->eps, sum.dtype);
+    return result;
 }
 
 // Gradients of CON's own tensors; NULL: no such tensor, or it is frozen. `accumulate` is the same for all of them,
@@ -154,6 +175,25 @@ static void gx__con_join_backward(const GxPairView *v, GxRows dx, GxRows dout, G
     GxLinearShape sum = gx_linear_shape(dout.rows, dout.cols, dout.cols, dout.dtype);
     sum.accumulate = d.accumulate;
     gx_linear_backward_weight(v->g, NULL, d.bias, dout.data, dout.data, &sum);
+}
+
+// dx = dy; dout: the gradient of what was normed, or, with an adapter, of the adapter's input.
+static void gx__con_norm_result_backward(const GxPairView *v, GxRows dx, GxRows dout, GxRows dy)
+{
+    const GxPairSlot *s = v->slot;
+    const GxConGrads d = gx__con_grads(v);
+    const int has_adapter = gx_view_has_adapter(v);
+    if (!dout.data) dout = gx_pass_rows(v->p, dy.rows, dy.cols);
+    gx_rms_norm_backward(v->g, dout.data, d.w, dy.data, NULL, s->sum.data, s->con_rstd,
+                         gx_view_weight(v, v->pair->con_norm.weight), v->spec->con.offset, dy.rows, dy.cols,
+                         d.accumulate, dy.dtype);
+    if (dx.data != dy.data) gx_copy(v->g, dx.data, dy.data, gx_rows_bytes(dy));
+    if (has_adapter) gx_bottleneck_backward(v, dout, v->p->wants_core || d.bias);
+    if (d.bias) {
+        GxLinearShape sum = gx_linear_shape(dout.rows, dout.cols, dout.cols, dout.dtype);
+        sum.accumulate = d.accumulate;
+        gx_linear_backward_weight(v->g, NULL, d.bias, dout.data, dout.data, &sum);
+    }
 }
 
 // ---- embedding -----------------------------------------------------------------------------------------------------
@@ -249,6 +289,10 @@ void gx_con_forward(GxPass *p, int k, GxRows y, GxRows x, GxRows out)
         return;
     }
     if (gx_view_has_adapter(v)) gx__con_adapt(v, out);
+    if (c->norms_result) {
+        gx__con_add(v, y, x, gx__con_norm_result(v, out));
+        return;
+    }
     const GxResidual r = gx__con_residual(v, y);
     if (r.w || r.bias || r.dropout.p > 0) gx__con_join(v, y, x, out, &r);
     else gx__con_add(v, y, x, out);
@@ -262,6 +306,10 @@ void gx_con_backward(GxPass *p, int k, GxRows dx, GxRows dout, GxRows dy)
     const GxConSpec *c = &v->spec->con;
     if (c->kind == GX_CON_NOTHING || c->kind == GX_CON_MEMORY) return;
     gx_view_at(v, GX_AT_CON);
+    if (c->norms_result) {
+        gx__con_norm_result_backward(v, dx, dout, dy);
+        return;
+    }
     if (c->kind == GX_CON_ADD && (c->has_norm || c->has_bias || c->dropout > 0)) {
         gx__con_join_backward(v, dx, dout, dy);
         return;

@@ -55,10 +55,16 @@ static GxEmbedding gx__embed_shape(const GxPairView *v, GxRows rows)
 
 static int gx__embed_has_lora(const GxPairView *v) { return v->m->table.row[v->pair->matrix.index].has_lora; }
 
+static float gx__embed_scale(const GxPairView *v)
+{
+    const GxCoreSpec *c = &v->spec->core;
+    return c->rounds_scale && v->store->dtype == GX_BF16 ? gx_from_bf16(gx_to_bf16(c->scale)) : c->scale;
+}
+
 static void gx__embed_forward(const GxPairView *v, GxRows out, GxRows in)
 {
     const GxEmbedding e = gx__embed_shape(v, out);
-    const float scale = v->spec->core.scale;
+    const float scale = gx__embed_scale(v);
     (void)in;
     if (!out.data) return;
     gx_embedding_forward(v->g, out.data, gx_store_weight(v->store, v->pair->matrix), gx__embed_tokens(v), &e);
@@ -75,7 +81,7 @@ static void gx__embed_backward_weight(const GxPairView *v, GxRows dout, GxRows i
 {
     GxEmbedding e = gx__embed_shape(v, dout);
     float *dw = gx_store_grad(v->store, v->pair->matrix, &e.accumulate);
-    const float scale = v->spec->core.scale;
+    const float scale = gx__embed_scale(v);
     const int has_lora = gx__embed_has_lora(v);
     GxRows d = dout;
     (void)in;

@@ -47,7 +47,7 @@ void gx_enter_open(GxContext *g, GxModel *m, int unit, int k, int number)
     const GxNormKind kind = e->kind == GX_ENTER_TRANSFORM ? GX_LAYER_NORM : e->norm;
     GxPair *pair = &m->unit[unit].pair[k];
     if (e->kind == GX_ENTER_NORM || e->kind == GX_ENTER_TRANSFORM)
-        pair->norm = gx_model_norm(g, m, unit, k, kind, e->norm_name, number, con);
+        pair->norm = gx_model_norm(g, m, unit, k, kind, e->offset, e->norm_name, number, con);
     if (e->kind == GX_ENTER_TRANSFORM || e->kind == GX_ENTER_POOL)
         pair->enter = gx__enter_open_linear(g, m, unit, k, number, con);
 }
@@ -130,7 +130,7 @@ static void gx__enter_norm(const GxPairView *v, GxRows in, GxRows x)
     const void *w = gx_view_weight(v, v->pair->norm.weight), *b = gx_view_weight(v, v->pair->norm.bias);
     if (e->norm == GX_LAYER_NORM)
         gx_layer_norm_forward(v->g, in.data, s->mean, s->rstd, x.data, w, b, in.rows, in.cols, e->eps, in.dtype);
-    else gx_rms_norm_forward(v->g, in.data, s->rstd, x.data, w, in.rows, in.cols, e->eps, in.dtype);
+    else gx_rms_norm_forward(v->g, in.data, s->rstd, x.data, w, e->offset, in.rows, in.cols, e->eps, in.dtype);
     if (d.p > 0) gx_dropout(v->g, in.data, in.data, in.rows, in.cols, &d, in.dtype);
     if (e->scale != 0) gx_scale(v->g, in.data, in.data, in.rows * in.cols, e->scale, in.dtype);
 }
@@ -158,7 +158,8 @@ static void gx__enter_rms_norm_backward(const GxPairView *v, GxRows dx, GxRows d
     float *dw = gx_store_grad(v->store, norm, &accumulate);
     const GxRows to = is_apart ? gx_picked_rows(v, v->m->mode->methods.con, picked.rows, picked.cols) : dx;
     gx_rms_norm_backward(v->g, to.data, dw, d.data, is_apart || is_first ? NULL : dx.data, picked.data, v->slot->rstd,
-                         gx_view_weight(v, norm), picked.rows, picked.cols, accumulate, picked.dtype);
+                         gx_view_weight(v, norm), v->spec->enter.offset, picked.rows, picked.cols, accumulate,
+                         picked.dtype);
     if (is_apart) gx__enter_put(v, dx, to);
 }
 

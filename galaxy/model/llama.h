@@ -3,10 +3,10 @@
 // the same structure: Mistral (Jiang et al. 2023, arXiv:2310.06825), Qwen2 (Yang et al. 2024, arXiv:2407.10671), whose
 // q, k and v have biases, Qwen3 (Yang et al. 2025, arXiv:2505.09388), which has none, and norms of q's and k's heads,
 // SmolLM3 (Bakouch et al. 2025, huggingface.co/blog/smollm3), in which some layers, every fourth by default, have no
-// RoPE (Yang et al. 2025, arXiv:2501.18795), and Phi-3 (Abdin et al. 2024, arXiv:2404.14219), in whose files q, k and v
-// are one matrix, and gate and up another. In all of Mistral's and Phi-3's layers, and in some of Qwen2's, Qwen3's and
-// SmolLM3's where the configuration says so, attention has a sliding window: a token attends only to itself and the
-// nearest tokens before it.
+// RoPE (Yang et al. 2025, arXiv:2501.18795), Phi-3 (Abdin et al. 2024, arXiv:2404.14219), in whose files q, k and v are
+// one matrix, and gate and up another, and Gemma 3 (Gemma Team 2025, arXiv:2503.19786). In all of Mistral's and Phi-3's
+// layers, in most of Gemma 3's, and in some of Qwen2's, Qwen3's and SmolLM3's where the configuration says so,
+// attention has a sliding window: a token attends only to itself and the nearest tokens before it.
 //
 //     embed   x = tokens' rows
 //     layer   h = rms_norm(x)                                                      input_layernorm        enter.h
@@ -15,10 +15,15 @@
 //             x = x + down(silu(gate(h)) * up(h))                                  mlp                    mlp.h, con.h
 //     head    loss = cross-entropy(rms_norm(x) W^T), or labels of a whole text from its last token
 //
+// A Gemma 3 differs in this: tokens' rows are multiplied by sqrt(hidden_size); each block's result is normed before it
+// is added, x = x + rms_norm(o(...)) and x = x + rms_norm(down(...)); norms multiply by 1 + w; the gate's activation is
+// gelu (tanh); each head's q and k are normed; attention's scores are divided by the root of query_pre_attn_scalar; and
+// layers with a window, five of six, have a RoPE of their own.
+//
 // This is the forward of a layer on one rank: unit.h runs its two pairs, and a mode (train_tp.cu, ...) adds the
 // collectives between enter, core and CON.
 //
-// A LLaMA, Qwen3 or SmolLM3 may have biases of q, k, v and o, and a LLaMA or SmolLM3 of gate, up and down.
+// A LLaMA, Qwen3, SmolLM3 or Gemma 3 may have biases of q, k, v and o, and a LLaMA or SmolLM3 of gate, up and down.
 //
 // Not supported (yet): dropout.
 #ifndef GX_LLAMA_H
@@ -33,10 +38,11 @@ typedef struct { // names as in Hugging Face's config.json
     double rms_norm_eps, rope_theta, initializer_range;
     int tie_word_embeddings;
     int64_t pad_token_id;           // its row gets no gradient from lookups, as in transformers; below 0: none
-    char model_type[GX_FIELD_TEXT]; // llama, mistral, qwen2, qwen3, smollm3, phi3; "": llama
-    int64_t sliding_window;         // tokens that a token attends to, itself included; 0: all. Not for llama
-    // default, linear, dynamic, yarn, llama3; phi3: default alone; "": default. dynamic differs from default only in sequences longer than
-    // max_position_embeddings, which no model here takes
+    char model_type[GX_FIELD_TEXT]; // llama, mistral, qwen2, qwen3, smollm3, phi3, gemma3_text; "": llama
+    // tokens that a token attends to, itself included; 0: all, gemma3_text: 4096. Not for llama
+    int64_t sliding_window;
+    // default, linear, dynamic, yarn, llama3; phi3: default alone; gemma3_text: default, linear; "": default. dynamic
+    // differs from default only in sequences longer than max_position_embeddings, which no model here takes
     char rope_type[GX_FIELD_TEXT];
     double rope_factor;                                 // all but default; 0: llama3: 8, others: an error
     double rope_low_freq_factor, rope_high_freq_factor; // llama3; 0: the defaults 1, 4
@@ -44,7 +50,7 @@ typedef struct { // names as in Hugging Face's config.json
     // qwen2 and qwen3 with a sliding_window: "s" for each layer with the sliding window, "f" for each other layer. "":
     // the first max_window_layers layers attend to all tokens, the others have the window
     int64_t max_window_layers;
-    char layer_types[GX_FIELD_TEXT]; // smollm3: "": the layers without RoPE have the window
+    char layer_types[GX_FIELD_TEXT]; // smollm3: "": the layers without RoPE have the window; gemma3_text: see below
     // smollm3: "0" for each layer without RoPE, "1" for each other layer. "": every layer whose number, counted from 1,
     // is a multiple of no_rope_layer_interval (0: 4) has no RoPE
     int64_t no_rope_layer_interval;
@@ -53,8 +59,14 @@ typedef struct { // names as in Hugging Face's config.json
     // mscale_all_dim, which count only together. untruncated: GxRope.keeps_fractions
     double rope_beta_fast, rope_beta_slow, rope_attention_factor, rope_mscale, rope_mscale_all_dim;
     int rope_untruncated;
-    int attention_bias; // llama, qwen3, smollm3: q, k, v and o have biases
+    int attention_bias; // llama, qwen3, smollm3, gemma3_text: q, k, v and o have biases
     int mlp_bias;       // llama, smollm3: gate, up and down have biases
+    // gemma3_text. Every layer whose number, counted from 1, is a multiple of sliding_window_pattern (0: 6) attends to
+    // all tokens, with rope_theta and the scaling of rope_type; the others have the window, and rope_local_base_freq
+    // (0: 10000), unscaled. layer_types may say otherwise. Scores are divided by the root of query_pre_attn_scalar (0:
+    // head_dim)
+    int64_t sliding_window_pattern, query_pre_attn_scalar;
+    double rope_local_base_freq;
 } GxLlamaConfig;
 
 // Replaces 0 by defaults (num_key_value_heads: num_attention_heads; head_dim: hidden_size / num_attention_heads). An
@@ -65,6 +77,8 @@ GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err);
 int gx_llama_slides(const GxLlamaConfig *c, int64_t l);
 int gx_llama_rotates(const GxLlamaConfig *c, int64_t l); // 1: layer l has RoPE. c is resolved
 GxRope gx_llama_rope(const GxLlamaConfig *c);            // of all layers that have it. c is resolved
+// In a gemma3_text, that of the layers with a window; theta 0: they have the same. c is resolved.
+GxRope gx_llama_local_rope(const GxLlamaConfig *c);
 
 enum { GX_LLAMA_ROPE_NUMBERS = 9 };
 typedef struct { // a number of the configuration that belongs to a scaling of RoPE
@@ -97,11 +111,18 @@ int gx_llama_rotates(const GxLlamaConfig *c, int64_t l)
     return c->no_rope_layers[0] ? c->no_rope_layers[l] == '1' : (l + 1) % c->no_rope_layer_interval != 0;
 }
 
+// Without layer_types.
+static int gx__llama_slides_by_default(const GxLlamaConfig *c, int64_t l)
+{
+    if (c->sliding_window_pattern) return (l + 1) % c->sliding_window_pattern != 0;
+    return c->no_rope_layer_interval ? !gx_llama_rotates(c, l) : l >= c->max_window_layers;
+}
+
 int gx_llama_slides(const GxLlamaConfig *c, int64_t l)
 {
     if (!c->sliding_window) return 0;
     if (c->layer_types[0]) return c->layer_types[l] == 's';
-    return c->no_rope_layer_interval ? !gx_llama_rotates(c, l) : l >= c->max_window_layers;
+    return gx__llama_slides_by_default(c, l);
 }
 
 // Sets layer_types to what other members say, if it is empty and has room for all layers.
@@ -109,7 +130,7 @@ static void gx__llama_resolve_layer_types(GxLlamaConfig *c)
 {
     if (c->layer_types[0] || c->num_hidden_layers >= GX_FIELD_TEXT) return;
     for (int64_t l = 0; l < c->num_hidden_layers; l++) { // a letter at a time: not empty, it would be looked at
-        const int slides = c->no_rope_layer_interval ? !gx_llama_rotates(c, l) : l >= c->max_window_layers;
+        const int slides = gx__llama_slides_by_default(c, l);
         c->layer_types[l] = slides ? 's' : 'f', c->layer_types[l + 1] = 0;
     }
 }
@@ -140,9 +161,32 @@ static GxStatus gx__llama_resolve_no_rope(GxLlamaConfig *c, GxError *err)
     return GX_OK;
 }
 
+// What only a gemma3_text has.
+static GxStatus gx__llama_resolve_gemma3(GxLlamaConfig *c, GxError *err)
+{
+    if (!gx__llama_is(c, "gemma3_text")) {
+        if (!c->sliding_window_pattern && !c->query_pre_attn_scalar && c->rope_local_base_freq == 0) return GX_OK;
+        return GX_FAIL(
+            err, GX_ERR_ARGUMENT,
+            "sliding_window_pattern is %ld, query_pre_attn_scalar %ld and rope_local_base_freq %g, but only a "
+            "gemma3_text has them, not a %s",
+            (long)c->sliding_window_pattern, (long)c->query_pre_attn_scalar, c->rope_local_base_freq, c->model_type);
+    }
+    if (c->sliding_window == 0) c->sliding_window = 4096;
+    if (c->sliding_window_pattern == 0) c->sliding_window_pattern = 6;
+    if (c->query_pre_attn_scalar == 0) c->query_pre_attn_scalar = c->head_dim;
+    if (c->rope_local_base_freq == 0) c->rope_local_base_freq = 10000;
+    if (c->sliding_window_pattern < 1 || c->query_pre_attn_scalar < 1 || !(c->rope_local_base_freq > 0))
+        return GX_FAIL(err, GX_ERR_ARGUMENT,
+                       "sliding_window_pattern is %ld, query_pre_attn_scalar %ld and rope_local_base_freq %g; all must "
+                       "be above 0",
+                       (long)c->sliding_window_pattern, (long)c->query_pre_attn_scalar, c->rope_local_base_freq);
+    return GX_OK;
+}
+
 static GxStatus gx__llama_resolve_windows(GxLlamaConfig *c, GxError *err)
 {
-    const int is_qwen = gx__llama_is(c, "qwen2|qwen3"), has_types = is_qwen || gx__llama_is(c, "smollm3");
+    const int is_qwen = gx__llama_is(c, "qwen2|qwen3"), has_types = is_qwen || gx__llama_is(c, "smollm3|gemma3_text");
     const int64_t types = (int64_t)strlen(c->layer_types);
     if (c->sliding_window < 0 || c->max_window_layers < 0)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "sliding_window is %ld, max_window_layers %ld; neither may be below 0",
@@ -157,7 +201,8 @@ static GxStatus gx__llama_resolve_windows(GxLlamaConfig *c, GxError *err)
                        (long)c->max_window_layers, c->model_type);
     if (types && !has_types)
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "layer_types is \"%s\", but only models of model_type qwen2, qwen3 or smollm3 have it, not %s",
+                       "layer_types is \"%s\", but only models of model_type qwen2, qwen3, smollm3 or gemma3_text have "
+                       "it, not %s",
                        c->layer_types, c->model_type);
     if (types && (types != c->num_hidden_layers || (int64_t)strspn(c->layer_types, "fs") != types))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
@@ -242,6 +287,9 @@ static GxStatus gx__llama_resolve_rope(GxLlamaConfig *c, GxError *err)
     if (!strcmp(c->rope_type, "default")) return GX_OK;
     if (gx__llama_is(c, "phi3"))
         return GX_FAIL(err, GX_ERR_UNSUPPORTED, "rope_type is %s; of a phi3 only default is supported", c->rope_type);
+    if (gx__llama_is(c, "gemma3_text") && strcmp(c->rope_type, "linear"))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "rope_type is %s; of a gemma3_text default and linear are supported",
+                       c->rope_type);
     if (!strcmp(c->rope_type, "llama3")) GX_TRY(gx__llama_resolve_llama3(c, err));
     if (!strcmp(c->rope_type, "yarn")) GX_TRY(gx__llama_resolve_yarn(c, err));
     if (c->rope_factor >= 1) return GX_OK;
@@ -277,13 +325,20 @@ GxRope gx_llama_rope(const GxLlamaConfig *c)
     return r;
 }
 
+GxRope gx_llama_local_rope(const GxLlamaConfig *c)
+{
+    GxRope r = GX_ZERO;
+    r.theta = c->rope_local_base_freq;
+    return r;
+}
+
 static GxStatus gx__llama_check_biases(const GxLlamaConfig *c, GxError *err)
 {
-    const int of_attention = !c->attention_bias || gx__llama_is(c, "llama|qwen3|smollm3");
+    const int of_attention = !c->attention_bias || gx__llama_is(c, "llama|qwen3|smollm3|gemma3_text");
     if (of_attention && (!c->mlp_bias || gx__llama_is(c, "llama|smollm3"))) return GX_OK;
     return GX_FAIL(err, GX_ERR_ARGUMENT, "%s is true, but only models of model_type %s have it, not %s",
                    of_attention ? "mlp_bias" : "attention_bias",
-                   of_attention ? "llama or smollm3" : "llama, qwen3 or smollm3", c->model_type);
+                   of_attention ? "llama or smollm3" : "llama, qwen3, smollm3 or gemma3_text", c->model_type);
 }
 
 // ---- the configuration ---------------------------------------------------------------------------------------------
@@ -324,15 +379,19 @@ GxStatus gx_llama_config_resolve(GxLlamaConfig *c, GxError *err)
     if (!c->model_type[0]) snprintf(c->model_type, sizeof c->model_type, "llama");
     GX_TRY(gx__llama_check_biases(c, err));
     GX_TRY(gx__llama_resolve_no_rope(c, err));
+    GX_TRY(gx__llama_resolve_gemma3(c, err));
     GX_TRY(gx__llama_resolve_windows(c, err));
     return gx__llama_resolve_rope(c, err);
 }
+
+static float gx__llama_norm_offset(const GxLlamaConfig *c) { return gx__llama_is(c, "gemma3_text") ? 1 : 0; }
 
 static GxEnterSpec gx__llama_norm(const GxLlamaConfig *c, const char *name)
 {
     GxEnterSpec e;
     memset(&e, 0, sizeof e);
     e.kind = GX_ENTER_NORM, e.norm = GX_RMS_NORM, e.eps = (float)c->rms_norm_eps, e.norm_name = name;
+    e.offset = gx__llama_norm_offset(c);
     return e;
 }
 
@@ -351,8 +410,26 @@ static GxUnitSpec gx__llama_embed(const GxLlamaConfig *c)
     GxPairSpec *p = &u.pair[0];
     p->core.kind = GX_CORE_EMBED, p->core.vocab = c->vocab_size, p->core.ignored = c->pad_token_id;
     p->core.matrix[0] = "model.embed_tokens";
+    if (gx__llama_is(c, "gemma3_text")) p->core.scale = (float)sqrt((double)c->hidden_size), p->core.rounds_scale = 1;
     p->con.kind = GX_CON_EMBED;
     return u;
+}
+
+// What differs in a layer of a Gemma 3.
+static void gx__llama_set_gemma3(const GxLlamaConfig *c, GxPairSpec *att, GxPairSpec *mlp)
+{
+    GxConSpec *const con[2] = {&att->con, &mlp->con};
+    att->con.norm_name = "model.layers.%d.post_attention_layernorm";
+    mlp->con.norm_name = "model.layers.%d.post_feedforward_layernorm";
+    for (int i = 0; i < 2; i++) {
+        con[i]->norms_result = 1;
+        con[i]->eps = (float)c->rms_norm_eps, con[i]->offset = gx__llama_norm_offset(c);
+    }
+    mlp->enter.norm_name = "model.layers.%d.pre_feedforward_layernorm";
+    mlp->core.activation = GX_GEGLU_NEW;
+    att->core.local_rope = gx_llama_local_rope(c);
+    // 0 also suits the narrower heads of a side network
+    if (c->query_pre_attn_scalar != c->head_dim) att->core.scale = (float)(1 / sqrt((double)c->query_pre_attn_scalar));
 }
 
 static GxUnitSpec gx__llama_layer(const GxLlamaConfig *c)
@@ -369,7 +446,8 @@ static GxUnitSpec gx__llama_layer(const GxLlamaConfig *c)
     att->core.has_bias = c->attention_bias || gx__llama_is(c, "qwen2");
     att->con.has_bias = c->attention_bias;
     mlp->core.has_bias = mlp->con.has_bias = c->mlp_bias;
-    att->core.has_qk_norm = !strcmp(c->model_type, "qwen3"), att->core.eps = (float)c->rms_norm_eps;
+    att->core.has_qk_norm = gx__llama_is(c, "qwen3|gemma3_text"), att->core.eps = (float)c->rms_norm_eps;
+    att->core.offset = gx__llama_norm_offset(c);
     att->core.qk_norm[0] = "model.layers.%d.self_attn.q_norm";
     att->core.qk_norm[1] = "model.layers.%d.self_attn.k_norm";
     if (gx__llama_is(c, "phi3"))
@@ -382,6 +460,7 @@ static GxUnitSpec gx__llama_layer(const GxLlamaConfig *c)
     mlp->core.matrix[0] = "model.layers.%d.mlp.gate_proj";
     mlp->core.matrix[1] = "model.layers.%d.mlp.up_proj";
     mlp->core.matrix[2] = "model.layers.%d.mlp.down_proj";
+    if (gx__llama_is(c, "gemma3_text")) gx__llama_set_gemma3(c, att, mlp);
     return u;
 }
 
@@ -400,7 +479,7 @@ static GxUnitSpec gx__llama_head(const GxLlamaConfig *c, const GxHeadRequest *re
     return u;
 }
 
-// A side network's layer has the window of the layer beside it, and RoPE where that has it.
+// A side network's layer has the window and the RoPE of the layer beside it.
 static void gx__llama_set_layers(const GxLlamaConfig *c, GxModel *m)
 {
     int64_t l = -1;
@@ -410,6 +489,7 @@ static void gx__llama_set_layers(const GxLlamaConfig *c, GxModel *m)
         l += spec->side == GX_SIDE_NONE;
         m->unit[u].sliding_window = gx_llama_slides(c, l) ? c->sliding_window : 0;
         m->unit[u].skips_rope = !gx_llama_rotates(c, l);
+        m->unit[u].local_rope = spec->pair[0].core.local_rope.theta > 0 && gx_llama_slides(c, l);
     }
 }
 

@@ -118,6 +118,7 @@ typedef struct {
     int64_t sliding_window; // how many of the nearest keys a query attends to; 0: all
     int skips_rope;         // 1: its attention does not rotate q and k, though that of other layers does
     float scale;            // of its attention's scores; 0: its core's
+    int local_rope;         // 1: it rotates them by its core's local_rope
     GxPair pair[GX_MAX_PAIRS];
     GxLinear down, up; // of a side network's unit, which may also have a gate [1]
     GxTensorId gate;
@@ -157,9 +158,9 @@ struct GxModel {
     int64_t max_source_T;
     // The share of a label that a head over the vocabulary spreads over all tokens (ops/loss.h); 0 unless it is set.
     float label_smoothing;
-    int64_t cached;        // positions of a KV cache (kv_cache.h), possibly more than a batch's; 0: none
-    int64_t max_positions; // 0: any
-    GxRopeTable rope[2];   // of the backbone, of a side network
+    int64_t cached;         // positions of a KV cache (kv_cache.h), possibly more than a batch's; 0: none
+    int64_t max_positions;  // 0: any
+    GxRopeTable rope[2][2]; // of the backbone, of a side network; [1]: of units with local_rope
     GxTensorId embedding;
     // Of T5 (relative.h), for attention that is bidirectional, that is causal: the table of biases, and the bucket of
     // each distance [2*max_distance + 1]; NULL: there is none

@@ -9,11 +9,11 @@
 //
 // Which of these may be the same rows:
 //     dx and dy      may be the same; din and dx never are
-//     dout and dx    are the same unless CON has dropout or an adapter, a collective gives dout other rows, or the
-//                    weight half is deferred. enter_backward writes dx, so it has to follow the weight half, which
-//                    reads dout
+//     dout and dx    are the same unless CON has dropout, an adapter or a norm of `out`, a collective gives dout other
+//                    rows, or the weight half is deferred. enter_backward writes dx, so it has to follow the weight
+//                    half, which reads dout
 //     in and x       are the same if enter is nothing and no rows are communicated
-//     out and y      are the same if CON has nothing to compute
+//     out and y      are the same if CON has nothing to compute. With a norm of `out`, it is what CON keeps
 //
 // A head works only on the rows of its target: enter picks them out of x, and from there on only these are
 // communicated. A rank may have none of them. If the whole batch has none, a head's pair does nothing at all, not even
@@ -41,7 +41,7 @@ typedef struct {        // of one pair
     GxRows in;          // the core's input; no rows if it is x
     float *mean, *rstd; // of the norm before the core; for CON's rows
     GxRows enter[2];    // TRANSFORM: before and after the activation; POOL: after tanh
-    GxRows sum;         // the input of CON's norm; CON's rows
+    GxRows sum;         // the input of CON's norm, of the sum or of the core's result; CON's rows
     float *con_mean, *con_rstd;
     GxRows adapter[2];    // CON's: its input and its hidden rows (bottleneck.h)
     GxRows core[4];       // the core's own
@@ -127,6 +127,10 @@ static inline int gx_view_is_head(const GxPairView *v) { return gx_pair_is_head(
 static inline int gx_view_rotates(const GxPairView *v) // 1: RoPE is applied to q and k
 {
     return v->spec->core.rope.theta > 0 && !v->m->unit[v->p->unit].skips_rope;
+}
+static inline const GxRopeTable *gx_view_rope(const GxPairView *v) // of its attention
+{
+    return &v->m->rope[gx_pass_is_side(v->p)][v->m->unit[v->p->unit].local_rope];
 }
 static inline int gx_view_has_adapter(const GxPairView *v) { return v->pair->adapter[0].first.index >= 0; }
 // A weight; NULL: the pair has no such tensor.
@@ -423,6 +427,7 @@ GxRows gx_core_out(GxPass *p, int k)
     const GxConKind con = v.spec->con.kind;
     if (!p->y.data || con == GX_CON_NOTHING || con == GX_CON_MEMORY) return gx_no_rows();
     if (con == GX_CON_EMBED && p->y.rows == gx__pass_whole(&v)) return v.spec->con.has_norm ? v.slot->sum : p->y;
+    if (v.spec->con.norms_result && p->y.rows == gx__pass_whole(&v)) return v.slot->sum; // which CON norms
     return gx_pass_rows(p, gx__pass_whole(&v), v.kind->spec.width);
 }
 
@@ -441,8 +446,8 @@ GxRows gx_core_dout(GxPass *p, int k, GxRows dx)
     const GxConSpec *con = &v.spec->con;
     if (con->kind == GX_CON_NOTHING || con->kind == GX_CON_MEMORY || !p->wants_core) return gx_no_rows();
     if (p->defers_weights) return v.slot->dout;
-    const int is_apart =
-        gx__pass_moves(&v) || (con->kind == GX_CON_ADD && (con->dropout > 0 || gx_view_has_adapter(&v)));
+    const int is_apart = gx__pass_moves(&v) || (con->kind == GX_CON_ADD &&
+                                                (con->dropout > 0 || con->norms_result || gx_view_has_adapter(&v)));
     return is_apart ? gx_pass_rows(p, gx__pass_whole(&v), v.kind->spec.width) : dx;
 }
 #endif

@@ -201,7 +201,7 @@ static void gx__prompt_norm(const GxPairView *v, const GxAttention *a, GxRows x,
 {
     const GxPairSlot *s = v->slot;
     const GxCoreSpec *spec = &v->spec->core;
-    const GxHeadNorm n = {x.rows, a->K, a->head_dim, x.cols, x.cols, spec->eps, x.dtype};
+    const GxHeadNorm n = {x.rows, a->K, a->head_dim, x.cols, x.cols, spec->eps, x.dtype, spec->offset};
     const GxTensorId id = v->pair->qk_norm[1];
     void *kept = s->prompt[GX__PROMPT_BEFORE].data;
     int accumulate = 0;
@@ -220,7 +220,7 @@ static int gx__prompt_restarts(const GxPairView *v, const GxAttention *a) { retu
 // q; without documents, q itself.
 static GxRows gx__prompt_queries(const GxPairView *v, const GxAttention *a, GxRows q)
 {
-    const GxRopeTable *r = &v->m->rope[0];
+    const GxRopeTable *r = gx_view_rope(v);
     // allocated even without documents: a plan does not know whether a batch will have any
     const GxRows turned = gx_pass_rows(v->p, gx_runs_rows(&a->q_runs) * a->B, a->q_stride);
     if (!gx__prompt_restarts(v, a)) return q;
@@ -292,7 +292,7 @@ void gx_prompt_backward(const GxPairView *v, const GxAttention *a, const GxLinea
                  dv = gx_pass_rows(v->p, V.rows, V.cols);
     const GxAttention to = gx__prompt_attention(v, a, own.rows);
     const GxTensorId id = v->pair->gate;
-    const GxRopeTable *r = &v->m->rope[0];
+    const GxRopeTable *r = gx_view_rope(v);
     GxLinearShape gate = gx_linear_shape(V.rows * V.cols, 1, 1, V.dtype);
     const int before = gx_of_tensor(v->g, -(v->pair->prompt.index + 1));
     if (dq.data && own.cols > a->H * a->head_dim) gx_zero(v->g, own.data, gx_rows_bytes(own)); // beside q: v->k and v

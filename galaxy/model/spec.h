@@ -37,6 +37,7 @@ typedef struct {
     GxEnterKind kind;
     GxNormKind norm;
     float eps;
+    float offset;            // 0 or 1: of an RMS norm, added to its weights, which then begin at 0
     GxActivation activation; // TRANSFORM
     float dropout;           // of POOL, of DROPOUT, of NORM
     float scale;             // of NORM; 0: 1
@@ -56,7 +57,9 @@ typedef struct {
     int is_causal, has_qk_norm;
     int reads_memory; // ATT: keys and values are computed from an encoder's output
     float scale;      // ATT: of the scores; 0: 1/sqrt(head_dim). EMBED: of the tokens' rows; 0: 1
+    int rounds_scale; // EMBED: 1: scale is rounded to the type of the weights
     GxRope rope;
+    GxRope local_rope;       // that of units with local_rope (model.h); theta 0: there are none
     GxRelative relative;     // ATT: its tables' names in layers; EMBED: those of the tables themselves
     GxActivation activation; // MLP
     float inner_dropout;     // MLP: of the activated rows
@@ -73,14 +76,16 @@ typedef struct {
     const char *stack;
     int is_transposed;      // ATT, MLP: in files the matrices are [in, out]
     const char *qk_norm[2]; // ATT with has_qk_norm: RMS norms of each head of q, of k, before RoPE
-    float eps;              // of those norms
+    float eps, offset;      // of those norms, as in GxEnterSpec
     const char *bias;       // HEAD: the module that has the bias; NULL: the matrix's
 } GxCoreSpec;
 typedef struct {
     GxConKind kind;
-    int has_bias; // of the core's last matrix
-    int has_norm; // 1: a layer norm after the addition
-    float eps, dropout;
+    int has_bias;      // of the core's last matrix
+    int has_norm;      // 1: a layer norm after the addition
+    int norms_result;  // 1: an RMS norm of the core's result, before the addition
+    float eps, offset; // of the norm; offset as in GxEnterSpec
+    float dropout;
     // EMBED: rows of the position and type tables, which are added to the tokens' rows; 0: no such table
     int64_t positions, types;
     int64_t first_position; // the row of the table that belongs to position 0

@@ -175,9 +175,10 @@ static void gx__unit_layout_pair(GxSlotLayout *l, const GxUnitKind *u, int k, Gx
         s->in = gx_slot_rows(l, whole, C);
     if (lies_inside) s->stream = gx_some_rows(s->in, l->own_begin, l->con);
     gx__unit_layout_enter(l, &spec->enter, C, s);
-    if (spec->con.has_norm) {
+    if (spec->con.has_norm || spec->con.norms_result) {
         s->sum = gx_slot_rows(l, l->con, C);
-        s->con_mean = gx_slot_floats(l, l->con), s->con_rstd = gx_slot_floats(l, l->con);
+        if (spec->con.has_norm) s->con_mean = gx_slot_floats(l, l->con);
+        s->con_rstd = gx_slot_floats(l, l->con);
     }
     if (l->defers_weights && !is_end) s->dout = gx_slot_rows(l, whole, C);
     if (!gx_core_is_again(l->m, l->unit, k)) gx_core(spec->core.kind)->layout(l, u, k, rows, s);
@@ -311,7 +312,7 @@ static const GxTuner *gx__unit_tuner(const GxPass *p)
 // 1: what the pair keeps is computed together with its result.
 static int gx__unit_needs_result(const GxPairView *v)
 {
-    int needs = v->spec->con.has_norm;
+    int needs = v->spec->con.has_norm || v->spec->con.norms_result;
     for (int i = 0; i < v->m->tuners; i++)
         needs |= v->m->tuner[i].needs_result && v->m->tuner[i].needs_result(v->m, v->p->unit, v->k);
     return needs;

@@ -21,14 +21,15 @@ typedef struct {
     int alias; // 1 + the table row that it is another name of; 0: none
     // 1: all of it is applied only to this rank's part of rows, or of their heads, that all ranks have
     int is_own_share;
+    float offset; // of a norm: what is added to its weights (spec.h)
 } GxTensorUse;
 // [rows, cols]; cols 0: [rows]. All ranks have all of it, unless use.rows, use.cols or use.is_own_share is set.
 GxTensorUse gx_tensor_use(const char *name, int number, GxRole role, int64_t rows, int64_t cols, GxLayout layout);
 GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTensorUse *use); // of pair k
 GxLinear gx_model_linear(const GxModel *m, GxTensorId first, int parts, GxTensorId bias);
-// A layer norm or an RMS norm over all columns of rows in this layout.
-GxNormIds gx_model_norm(GxContext *g, GxModel *m, int unit, int k, GxNormKind kind, const char *name, int number,
-                        GxLayout layout);
+// A layer norm or an RMS norm over all columns of rows in this layout. offset: what is added to its weights.
+GxNormIds gx_model_norm(GxContext *g, GxModel *m, int unit, int k, GxNormKind kind, float offset, const char *name,
+                        int number, GxLayout layout);
 
 GX_END
 #endif
@@ -69,7 +70,8 @@ GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTe
     t.is_vocabulary = use->rows && use->rows == &m->kind[m->unit[unit].kind].vocab;
     t.packed = use->packed;
     t.ndim = use->shape[1] ? 2 : 1;
-    t.init = use->role == GX_ROLE_NORM ? GX_INIT_ONES : use->role == GX_ROLE_BIAS ? GX_INIT_ZEROS : GX_INIT_NORMAL;
+    const int is_norm = use->role == GX_ROLE_NORM, is_zero = use->role == GX_ROLE_BIAS || (is_norm && use->offset == 1);
+    t.init = is_zero ? GX_INIT_ZEROS : is_norm ? GX_INIT_ONES : GX_INIT_NORMAL;
     t.init_std = gx_unit_spec(m, unit)->init_std;
     t.decay = use->role != GX_ROLE_NORM && use->role != GX_ROLE_BIAS;
     t.sums_over_tp = gx__tensor_sums_over_tp(use);
@@ -94,13 +96,14 @@ GxTensorId gx_model_tensor(GxContext *g, GxModel *m, int unit, int k, const GxTe
     return gx_table_add(&m->table, &t, &g->error);
 }
 
-GxNormIds gx_model_norm(GxContext *g, GxModel *m, int unit, int k, GxNormKind kind, const char *name, int number,
-                        GxLayout layout)
+GxNormIds gx_model_norm(GxContext *g, GxModel *m, int unit, int k, GxNormKind kind, float offset, const char *name,
+                        int number, GxLayout layout)
 {
     const int64_t C = gx_unit_spec(m, unit)->width;
-    const GxTensorUse weight = gx_tensor_use(name, number, GX_ROLE_NORM, C, 0, layout),
-                      bias = gx_tensor_use(name, number, GX_ROLE_BIAS, C, 0, layout);
+    const GxTensorUse bias = gx_tensor_use(name, number, GX_ROLE_BIAS, C, 0, layout);
+    GxTensorUse weight = gx_tensor_use(name, number, GX_ROLE_NORM, C, 0, layout);
     GxNormIds ids;
+    weight.offset = offset;
     ids.weight = gx_model_tensor(g, m, unit, k, &weight);
     ids.bias = kind == GX_LAYER_NORM ? gx_model_tensor(g, m, unit, k, &bias) : gx_no_tensor();
     return ids;

@@ -95,13 +95,13 @@ struct GxDevice {
     void (*normalize_rows_backward)(GxContext *, void *dx, const void *dy, const void *y, const float *norm, int64_t R,
                                     int64_t C, GxDtype);
     // norm
-    void (*rms_norm_forward)(GxContext *, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C,
-                             float eps, GxDtype);
+    void (*rms_norm_forward)(GxContext *, void *y, float *rstd, const void *x, const void *w, float offset, int64_t R,
+                             int64_t C, float eps, GxDtype);
     void (*add_rms_norm_forward)(GxContext *, void *sum, void *y, float *rstd, const void *x, const void *a,
-                                 const void *w, int64_t R, int64_t C, float eps, GxDtype);
+                                 const void *w, float offset, int64_t R, int64_t C, float eps, GxDtype);
     void (*rms_norm_backward)(GxContext *, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
-                              const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype,
-                              float *scratch);
+                              const float *rstd, const void *w, float offset, int64_t R, int64_t C, int accumulate,
+                              GxDtype, float *scratch);
     void (*head_norm_forward)(GxContext *, void *x, void *kept, float *rstd, const void *w, const GxHeadNorm *);
     void (*head_norm_backward)(GxContext *, void *dx, float *dw, const void *kept, const float *rstd, const void *w,
                                const GxHeadNorm *, int accumulate, float *scratch);

@@ -6,21 +6,23 @@
 #include "device.h"
 GX_BEGIN
 
-// y[r,c] = x[r,c] * rstd[r] * w[c],  rstd[r] = 1/sqrt(mean_c x[r,c]^2 + eps)
-// x, y [R,C], w [C], rstd [R] fp32 (kept for the backward). bytes: 2*R*C*size; FLOPs: 4*R*C
-void gx_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C,
-                         float eps, GxDtype dtype);
+// y[r,c] = x[r,c] * rstd[r] * (w[c] + offset),  rstd[r] = 1/sqrt(mean_c x[r,c]^2 + eps)
+// offset: 0, or 1 in Gemma, whose weights are around 0; the sum is not rounded to w's type. In the formulas below w is
+// w + offset. x, y [R,C], w [C], rstd [R] fp32 (kept for the backward). bytes: 2*R*C*size; FLOPs: 4*R*C
+void gx_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, float offset, int64_t R,
+                         int64_t C, float eps, GxDtype dtype);
 
 // sum = x + a, y = rms_norm(sum). sum may be x or a. bytes: 4*R*C*size; FLOPs: 5*R*C
 void gx_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a, const void *w,
-                             int64_t R, int64_t C, float eps, GxDtype dtype);
+                             float offset, int64_t R, int64_t C, float eps, GxDtype dtype);
 
 // dx[r,c] = dresidual[r,c] + rstd[r]*w[c]*dy[r,c] - x[r,c]*rstd[r]^3/C * sum_j dy[r,j]*w[j]*x[r,j]
 // dw[c]   = (accumulate ? dw[c] : 0) + sum_r dy[r,c]*x[r,c]*rstd[r]
 // dresidual: the gradient that reaches x through the bypass; NULL: none; it may be dx. dw NULL: not needed.
 // bytes: 4*R*C*size; FLOPs: 10*R*C
 void gx_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
-                          const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype);
+                          const float *rstd, const void *w, float offset, int64_t R, int64_t C, int accumulate,
+                          GxDtype dtype);
 
 // Heads side by side in rows that also hold other columns, as attention's q and k do.
 typedef struct GxHeadNorm {
@@ -29,6 +31,7 @@ typedef struct GxHeadNorm {
     int64_t kept_stride; // of kept; likewise
     float eps;
     GxDtype dtype;
+    float offset; // as in rms_norm_forward
 } GxHeadNorm;
 
 // RMSNorm of each head, in place: kept = x, x[r,k,c] = kept[r,k,c] * rstd[r,k] * w[c],
@@ -68,30 +71,31 @@ GX_END
 #if defined(GALAXY_IMPLEMENTATION) && !defined(GX_NORM_IMPLEMENTED)
 #define GX_NORM_IMPLEMENTED
 
-void gx_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, int64_t R, int64_t C,
-                         float eps, GxDtype dtype)
+void gx_rms_norm_forward(GxContext *g, void *y, float *rstd, const void *x, const void *w, float offset, int64_t R,
+                         int64_t C, float eps, GxDtype dtype)
 {
     if (!gx_op_check(g, "rms_norm_forward", dtype, R, C)) return;
     if (gx_op_begin(g, "rms_norm_forward", gx_dims(R, C, 0, 0), 2 * R * C * gx_dtype_size(dtype), 4.0 * R * C))
-        g->device->rms_norm_forward(g, y, rstd, x, w, R, C, eps, dtype);
+        g->device->rms_norm_forward(g, y, rstd, x, w, offset, R, C, eps, dtype);
 }
 
 void gx_add_rms_norm_forward(GxContext *g, void *sum, void *y, float *rstd, const void *x, const void *a, const void *w,
-                             int64_t R, int64_t C, float eps, GxDtype dtype)
+                             float offset, int64_t R, int64_t C, float eps, GxDtype dtype)
 {
     if (!gx_op_check(g, "add_rms_norm_forward", dtype, R, C)) return;
     if (gx_op_begin(g, "add_rms_norm_forward", gx_dims(R, C, 0, 0), 4 * R * C * gx_dtype_size(dtype), 5.0 * R * C))
-        g->device->add_rms_norm_forward(g, sum, y, rstd, x, a, w, R, C, eps, dtype);
+        g->device->add_rms_norm_forward(g, sum, y, rstd, x, a, w, offset, R, C, eps, dtype);
 }
 
 void gx_rms_norm_backward(GxContext *g, void *dx, float *dw, const void *dy, const void *dresidual, const void *x,
-                          const float *rstd, const void *w, int64_t R, int64_t C, int accumulate, GxDtype dtype)
+                          const float *rstd, const void *w, float offset, int64_t R, int64_t C, int accumulate,
+                          GxDtype dtype)
 {
     if (!gx_op_check(g, "rms_norm_backward", dtype, R, C)) return;
     GxArenaMark mark = gx_arena_mark(g->arena);
     float *scratch = dw ? (float *)gx_scratch(g, GX_MEM_WORKSPACE, gx_ceil_div(R, GX_NORM_BLOCK) * C * 4) : NULL;
     if (gx_op_begin(g, "rms_norm_backward", gx_dims(R, C, 0, 0), 4 * R * C * gx_dtype_size(dtype), 10.0 * R * C))
-        g->device->rms_norm_backward(g, dx, dw, dy, dresidual, x, rstd, w, R, C, accumulate, dtype, scratch);
+        g->device->rms_norm_backward(g, dx, dw, dy, dresidual, x, rstd, w, offset, R, C, accumulate, dtype, scratch);
     gx_arena_release(g->arena, mark);
 }
 

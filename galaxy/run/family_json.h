@@ -140,12 +140,12 @@ static int gx__family_is_among(const char *name, const char *const *names)
 
 GxStatus gx_family_check_type(const GxJson *json, const char *const *types, const char *path, GxError *err)
 {
-    static const char *const families[][2] = {
-        {"llama", "llama"},     {"mistral", "llama"}, {"qwen2", "llama"},
-        {"qwen3", "llama"},     {"smollm3", "llama"}, {"phi3", "llama"},
-        {"bert", "bert"},       {"roberta", "bert"},  {"xlm-roberta", "bert"},
-        {"distilbert", "bert"}, {"bart", "bart"},     {"mbart", "bart"},
-        {"t5", "t5"},           {"gpt2", "gpt2"},     {"mt5", "t5"}}; // type, program
+    static const char *const families[][2] = {{"llama", "llama"},       {"mistral", "llama"},   {"qwen2", "llama"},
+                                              {"qwen3", "llama"},       {"smollm3", "llama"},   {"phi3", "llama"},
+                                              {"gemma3_text", "llama"}, {"bert", "bert"},       {"roberta", "bert"},
+                                              {"xlm-roberta", "bert"},  {"distilbert", "bert"}, {"bart", "bart"},
+                                              {"mbart", "bart"},        {"t5", "t5"},           {"mt5", "t5"},
+                                              {"gpt2", "gpt2"}}; // type, program
     const GxJson *value = gx_json_get(json, "model_type");
     const char *type = gx_json_string(value);
     char *text = NULL, built[200] = "";
@@ -156,6 +156,12 @@ GxStatus gx_family_check_type(const GxJson *json, const char *const *types, cons
         snprintf(built + n, sizeof built - n, "%s\"%s\"", i ? ", " : types[1] ? "one of " : "", types[i]);
     }
     if (!value) return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: model_type is missing; expected %s", path, built);
+    if (!strcmp(type, "gemma3"))
+        return GX_FAIL(
+            err, GX_ERR_UNSUPPORTED,
+            "%s: model_type is \"gemma3\", a model of texts and images; only its part for texts is supported, "
+            "gemma3_text: save that by itself, as docs/training.md says",
+            path);
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (!strcmp(type, families[i][0]))
             return GX_FAIL(err, GX_ERR_ARGUMENT,

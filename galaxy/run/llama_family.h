@@ -1,4 +1,5 @@
-// llama_family.h: LLaMA, Mistral, Qwen2, Qwen3, SmolLM3 and Phi-3 for the trainer: their options and their config.json.
+// llama_family.h: LLaMA, Mistral, Qwen2, Qwen3, SmolLM3, Phi-3 and Gemma 3 for the trainer: their options and their
+// config.json.
 //
 // Reading refuses by name whatever would change the arithmetic and is not implemented (RoPE's longrope, biases other
 // than Qwen2's, dropout, other activations and heads), and every member of a wrong type: no member is ever silently
@@ -15,6 +16,7 @@ GX_BEGIN
 
 extern const GxFamily gx_llama;
 extern const GxJsonKeys gx_llama_keys, gx_llama_rope_keys; // of config.json; of rope_scaling and rope_parameters in it
+extern const GxJsonKeys gx_llama_ropes_keys;               // of a Gemma 3's rope_parameters, which has two of those
 
 // Reads and resolves it. Keys that are not read are logged to `log`.
 GxStatus gx_llama_config_read(GxLlamaConfig *c, const char *path, const GxLogger *log, GxError *err);
@@ -58,23 +60,31 @@ static const GxField gx__llama_family_options[] = {
      "id of the padding token, whose row of the embedding gets no gradient from its look-ups; -1: none", "-1.."},
     {"model_type", GX_FIELD_STRING, offsetof(GxLlamaConfig, model_type), "llama",
      "model family; qwen2: q, k and v have biases; qwen3: each head's q and k are normed; smollm3: some layers have no "
-     "RoPE",
-     "llama|mistral|qwen2|qwen3|smollm3|phi3"},
+     "RoPE; gemma3_text: most layers have a window and a RoPE of their own, and all have four norms",
+     "llama|mistral|qwen2|qwen3|smollm3|phi3|gemma3_text"},
     // these differ in config.json: each model type has its own spelling of windows, and RoPE has an object of its own
     {"sliding_window", GX_FIELD_INT, offsetof(GxLlamaConfig, sliding_window), "0",
-     "all but llama: number of most recent tokens that each token attends to, itself included; 0: all", "0.."},
+     "all but llama: number of most recent tokens that each token attends to, itself included; 0: all, gemma3_text: "
+     "4096",
+     "0.."},
     {"max_window_layers", GX_FIELD_INT, offsetof(GxLlamaConfig, max_window_layers), "0",
      "qwen2, qwen3: number of layers, from the first, that attend to all tokens in spite of sliding_window", "0.."},
     {"layer_types", GX_FIELD_STRING, offsetof(GxLlamaConfig, layer_types), "",
      "qwen2, qwen3: instead of max_window_layers, a letter per layer: s (sliding_window) or f (full attention); "
-     "smollm3: if not given, the layers without RoPE have the window",
+     "smollm3: if not given, the layers without RoPE have the window; gemma3_text: instead of sliding_window_pattern",
      NULL},
+    {"sliding_window_pattern", GX_FIELD_INT, offsetof(GxLlamaConfig, sliding_window_pattern), "0",
+     "gemma3_text: the last of every so many layers attends to all tokens, the others have the window; 0: 6", "0.."},
+    {"query_pre_attn_scalar", GX_FIELD_INT, offsetof(GxLlamaConfig, query_pre_attn_scalar), "0",
+     "gemma3_text: attention's scores are divided by the square root of it; 0: head_dim", "0.."},
+    {"rope_local_base_freq", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_local_base_freq), "0",
+     "gemma3_text: base of RoPE's angles in layers with the window, in which they are not scaled; 0: 10000", "0.."},
     {"no_rope_layer_interval", GX_FIELD_INT, offsetof(GxLlamaConfig, no_rope_layer_interval), "0",
      "smollm3: the last of every so many layers has no RoPE; 0: 4", "0.."},
     {"no_rope_layers", GX_FIELD_STRING, offsetof(GxLlamaConfig, no_rope_layers), "",
      "smollm3: instead of no_rope_layer_interval, a digit per layer: 1 (RoPE) or 0 (none)", NULL},
     {"attention_bias", GX_FIELD_BOOL, offsetof(GxLlamaConfig, attention_bias), "false",
-     "llama, qwen3, smollm3: the matrices of attention have biases", NULL},
+     "llama, qwen3, smollm3, gemma3_text: the matrices of attention have biases", NULL},
     {"mlp_bias", GX_FIELD_BOOL, offsetof(GxLlamaConfig, mlp_bias), "false",
      "llama, smollm3: the matrices of the MLP have biases", NULL},
     {"rope_type", GX_FIELD_STRING, offsetof(GxLlamaConfig, rope_type), "default",
@@ -133,6 +143,13 @@ static const GxField gx__llama_rope_fields[GX_LLAMA_ROPE_NUMBERS] = {
 static const GxField gx__llama_window_fields[] = {
     {"sliding_window", GX_FIELD_INT, offsetof(GxLlamaConfig, sliding_window), NULL, "", "1.."},
     {"max_window_layers", GX_FIELD_INT, offsetof(GxLlamaConfig, max_window_layers), NULL, "", "0.."},
+    {"sliding_window_pattern", GX_FIELD_INT, offsetof(GxLlamaConfig, sliding_window_pattern), NULL, "", "1.."},
+};
+
+// The members of config.json that only a Gemma 3 has, with transformers' defaults.
+static const GxField gx__llama_gemma3_fields[] = {
+    {"query_pre_attn_scalar", GX_FIELD_INT, offsetof(GxLlamaConfig, query_pre_attn_scalar), NULL, "", "1.."},
+    {"rope_local_base_freq", GX_FIELD_DOUBLE, offsetof(GxLlamaConfig, rope_local_base_freq), NULL, "", "1e-6.."},
 };
 
 // The model types: transformers' names, and its defaults for members that config.json leaves out.
@@ -152,8 +169,11 @@ static const GxLlamaKind gx__llama_kinds[] = {
     {"qwen3", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification", 32, 32768, 4096, 28, 128, 1e-6, 1e4, 0, -1},
     {"smollm3", "SmolLM3ForCausalLM", "SmolLM3ForSequenceClassification", 4, 32768, 0, 0, 0, 1e-6, 2e6, 1, 128004},
     {"phi3", "Phi3ForCausalLM", "Phi3ForSequenceClassification", 0, 4096, 0, 0, 0, 1e-5, 1e4, 0, 32000},
+    {"gemma3_text", "Gemma3ForCausalLM", "Gemma3TextForSequenceClassification", 4, 131072, 4096, 0, 256, 1e-6, 1e6, 1,
+     0},
 };
-static const char *const gx__llama_types[] = {"llama", "mistral", "qwen2", "qwen3", "smollm3", "phi3", NULL};
+static const char *const gx__llama_types[] = {"llama",   "mistral", "qwen2",       "qwen3",
+                                              "smollm3", "phi3",    "gemma3_text", NULL};
 
 static const GxLlamaKind *gx__llama_kind(const char *type)
 {
@@ -185,6 +205,13 @@ static const GxJsonKey gx__llama_rope_keys[] = {
     {"alpha=1.0", GX_KEY_REFUSED, "angles would be scaled"},
 };
 const GxJsonKeys gx_llama_rope_keys = {GX_KEYS(gx__llama_rope_keys)};
+
+// A Gemma 3's rope_parameters.
+static const GxJsonKey gx__llama_ropes_keys[] = {
+    {"full_attention", GX_KEY_READ, NULL},
+    {"sliding_attention", GX_KEY_READ, NULL},
+};
+const GxJsonKeys gx_llama_ropes_keys = {GX_KEYS(gx__llama_ropes_keys)};
 
 // Reads rope_type (in older files: type). transformers 4 prefers the second, transformers 5 the first.
 static GxStatus gx__llama_family_read_rope_type(GxLlamaConfig *c, const GxJson *rope, const char *where, GxError *err)
@@ -272,9 +299,43 @@ static GxStatus gx__llama_family_read_rope(GxLlamaConfig *c, const GxJson *json,
     return GX_OK;
 }
 
+// In transformers 5 rope_parameters has an object for each type of layers; that of layers with a window may only say
+// theta.
+static GxStatus gx__llama_family_read_two_ropes(GxLlamaConfig *c, const GxJson *json, const GxJson *both,
+                                                const char *path, const GxLogger *log, GxError *err)
+{
+    static const char *const types[] = {"full_attention", "sliding_attention"};
+    char where[GX_PATH + 60];
+    GxLlamaConfig local = *c;
+    local.rope_theta = c->rope_local_base_freq;
+    snprintf(where, sizeof where, "%s: rope_parameters", path);
+    GX_TRY(gx_json_check_keys(both, gx_llama_ropes_keys.key, gx_llama_ropes_keys.n, where, log, err));
+    for (int i = 0; i < 2; i++) {
+        GxJson *rope = NULL;
+        GX_TRY(gx_json_get_object(both, types[i], 0, &rope, where, err));
+        if (!rope) continue;
+        char inner[GX_PATH + 100];
+        snprintf(inner, sizeof inner, "%s: %s", where, types[i]);
+        GX_TRY(gx__llama_family_read_rope(i ? &local : c, i ? NULL : json, rope, inner, log, err));
+        GX_TRY(gx_json_check_keys(rope, GX_KEYS(gx__llama_rope_keys), inner, log, err));
+    }
+    if (local.rope_type[0] && strcmp(local.rope_type, "default"))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED, "%s: %s: rope_type is %s; only default is supported", where, types[1],
+                       local.rope_type);
+    if (gx_json_get(json, "rope_local_base_freq") && local.rope_theta != c->rope_local_base_freq)
+        return GX_FAIL(
+            err, GX_ERR_FORMAT,
+            "%s: %s: rope_theta is %.15g, but rope_local_base_freq %.15g; transformers 5 reads the first and "
+            "transformers 4 the second: make them the same",
+            where, types[1], local.rope_theta, c->rope_local_base_freq);
+    c->rope_local_base_freq = local.rope_theta;
+    return GX_OK;
+}
+
 static GxStatus gx__llama_family_read_ropes(GxLlamaConfig *c, const GxJson *json, const char *path, const GxLogger *log,
                                             GxError *err)
 {
+    const int is_gemma3 = !strcmp(c->model_type, "gemma3_text");
     static const char *const places[] = {"rope_scaling", "rope_parameters"};
     char where[GX_PATH + 20];
     GxLlamaConfig each[2] = {*c, *c};
@@ -283,8 +344,9 @@ static GxStatus gx__llama_family_read_ropes(GxLlamaConfig *c, const GxJson *json
         GxJson *rope = NULL;
         GX_TRY(gx_json_get_object(json, places[i], 0, &rope, path, err));
         snprintf(where, sizeof where, "%s: %s", path, places[i]);
-        if (rope) GX_TRY(gx__llama_family_read_rope(&each[i], json, rope, where, log, err));
-        GX_TRY(gx_json_check_keys(rope, GX_KEYS(gx__llama_rope_keys), where, log, err));
+        if (rope && i && is_gemma3) GX_TRY(gx__llama_family_read_two_ropes(&each[i], json, rope, path, log, err));
+        else if (rope) GX_TRY(gx__llama_family_read_rope(&each[i], json, rope, where, log, err));
+        if (!i || !is_gemma3) GX_TRY(gx_json_check_keys(rope, GX_KEYS(gx__llama_rope_keys), where, log, err));
         if (rope) *c = each[i], found++;
     }
     for (int i = 0; i < GX__LLAMA_FAMILY_OPTIONS && found == 2; i++) {
@@ -321,7 +383,15 @@ static const GxJsonKey gx__llama_family_keys[] = {
     {"layer_types", GX_KEY_READ, NULL},
     {"no_rope_layer_interval", GX_KEY_READ, NULL},
     {"no_rope_layers", GX_KEY_READ, NULL},
+    {"sliding_window_pattern", GX_KEY_READ, NULL},
+    {"_sliding_window_pattern", GX_KEY_HARMLESS, "a note of layer_types, which transformers does not read"},
+    {"query_pre_attn_scalar", GX_KEY_READ, NULL},
+    {"rope_local_base_freq", GX_KEY_READ, NULL},
+    {"attn_logit_softcapping", GX_KEY_READ, NULL},
+    {"final_logit_softcapping", GX_KEY_READ, NULL},
+    {"use_bidirectional_attention", GX_KEY_READ, NULL},
     {"hidden_act", GX_KEY_READ, NULL},
+    {"hidden_activation", GX_KEY_READ, NULL},
     {"attention_bias", GX_KEY_READ, NULL},
     {"mlp_bias", GX_KEY_READ, NULL},
     {"attention_dropout", GX_KEY_READ, NULL},
@@ -340,19 +410,44 @@ static const GxJsonKey gx__llama_family_keys[] = {
 };
 const GxJsonKeys gx_llama_keys = {GX_KEYS(gx__llama_family_keys)};
 
+// What only a Gemma 3 may have; elsewhere transformers does not look at it.
+static GxStatus gx__llama_family_check_gemma3(const GxLlamaKind *kind, const GxJson *json, const char *path,
+                                              const GxLogger *log, GxError *err)
+{
+    static const GxField own[] = {{"hidden_activation", GX_FIELD_STRING, 0, NULL, "", NULL},
+                                  {"query_pre_attn_scalar", GX_FIELD_INT, 0, NULL, "", NULL},
+                                  {"rope_local_base_freq", GX_FIELD_DOUBLE, 0, NULL, "", NULL},
+                                  {"sliding_window_pattern", GX_FIELD_INT, 0, NULL, "", NULL},
+                                  {"attn_logit_softcapping", GX_FIELD_DOUBLE, 0, NULL, "", NULL},
+                                  {"final_logit_softcapping", GX_FIELD_DOUBLE, 0, NULL, "", NULL},
+                                  {"use_bidirectional_attention", GX_FIELD_BOOL, 0, NULL, "", NULL}};
+    const int is_gemma3 = !strcmp(kind->type, "gemma3_text");
+    GX_TRY(gx_family_need(json, "hidden_act", is_gemma3 ? "\"gelu_pytorch_tanh\"" : "\"silu\"", path, err));
+    for (size_t i = 0; i < sizeof own / sizeof *own && !is_gemma3; i++)
+        if (gx_json_type(gx_json_get(json, own[i].name)) > GX_JSON_NULL) {
+            GX_TRY(gx_json_take_field(gx_json_get(json, own[i].name), &own[i], NULL, path, GX_ERR_FORMAT, err));
+            gx_log(log, GX_LOG_WARNING, "%s: %s is ignored: it belongs to a gemma3_text, and this is a %s", path,
+                   own[i].name, kind->type);
+        }
+    if (!is_gemma3) return GX_OK;
+    GX_TRY(gx_family_need(json, "hidden_activation", "\"gelu_pytorch_tanh\"", path, err));
+    GX_TRY(gx_family_need(json, "attn_logit_softcapping", "null", path, err));
+    GX_TRY(gx_family_need(json, "final_logit_softcapping", "null", path, err));
+    if (gx_json_type(gx_json_get(json, "use_bidirectional_attention")) == GX_JSON_NULL) return GX_OK;
+    return gx_family_need(json, "use_bidirectional_attention", "false", path, err);
+}
+
 static GxStatus gx__llama_family_refuse_unbuilt(const GxJson *json, const char *path, const GxLogger *log, GxError *err)
 {
-    static const char *const needs[][2] = {{"hidden_act", "\"silu\""},
-                                           {"attention_dropout", "0.0"},
-                                           {"embd_pdrop", "0.0"},
-                                           {"resid_pdrop", "0.0"},
-                                           {"partial_rotary_factor", "1.0"}};
+    static const char *const needs[][2] = {
+        {"attention_dropout", "0.0"}, {"embd_pdrop", "0.0"}, {"resid_pdrop", "0.0"}, {"partial_rotary_factor", "1.0"}};
     // Files of early 2023 say LLaMAForCausalLM.
     GX_TRY(gx_family_check_type(json, gx__llama_types, path, err));
     const GxLlamaKind *kind = gx__llama_kind(gx_json_string(gx_json_get(json, "model_type")));
     const char *const architectures[] = {kind->causal, kind->labels, NULL};
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         GX_TRY(gx_family_need(json, needs[i][0], needs[i][1], path, err));
+    GX_TRY(gx__llama_family_check_gemma3(kind, json, path, log, err));
     if (!strcmp(kind->type, "llama")) GX_TRY(gx_family_need(json, "use_sliding_window", "false", path, err));
     GX_TRY(gx_bnb_check_config(gx_json_get(json, "quantization_config"), path, log, err));
     return gx_family_check_architecture(json, architectures, path, err);
@@ -383,8 +478,9 @@ static GxStatus gx__llama_family_check_original(const GxLlamaConfig *c, const Gx
 // transformers ignores them in the other types of models, whose files cannot mean that.
 static GxStatus gx__llama_family_read_biases(GxLlamaConfig *c, const GxJson *json, const char *path, GxError *err)
 {
-    static const char *const keys[] = {"attention_bias", "mlp_bias"}, *const types[] = {"llama|qwen3|smollm3",
-                                                                                        "llama|smollm3"};
+    static const char *const keys[] = {"attention_bias", "mlp_bias"}, *const types[] = {
+                                                                          "llama|qwen3|smollm3|gemma3_text",
+                                                                          "llama|smollm3"};
     for (int i = 0; i < 2; i++) {
         const GxJson *value = gx_json_get(json, keys[i]);
         const GxField *f = gx_field_find(gx__llama_family_options, GX__LLAMA_FAMILY_OPTIONS, keys[i]);
@@ -401,7 +497,8 @@ static GxStatus gx__llama_family_refuse_nulls(const GxLlamaKind *kind, const GxJ
     const GxField *f = gx__llama_family_options;
     for (int i = 0; i < GX__LLAMA_FAMILY_PLAIN; i++) {
         const GxJson *value = gx_json_get(json, f[i].name);
-        if (gx_json_type(value) != GX_JSON_NULL || f[i].offset == offsetof(GxLlamaConfig, num_key_value_heads) ||
+        if (gx_json_type(value) != GX_JSON_NULL ||
+            (f[i].offset == offsetof(GxLlamaConfig, num_key_value_heads) && strcmp(kind->type, "gemma3_text")) ||
             (f[i].offset == offsetof(GxLlamaConfig, head_dim) && !kind->head_dim) ||
             f[i].offset == offsetof(GxLlamaConfig, pad_token_id))
             continue;
@@ -444,22 +541,33 @@ static GxStatus gx__llama_family_read_layer_types(char types[GX_MAX_UNITS], cons
 }
 
 // Reads which layers of a Qwen have a sliding window, from layer_types or, if it is absent, max_window_layers; of a
-// SmolLM3, from layer_types or, if it is absent, from which layers have no RoPE.
+// SmolLM3, from layer_types or, if it is absent, from which layers have no RoPE; of a Gemma 3, from layer_types or, if
+// it is absent, sliding_window_pattern.
 static GxStatus gx__llama_family_read_sliding_layers(GxLlamaConfig *c, const char *types, const GxJson *json,
                                                      const char *path, GxError *err)
 {
-    const GxJson *from = gx_json_get(json, "max_window_layers");
-    const int is_smollm3 = !strcmp(c->model_type, "smollm3");
+    const GxJson *from = gx_json_get(json, "max_window_layers"), *pattern = gx_json_get(json, "sliding_window_pattern");
+    const int is_smollm3 = !strcmp(c->model_type, "smollm3"), is_gemma3 = !strcmp(c->model_type, "gemma3_text");
     int same = 1;
     c->max_window_layers = gx__llama_kind(c->model_type)->window_from;
     if (from)
-        GX_TRY(gx_json_take_field(from, &gx__llama_window_fields[1], is_smollm3 ? NULL : c, path, GX_ERR_FORMAT, err));
+        GX_TRY(gx_json_take_field(from, &gx__llama_window_fields[1], is_smollm3 || is_gemma3 ? NULL : c, path,
+                                  GX_ERR_FORMAT, err));
+    if (is_gemma3) c->sliding_window_pattern = 6;
+    if (is_gemma3 && pattern)
+        GX_TRY(gx_json_take_field(pattern, &gx__llama_window_fields[2], c, path, GX_ERR_FORMAT, err));
     for (int64_t l = 0; types[l]; l++)
-        same &= (types[l] == 's') == (is_smollm3 ? !gx_llama_rotates(c, l) : l >= c->max_window_layers);
+        same &= (types[l] == 's') == (is_gemma3    ? (l + 1) % c->sliding_window_pattern != 0
+                                      : is_smollm3 ? !gx_llama_rotates(c, l)
+                                                   : l >= c->max_window_layers);
     if (!same && strlen(types) >= GX_FIELD_TEXT)
         return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                        "%s: layer_types has %ld elements and contradicts %s; up to %d are supported", path,
-                       (long)strlen(types), is_smollm3 ? "no_rope_layers" : "max_window_layers", GX_FIELD_TEXT - 1);
+                       (long)strlen(types),
+                       is_gemma3    ? "sliding_window_pattern"
+                       : is_smollm3 ? "no_rope_layers"
+                                    : "max_window_layers",
+                       GX_FIELD_TEXT - 1);
     snprintf(c->layer_types, sizeof c->layer_types, "%.*s", GX_FIELD_TEXT - 1,
              strlen(types) < GX_FIELD_TEXT ? types : "");
     return GX_OK;
@@ -540,6 +648,25 @@ static GxStatus gx__llama_family_read_phi3_window(GxLlamaConfig *c, const char *
                    path, slides ? "no" : "a");
 }
 
+// A Gemma 3 always has a window, whatever use_sliding_window says.
+static GxStatus gx__llama_family_read_gemma3_window(GxLlamaConfig *c, const char *types, const GxJson *json,
+                                                    const char *path, const GxLogger *log, GxError *err)
+{
+    static const char *const ignored[] = {"use_sliding_window", "max_window_layers"};
+    const GxJson *window = gx_json_get(json, "sliding_window");
+    int use = 1;
+    if (gx_json_type(gx_json_get(json, ignored[0])) > GX_JSON_NULL)
+        GX_TRY(gx_json_get_bool(json, "use_sliding_window", 0, &use, path, err));
+    for (int i = 0; i < 2; i++)
+        if (gx_json_type(gx_json_get(json, ignored[i])) > GX_JSON_NULL)
+            gx_log(log, GX_LOG_WARNING,
+                   "%s: %s is ignored: a gemma3_text has layer_types or sliding_window_pattern, in transformers, too",
+                   path, ignored[i]);
+    c->sliding_window = gx__llama_kind(c->model_type)->window;
+    if (window) GX_TRY(gx_json_take_field(window, &gx__llama_window_fields[0], c, path, GX_ERR_FORMAT, err));
+    return gx__llama_family_read_sliding_layers(c, types, json, path, err);
+}
+
 // Mistral: null means no window. Qwen, SmolLM3: there is a window only if use_sliding_window is true; transformers
 // refuses null.
 static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *json, const char *path,
@@ -553,6 +680,8 @@ static GxStatus gx__llama_family_read_window(GxLlamaConfig *c, const GxJson *jso
     if (is_llama && gx_json_type(window) > GX_JSON_NULL)
         gx_log(log, GX_LOG_WARNING, "%s: sliding_window is ignored: a llama has none, in transformers either", path);
     if (is_llama) return GX_OK;
+    if (!strcmp(c->model_type, "gemma3_text"))
+        return gx__llama_family_read_gemma3_window(c, types, json, path, log, err);
     if (!strcmp(c->model_type, "phi3")) return gx__llama_family_read_phi3_window(c, types, json, path, log, err);
     if (is_mistral) GX_TRY(gx__llama_family_check_alike(types, path, err));
     if (is_mistral && types[0] == 'f') return GX_OK;
@@ -585,6 +714,13 @@ static GxStatus gx__llama_family_read_json(void *config, const GxJson *json, con
     c->rms_norm_eps = kind->rms_norm_eps, c->rope_theta = kind->rope_theta;
     c->tie_word_embeddings = kind->tie_word_embeddings;
     c->pad_token_id = gx_json_type(gx_json_get(json, "pad_token_id")) == GX_JSON_NULL ? -1 : kind->pad_token_id;
+    if (!strcmp(kind->type, "gemma3_text")) {
+        c->query_pre_attn_scalar = 256, c->rope_local_base_freq = 10000;
+        for (size_t i = 0; i < sizeof gx__llama_gemma3_fields / sizeof *gx__llama_gemma3_fields; i++) {
+            const GxJson *value = gx_json_get(json, gx__llama_gemma3_fields[i].name);
+            if (value) GX_TRY(gx_json_take_field(value, &gx__llama_gemma3_fields[i], c, path, GX_ERR_FORMAT, err));
+        }
+    }
     GX_TRY(gx__llama_family_refuse_nulls(kind, json, path, err));
     GX_TRY(gx_json_get_fields(json, f, GX__LLAMA_FAMILY_REQUIRED, 1, c, path, err));
     GX_TRY(gx_json_get_fields(json, f + GX__LLAMA_FAMILY_REQUIRED, GX__LLAMA_FAMILY_PLAIN - GX__LLAMA_FAMILY_REQUIRED,
@@ -638,13 +774,32 @@ static void gx__llama_family_write_rope(const GxLlamaConfig *c, GxJson *rope, Gx
     if (c->rope_untruncated) gx_json_set(rope, "truncate", gx_json_new_bool(0), err);
 }
 
+// For a Gemma 3, in the spellings of transformers 4 and 5: layer_types are written with windows, but the first
+// that had it read sliding_window_pattern; 4 reads rope_theta, rope_local_base_freq and rope_scaling, and 5 rope_parameters.
+static void gx__llama_family_write_gemma3(const GxLlamaConfig *c, GxJson *json, GxError *err)
+{
+    GxJson *ropes = gx_json_new_object(), *full = gx_json_new_object(), *local = gx_json_new_object();
+    int same = 1;
+    for (int64_t l = 0; l < c->num_hidden_layers; l++)
+        same &= gx_llama_slides(c, l) == ((l + 1) % c->sliding_window_pattern != 0);
+    if (same) gx_json_set(json, "sliding_window_pattern", gx_json_new_int(c->sliding_window_pattern), err);
+    gx_json_set_fields(json, gx__llama_gemma3_fields, 2, c, err);
+    gx__llama_family_write_rope(c, full, err);
+    gx_json_set(local, "rope_theta", gx_json_new_double(c->rope_local_base_freq), err);
+    gx_json_set(local, "rope_type", gx_json_new_string("default"), err);
+    gx_json_set(ropes, "full_attention", full, err);
+    gx_json_set(ropes, "sliding_attention", local, err);
+    gx_json_set(json, "rope_parameters", ropes, err);
+}
+
 // For a Qwen: writes both layer_types, which newer transformers read, and the members that older ones read.
 static void gx__llama_family_write_window(const GxLlamaConfig *c, GxJson *json, GxError *err)
 {
     const int is_mistral = gx_text_is_among(c->model_type, "mistral|phi3"); // in all layers, or none
     if (!strcmp(c->model_type, "llama")) return;
-    const int is_smollm3 = !strcmp(c->model_type, "smollm3");
-    if (!is_mistral) gx_json_set(json, "use_sliding_window", gx_json_new_bool(c->sliding_window > 0), err);
+    const int has_flag = !gx_text_is_among(c->model_type, "mistral|phi3|gemma3_text"),
+              is_qwen = gx_text_is_among(c->model_type, "qwen2|qwen3");
+    if (has_flag) gx_json_set(json, "use_sliding_window", gx_json_new_bool(c->sliding_window > 0), err);
     if (is_mistral && !c->sliding_window) gx_json_set(json, "sliding_window", gx_json_new_null(), err);
     if (!c->sliding_window) return;
     gx_json_set(json, "sliding_window", gx_json_new_int(c->sliding_window), err);
@@ -652,17 +807,18 @@ static void gx__llama_family_write_window(const GxLlamaConfig *c, GxJson *json, 
     GxJson *types = gx_json_new_array();
     for (int64_t l = 0; l < c->num_hidden_layers; l++)
         gx_json_append(types, gx_json_new_string(gx_llama_slides(c, l) ? "sliding_attention" : "full_attention"), err);
-    if (!is_smollm3) gx_json_set(json, "max_window_layers", gx_json_new_int(c->max_window_layers), err);
+    if (is_qwen) gx_json_set(json, "max_window_layers", gx_json_new_int(c->max_window_layers), err);
     gx_json_set(json, "layer_types", types, err);
 }
 
 GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadRequest *request, const char *path, GxError *err)
 {
-    const int is_scaled = strcmp(c->rope_type, "default") != 0;
+    const int is_scaled = strcmp(c->rope_type, "default") != 0, is_gemma3 = !strcmp(c->model_type, "gemma3_text");
     GxJson *json = gx_json_new_object();
     gx_family_set_type(json, gx__llama_kind(c->model_type)->type, gx__llama_architecture(c, request), err);
     gx_json_set_fields(json, gx__llama_family_options, GX__LLAMA_FAMILY_PLAIN, c, err);
-    for (int i = 0; i < 1 + is_scaled; i++) {
+    if (is_gemma3) gx__llama_family_write_gemma3(c, json, err);
+    for (int i = is_gemma3; i < 1 + is_scaled; i++) {
         GxJson *rope = gx_json_new_object();
         gx__llama_family_write_rope(c, rope, err);
         gx_json_set(json, i ? "rope_scaling" : "rope_parameters", rope, err);
@@ -671,8 +827,10 @@ GxStatus gx_llama_config_write(const GxLlamaConfig *c, const GxHeadRequest *requ
         is_qwen3 = !strcmp(c->model_type, "qwen3"), is_smollm3 = !strcmp(c->model_type, "smollm3");
     if (is_smollm3) gx__llama_family_write_no_rope(c, json, err);
     gx__llama_family_write_window(c, json, err);
-    gx_json_set(json, "hidden_act", gx_json_new_string("silu"), err);
-    if (is_llama || is_qwen3) gx_json_set(json, "attention_bias", gx_json_new_bool(c->attention_bias), err);
+    gx_json_set(json, is_gemma3 ? "hidden_activation" : "hidden_act",
+                gx_json_new_string(is_gemma3 ? "gelu_pytorch_tanh" : "silu"), err);
+    if (is_llama || is_qwen3 || is_gemma3)
+        gx_json_set(json, "attention_bias", gx_json_new_bool(c->attention_bias), err);
     if (is_llama) gx_json_set(json, "mlp_bias", gx_json_new_bool(c->mlp_bias), err);
     if (c->pad_token_id < 0) gx_json_set(json, "pad_token_id", gx_json_new_null(), err);
     gx_json_set(json, "bos_token_id", gx_json_new_null(), err); // if absent, transformers would take 1 and 2

@@ -96,7 +96,7 @@ enum { GX__MODULES_ANY = -1 };
 typedef enum {
     GX__MODULES_AT_NORM,      // the norm before the core
     GX__MODULES_AT_NEXT_NORM, // that of the next pair
-    GX__MODULES_AT_CON_NORM,  // the norm after CON
+    GX__MODULES_AT_CON_NORM,  // CON's norm
     GX__MODULES_AT_MATRIX,    // the embedding
     GX__MODULES_AT_LINEAR,    // the module that has the core's first matrix
     GX__MODULES_AT_ENTER,     // the module that has the matrix before the core
@@ -131,6 +131,7 @@ static const struct {
     {GX_CORE_VECTORS, GX__MODULES_CORE, "", GX__MODULES_AT_MODEL, "vectors and loss"},
     {GX_CORE_MEMORY, GX__MODULES_CORE, "", GX__MODULES_AT_MODEL, "memory"},
     {GX__MODULES_ANY, GX__MODULES_CON, "add_rms_norm", GX__MODULES_AT_NEXT_NORM, NULL},
+    {GX__MODULES_ANY, GX__MODULES_CON, "rms_norm", GX__MODULES_AT_CON_NORM, NULL},
     {GX__MODULES_ANY, GX__MODULES_CON, "residual", GX__MODULES_AT_CON_NORM, NULL},
     {GX__MODULES_ANY, GX__MODULES_CON, "layer_norm", GX__MODULES_AT_CON_NORM, NULL},
     {GX__MODULES_ANY, GX__MODULES_CON, "dropout", GX__MODULES_AT_UNIT, "dropout"},
@@ -276,7 +277,8 @@ static int gx__modules_same_unit(const GxModel *m, int a, int b)
 {
     const GxUnit *x = &m->unit[a], *y = &m->unit[b];
     int same = x->kind == y->kind && x->rows == y->rows && x->has_side == y->has_side &&
-               x->sliding_window == y->sliding_window && x->skips_rope == y->skips_rope;
+               x->sliding_window == y->sliding_window && x->skips_rope == y->skips_rope &&
+               x->local_rope == y->local_rope;
     for (int i = 0; i < x->rows && same; i++)
         same = gx__modules_same_tensor(&m->table.row[x->first_row + i], &m->table.row[y->first_row + i]);
     return same;

@@ -28,7 +28,7 @@ typedef enum {          // the order must not change, since identities depend on
     GX_WORDS_NFC,       // normalizer
     GX_WORDS_PREPEND,   // normalizer: text
     GX_WORDS_REPLACE,   // normalizer, decoder: text by content
-    GX_WORDS_SPLIT,     // pre-tokenizer: regex; keeps: GX_WORDS_MATCHES | GX_WORDS_GAPS
+    GX_WORDS_SPLIT,     // pre-tokenizer: regex; keeps: GX_WORDS_MATCHES | GX_WORDS_GAPS, or GX_WORDS_JOINED
     GX_WORDS_DIGITS,    // pre-tokenizer; keeps: 1: each digit separately, 0: runs of digits
     GX_WORDS_PREFIX,    // pre-tokenizer: a space before a text that does not begin with one
     GX_WORDS_BYTES,     // pre-tokenizer, decoder: a character for each byte
@@ -47,7 +47,9 @@ typedef enum {          // the order must not change, since identities depend on
     GX_WORDS_SPACES         // pre-tokenizer: words are separated by white space
 } GxWordStepKind;
 enum { GX_WORDS_TOO_MANY = 1 << 20 }; // tokens per byte, or bytes per token: more than any real tokenizer has
-enum { GX_WORDS_STEPS = 16, GX_WORDS_MATCHES = 1, GX_WORDS_GAPS = 2, GX_WORDS_LEFT = 1, GX_WORDS_RIGHT = 2 };
+enum { GX_WORDS_STEPS = 16, GX_WORDS_LEFT = 1, GX_WORDS_RIGHT = 2 };
+// JOINED: a match is one word with the gap before it.
+enum { GX_WORDS_MATCHES = 1, GX_WORDS_GAPS = 2, GX_WORDS_JOINED = 4 };
 enum { GX_WORDS_NEVER = 0, GX_WORDS_FIRST = 1, GX_WORDS_ALWAYS = 2 };
 typedef struct {
     GxWordStepKind kind;

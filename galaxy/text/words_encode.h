@@ -45,6 +45,7 @@ static GxStatus gx__words_split(gx__WordsWork *w, int step, const char *text, in
     for (int64_t at = 0, start, end; at < n; at = end) {
         GX_TRY(gx_regex_find(s->regex, &w->regex, text, n, at, &start, &end, w->err));
         if (start < 0) start = end = n;
+        if (s->keeps == GX_WORDS_JOINED) GX_TRY(gx__words_cut(w, step + 1, text + at, end - at, is_first && at == 0));
         if (start > at && (s->keeps & GX_WORDS_GAPS))
             GX_TRY(gx__words_cut(w, step + 1, text + at, start - at, is_first && at == 0));
         if (end > start && (s->keeps & GX_WORDS_MATCHES))

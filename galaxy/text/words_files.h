@@ -2,9 +2,9 @@
 // Face's libraries. The models' own parts: bpe_files.h, unigram_files.h; to open and use a tokenizer: tokenizer.h.
 //
 // Supported are the normalizers NFC, NFD, NFKC, NFKD, Lowercase, Precompiled, Strip, Prepend, Replace; the
-// pre-tokenizers ByteLevel, Split (Isolated or Removed), WhitespaceSplit, Digits, Metaspace; the post-processors
-// ByteLevel, TemplateProcessing and RobertaProcessing; the decoders ByteLevel, Replace, ByteFallback, Fuse, Strip,
-// Metaspace; a Sequence of any of them, or null. Anything else is refused by name.
+// pre-tokenizers ByteLevel, Split (Isolated, Removed or MergedWithPrevious), WhitespaceSplit, Digits, Metaspace; the
+// post-processors ByteLevel, TemplateProcessing and RobertaProcessing; the decoders ByteLevel, Replace, ByteFallback,
+// Fuse, Strip, Metaspace; a Sequence of any of them, or null. Anything else is refused by name.
 //
 // gx_tokenizer_write writes the files as they were read, byte for byte; those of a tokenizer that was made here
 // (data/bpe_train.h) in the format of gx_json_dump.

@@ -123,11 +123,14 @@ static GxStatus gx__words_read_split(GxWordsReading *x, const GxJson *from, GxWo
     GX_TRY(gx__words_get_pattern(x, from, "Split", &text, &is_regex));
     GX_TRY(gx_json_get_string(from, "behavior", 1, &behavior, x->path, x->err));
     GX_TRY(gx_json_get_bool(from, "invert", 1, &invert, x->path, x->err));
-    const int is_isolated = !strcmp(behavior, "Isolated"), keeps = is_isolated ? GX_WORDS_MATCHES | GX_WORDS_GAPS
-                                                                   : invert    ? GX_WORDS_MATCHES
-                                                                               : GX_WORDS_GAPS;
-    if (!is_isolated && strcmp(behavior, "Removed"))
-        return gx_words_refuse(x, "Split", "the behavior", behavior, "Isolated, Removed");
+    const int is_isolated = !strcmp(behavior, "Isolated");
+    int keeps = is_isolated ? GX_WORDS_MATCHES | GX_WORDS_GAPS : invert ? GX_WORDS_MATCHES : GX_WORDS_GAPS;
+    const int is_joined = !strcmp(behavior, "MergedWithPrevious");
+    if (is_joined && invert)
+        return gx_words_refuse(x, "Split", "the behavior", "MergedWithPrevious, inverted", "not inverted");
+    if (is_joined) keeps = GX_WORDS_JOINED;
+    else if (!is_isolated && strcmp(behavior, "Removed"))
+        return gx_words_refuse(x, "Split", "the behavior", behavior, "Isolated, Removed, MergedWithPrevious");
     if (is_regex) return gx__words_add_step(x, steps, GX_WORDS_SPLIT, keeps, text, NULL);
     char *escaped = gx__words_escape(text);
     if (!escaped) return GX_FAIL(x->err, GX_ERR_MEMORY, "no memory for a tokenizer");
