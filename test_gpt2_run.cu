@@ -77,9 +77,17 @@ static void expect_same(const char *a, const char *b)
 // With all of its dropout, which is on by default.
 TEST(ranks_modes_stages_sequences_and_shards_have_the_losses_of_one_rank)
 {
-    static const char *const ways[] = {
-        "--mode tp", "--mode galaxy", "--mode sp --zero 0",      "--mode galaxy2",  "--zero 3", "--zero 2",
-        "--pp 2",    "--cp 2",        "--mode tp --cp 2 --tp 2", "--mode tp --pp 2"};
+    static const char *const ways[] = {"--mode tp",
+                                       "--mode galaxy",
+                                       "--mode sp --zero 0",
+                                       "--mode galaxy2",
+                                       "--zero 3",
+                                       "--zero 2",
+                                       "--pp 2",
+                                       "--cp 2",
+                                       "--mode tp --cp 2 --tp 2",
+                                       "--cp 2 --cp_method ring --cp_zigzags 2",
+                                       "--mode tp --pp 2"};
     double one[5];
     CHECK(run("one", "") == 0, "%s", said.log);
     memcpy(one, told.window, sizeof one);

@@ -38,6 +38,13 @@ TEST(lora_before_heads_in_every_mode_is_serial)
 
 TEST(lora_in_all_18_triples_of_methods_is_serial) { check_all_triples((Tuned){"LLaMA", .lora = 3}); }
 
+TEST(lora_of_stacked_matrices_in_all_18_triples_of_methods_is_serial)
+{
+    test_subject = &gpt2_texts;
+    check_all_triples((Tuned){"a GPT-2", .lora = 3});
+    test_subject = NULL;
+}
+
 TEST(lora_of_the_embedding_in_every_mode_is_serial)
 {
     check_tuned((Tuned){"LLaMA", .lora = 5}, 0, 1);

@@ -51,7 +51,7 @@ const GxHelpLine *gx_help_training(int *n)
 const GxHelpLine *gx_help_writing(int *n)
 {
     static const GxHelpLine lines[] = {
-        {"the model", "model", "Hugging Face folder, or a checkpoint of train_llama"},
+        {"the model", "model", "Hugging Face folder, or a checkpoint of train_llama or train_gpt2"},
         {NULL, "adapter", "folder of an adapter (LoRA and others); it names its model"},
         {"a text", "prompt", "text to continue; several are continued side by side"},
         {NULL, "max_new_tokens", "most new tokens"},
