@@ -125,6 +125,7 @@ static const struct {
     {GX_CORE_ATT, GX__MODULES_CORE, "rope", GX__MODULES_AT_LINEAR, "rotary_emb"},
     {GX_CORE_MLP, GX__MODULES_CORE, "swiglu", GX__MODULES_AT_LINEAR, "act_fn"},
     {GX_CORE_MLP, GX__MODULES_CORE, "gelu", GX__MODULES_AT_LINEAR, "act_fn"},
+    {GX_CORE_MLP, GX__MODULES_CORE, "geglu", GX__MODULES_AT_LINEAR, "act_fn"},
     {GX_CORE_EMBED, GX__MODULES_CORE, "embedding", GX__MODULES_AT_MATRIX, NULL},
     {GX_CORE_HEAD, GX__MODULES_CORE, "", GX__MODULES_AT_MODEL, "loss"},
     {GX_CORE_LABELS, GX__MODULES_CORE, "", GX__MODULES_AT_MODEL, "loss"},
