@@ -208,7 +208,7 @@ GxStatus gx_write_options_check(const GxWriteOptions *o, const GxConfig *c, GxEr
     const int has_prompts = o->prompt[0] || o->prompt_file[0];
     if (!o->model[0] && !o->adapter[0])
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "--model is missing: the folder of a model, such as a checkpoint of train_llama");
+                       "--model is missing: the folder of a model, such as a checkpoint of train_llama or train_gpt2");
     if (o->adapter[0] && !o->strict)
         return GX_FAIL(
             err, GX_ERR_ARGUMENT,
