@@ -91,8 +91,7 @@ TEST(reductions_that_are_no_divisors_of_the_width_and_modules_that_are_not_there
     static const GxBottleneck odd = {5, NULL}, wide = {64, NULL}, negative = {-1, NULL}, none = {4, "norms"},
                               good = {32, NULL};
     static const GxLora lora = {.r = 2, .alpha = 2};
-    expect_refusal(&odd, NULL,
-                   "adapter_reduction_dim is 5; it must divide the model's width, which is 32");
+    expect_refusal(&odd, NULL, "adapter_reduction_dim is 5; it must divide the model's width, which is 32");
     expect_refusal(&wide, NULL, "adapter_reduction_dim is 64");
     expect_refusal(&negative, NULL, "adapter_reduction_dim is -1");
     expect_refusal(&none, NULL, "\"norms\" matches no module of the model");

@@ -310,8 +310,8 @@ enum { NORM_DX, NORM_DW, NORM_KEPT, NORM_BACK_RSTD, NORM_BACK_W, NORM_X };
 
 static GxHeadNorm head_norm_of(const int64_t *d, GxDtype dtype)
 {
-    const GxHeadNorm s = {d[NORM_ROWS], d[NORM_HEADS], d[NORM_HEAD], d[NORM_STRIDE], d[NORM_HEADS] * d[NORM_HEAD],
-                          1e-6f,        dtype,        0};
+    const GxHeadNorm s = {
+        d[NORM_ROWS], d[NORM_HEADS], d[NORM_HEAD], d[NORM_STRIDE], d[NORM_HEADS] * d[NORM_HEAD], 1e-6f, dtype, 0};
     return s;
 }
 static void head_norm_forward(GxContext *g, const int64_t *d, GxDtype dtype, void **p)
