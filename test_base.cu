@@ -360,9 +360,34 @@ TEST(a_rank_has_the_tensors_of_its_units)
     CHECK(gx_store_master_at(&s, EMBED, 0) == NULL && gx_store_grads(&s, EMBED) == NULL, "a place of what it has not");
     gx_store_close(&s);
     CHECK(gx_store_open(&s, &table, gx_units(1, 3), GX_F32, &err) == GX_OK, "%s", err.message);
-    CHECK(!gx_store_is_alias(&s, HEAD) && gx_store_holder(&s, EMBED) == HEAD && gx_store_tied(&s, HEAD) == HEAD,
+    CHECK(!gx_store_is_alias(&s, HEAD) && gx_store_holder(&s, EMBED) == HEAD && gx_store_is_apart(&s, EMBED),
           "the head without its embedding has a copy of it");
     CHECK(gx_store_trains_unit(&s, 2) && gx_store_unit(&s, HEAD) == 2, "whose gradient is the head's unit's");
+    gx_store_close(&s);
+    gx_table_close(&table);
+}
+
+// Of two names of a tensor that another stage has, the first one is a copy, and the second a name of that.
+TEST(a_rank_has_one_copy_of_a_tensor_that_several_of_its_units_share)
+{
+    GxError err = GX_ZERO;
+    GxTable table = GX_ZERO;
+    GxStore s;
+    GxTensor t[4] = {tensor("embed", 0, 9, 5), tensor("again", 1, 9, 5), tensor("other", 1, 2, 5),
+                     tensor("head", 2, 9, 5)};
+    t[1].has_alias = t[3].has_alias = 1;
+    for (int i = 0; i < 4; i++) gx_table_add(&table, &t[i], &err);
+    CHECK(gx_store_open(&s, &table, gx_units(1, 3), GX_F32, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_store_holder(&s, 0) == 1 && !gx_store_is_alias(&s, 1) && gx_store_is_alias(&s, 3),
+          "which row is the copy");
+    CHECK(s.place[3].weight == s.place[1].weight && gx_store_unit(&s, 3) == 1 && s.weights_n == 48 + 10, "%ld weights",
+          (long)s.weights_n);
+    CHECK(gx_store_is_apart(&s, 0) && gx_store_trains(&s, 3) && !gx_store_trains_unit(&s, 2), "what is trained");
+    gx_store_close(&s);
+    CHECK(gx_store_open(&s, &table, gx_units(2, 3), GX_F32, &err) == GX_OK, "%s", err.message);
+    CHECK(gx_store_holder(&s, 0) == 3 && !gx_store_is_alias(&s, 3) && gx_store_is_alias(&s, 1), "the head's copy");
+    gx_store_close(&s);
+    CHECK(gx_store_open(&s, &table, gx_units(0, 3), GX_F32, &err) == GX_OK && !gx_store_is_apart(&s, 0), "one stage");
     gx_store_close(&s);
     gx_table_close(&table);
 }

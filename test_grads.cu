@@ -391,12 +391,16 @@ static void check_tie(GxContext *g, const Cut *c, GxStore *unused)
     const GxTensorId id = {g->rank};
     float *grad = gx_failed(g) ? NULL : gx_store_grad(&s, id, &accumulate);
     for (int64_t i = 0; i < ROWS * COLS && grad; i++) grad[i] = (float)(i % 100003 + (g->rank ? 7 * (i % 11) : 0));
-    gx_grads_tie(g, &s, g->rank, 1 - g->rank, &vocab);
+    gx_grads_tie(g, &s, 0, 1 - g->rank, 0, &vocab);
     for (int64_t i = 0; i < ROWS * COLS && grad; i++) wrong += grad[i] != (float)(2 * (i % 100003) + 7 * (i % 11));
     CHECK(grad && wrong == 0, "%s: rank %d: %ld sums of two stages are wrong", c->what, g->rank, (long)wrong);
     gx_store_begin_window(&s); // what neither has written is a summand of 0
-    gx_grads_tie(g, &s, g->rank, 1 - g->rank, &vocab);
+    gx_grads_tie(g, &s, 0, 1 - g->rank, 0, &vocab);
     CHECK(grad && grad[1] == 0, "%s: rank %d: a sum of what nobody has written is %g", c->what, g->rank, grad[1]);
+    for (int64_t i = 0; i < ROWS * COLS && grad; i++) grad[i] = (float)(i % 100003 + 5 * g->rank);
+    gx_grads_tie(g, &s, 0, 1 - g->rank, 1, &vocab); // the upper stage takes the lower one's
+    for (int64_t i = 0; i < ROWS * COLS && grad; i++) wrong += grad[i] != (float)(i % 100003);
+    CHECK(wrong == 0, "%s: rank %d: %ld of the lower stage's are not here", c->what, g->rank, (long)wrong);
     gx_store_close(&s);
     gx_table_close(&table);
     g->mesh = mesh;

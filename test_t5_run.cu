@@ -265,6 +265,11 @@ TEST(a_config_json_that_asks_for_something_else_is_refused_by_file_and_key)
     expect_config(T5 ", \"scale_decoder_outputs\": 3}", "scale_decoder_outputs must be true or false");
     expect_config(T5 ", \"eos_token_id\": 40000}", "eos_token_id is 40000");
     expect_config(T5 ", \"num_layers\": 0}", "num_layers");
+    expect_config(T5 ", \"d_model\": 64, \"hidden_size\": 64, \"num_heads\": 4, \"num_attention_heads\": 4}", NULL);
+    expect_config(T5 ", \"d_model\": 64, \"hidden_size\": 48}", "hidden_size is 48; only 64");
+    expect_config(T5 ", \"num_hidden_layers\": 7}", "num_hidden_layers is 7; only 6");
+    expect_config(T5 ", \"num_attention_heads\": 7}", "num_attention_heads is 7; only 8");
+    expect_config(T5 ", \"d_kv\": 16, \"head_dim\": 8}", "head_dim is 8; only 16");
     expect_config(T5 ", \"architectures\": [\"T5EncoderModel\"]}", "T5EncoderModel");
     expect_config("{\"model_type\": \"umt5\"}", "model_type is \"umt5\"");
     const GxT5Config same = expect_config(T5 ", \"num_layers\": 7, \"num_decoder_layers\": null}", NULL),

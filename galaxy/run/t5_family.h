@@ -110,8 +110,10 @@ static const GxJsonKey gx__t5_family_keys[] = {
     {"label2id", GX_KEY_HARMLESS, "of a classifier"},
     {"num_labels", GX_KEY_HARMLESS, "of a classifier"},
     {"problem_type", GX_KEY_HARMLESS, "of a classifier"},
-    {"num_hidden_layers", GX_KEY_HARMLESS, "num_layers, once more"},
-    {"hidden_size", GX_KEY_HARMLESS, "d_model, once more"},
+    {"hidden_size", GX_KEY_READ, NULL},
+    {"num_hidden_layers", GX_KEY_READ, NULL},
+    {"num_attention_heads", GX_KEY_READ, NULL},
+    {"head_dim", GX_KEY_READ, NULL},
 };
 const GxJsonKeys gx_t5_keys = {GX_KEYS(gx__t5_family_keys)};
 
@@ -144,6 +146,24 @@ static GxStatus gx__t5_family_check_activation(const GxT5Config *c, const GxJson
     return GX_OK;
 }
 
+// Other names of the same numbers, which in transformers count if a file has both.
+static GxStatus gx__t5_family_check_names(const GxT5Config *c, const GxJson *json, const char *path, GxError *err)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } same[] = {{"hidden_size", c->d_model},
+                {"num_hidden_layers", c->num_layers},
+                {"num_attention_heads", c->num_heads},
+                {"head_dim", c->d_kv}};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        char number[24];
+        snprintf(number, sizeof number, "%ld", (long)same[i].value);
+        GX_TRY(gx_family_need(json, same[i].name, number, path, err));
+    }
+    return GX_OK;
+}
+
 static GxStatus gx__t5_family_read_json(void *config, const GxJson *json, const char *path, const GxLogger *log,
                                         GxError *err)
 {
@@ -166,6 +186,7 @@ static GxStatus gx__t5_family_read_json(void *config, const GxJson *json, const 
         if (value) GX_TRY(gx_json_take_field(value, f, c, path, GX_ERR_FORMAT, err));
     }
     GX_TRY(gx__t5_family_check_activation(c, json, path, err));
+    GX_TRY(gx__t5_family_check_names(c, json, path, err));
     if (gx_json_type(scale) > GX_JSON_NULL) {
         if (gx_json_type(scale) != GX_JSON_BOOL)
             return GX_FAIL(err, GX_ERR_FORMAT, "%s: scale_decoder_outputs must be true or false", path);
