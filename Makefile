@@ -107,7 +107,6 @@ MODES    := $(shell sed -n 's/^ *X.\([a-z0-9]*\),.*/\1/p' galaxy/model/mode.h) \
 SCHEDULES := $(shell sed -n '/define GX_SCHEDULES/,/[^\\]$$/p' galaxy/parallel/steps_write.h | grep -o '[^A-Z]X.[a-z0-9]*' | sed 's/^.X.//')
 # Programs besides, which train nothing.
 TOOLS    := tokenize convert_gguf merge_adapter generate_llama generate_gpt2 plan_split
-# A model with an encoder has no pipelines yet.
 PROGRAMS := $(foreach f,$(FAMILIES),train_$(f) $(patsubst %,train_$(f)_%,$(MODES) $(SCHEDULES)))
 # What runs on the host alone is tested in the build for the CPU.
 TESTS    := $(if $(filter cpu,$(DEVICE)),$(patsubst %.cu,%,$(wildcard test_*.cu)),test_devices test_memory test_llama test_generate test_bert test_bert_modes test_modes test_pp test_shards test_precision test_graphs test_train_devices)

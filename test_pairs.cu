@@ -178,8 +178,8 @@ static int allows_tuning(const int *row)
 
 static int has_memory(const int *row) { return row[MODEL] >= BART; }
 
-// A model with an encoder and a decoder has whole sequences and weight gradients at once; side
-// networks and prompts are not beside it, and its head, but a T5's, is the embedding.
+// A model with an encoder and a decoder has whole sequences and weight gradients at once; side networks and prompts are
+// not beside it, and its head, but a T5's, is the embedding.
 static int allows_memory(const int *row)
 {
     if (!has_memory(row)) return 1;

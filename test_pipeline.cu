@@ -478,6 +478,75 @@ TEST(stages_hand_the_memory_on)
     expect_list(&p, 1, "COUNT RECV:x:3<0 F3 F4 SEND:x:3>2 SEND:x:5>2 RECV:dx:5<2 B4 B3 NORM3-4 AGREE STEP3-4");
 }
 
+// The memory and its gradient are under way beside others.
+TEST(the_memory_is_under_way_while_stages_compute)
+{
+    Pipeline p;
+    memset(&p, 0, sizeof p);
+    p.spec.units = 7, p.spec.ranks = 3, p.spec.micro_batches = 2, p.spec.memory = 2;
+    p.spec.overlaps = GX_OVERLAPS_MESSAGES;
+    p.stage[1] = 3, p.stage[2] = 5, p.stage[3] = 7;
+    expect_list(
+        &p, 1,
+        "COUNT RECV:x:3.0<0~0 RECV:x:3.1<0~1 F3.0 WAIT0 F4.0 SEND:x:3.0>2~0 SEND:x:5.0>2~2 RECV:dx:3.0<2~3 "
+        "RECV:dx:5.0<2~4 F3.1 WAIT1 F4.1 SEND:x:3.1>2~1 SEND:x:5.1>2~5 WAIT0 WAIT2 WAIT3 WAIT4 RECV:dx:3.1<2~0 "
+        "RECV:dx:5.1<2~2 B4.0 B3.0 SEND:dx:3.0>0~3 WAIT1 WAIT5 WAIT0 WAIT2 B4.1 B3.1 SEND:dx:3.1>0 WAIT3 NORM3-4 "
+        "AGREE STEP3-4");
+    p.spec.stage = p.stage;
+    GxSteps s[3];
+    GxError err = GX_ZERO;
+    open_lists(s, &p.spec);
+    // the second stage's message of micro-batch 0 is still sent when its layer's backward ends the memory
+    int wait = 0, sent = 0, last = 0;
+    while (s[1].action[sent].what != GX_DO_SEND) sent++;
+    for (wait = sent; s[1].action[wait].what != GX_DO_WAIT || s[1].action[wait].ticket != s[1].action[sent].ticket;)
+        wait++;
+    for (last = wait; s[1].action[last].what != GX_DO_BACKWARD || s[1].action[last].unit != 4;) last++;
+    GxAction moved = s[1].action[wait];
+    moved.ticket = s[1].action[sent].ticket = 9; // which nothing has
+    for (int i = wait; i < last; i++) s[1].action[i] = s[1].action[i + 1];
+    s[1].action[last] = moved;
+    CHECK(gx_steps_check(&s[1], &err) != GX_OK && strstr(err.message, "is still at x of unit 3"), "%s", err.message);
+    close_lists(s, 3);
+}
+
+// Each TIE once, in their order, of the right kind.
+TEST(ties_that_are_wrong_are_refused)
+{
+    static const char *const says[] = {"the 3 TIEs of tensor 1 have been done", "TIE3=2 comes first",
+                                       "TIE3<>2 comes first", "unit 3 holds no trained tensor 2",
+                                       "TIE3=2 must come before"};
+    Pipeline p;
+    memset(&p, 0, sizeof p);
+    p.spec.units = 7, p.spec.ranks = 3, p.spec.micro_batches = 1, p.spec.memory = 2, p.spec.is_tied = 1,
+    p.spec.rank = 1;
+    p.stage[1] = 3, p.stage[2] = 5, p.stage[3] = 7, p.spec.stage = p.stage;
+    for (int k = 0; k < 5; k++) {
+        GxSteps made, s;
+        GxError err = GX_ZERO;
+        GxAction a[ACTIONS];
+        int first = 0, n;
+        CHECK(gx_steps_make(&made, &p.spec, &err) == GX_OK, "%s", err.message);
+        memcpy(a, made.action, (size_t)made.n * sizeof *a), n = made.n;
+        while (a[first].what != GX_DO_TIE) first++;
+        if (k == 0)
+            memmove(a + first + 4, a + first + 3, (size_t)(n++ - first - 3) * sizeof *a), a[first + 3] = a[first + 2];
+        if (k == 1) a[first + 2].half = GX_TIE_ADDS;
+        if (k == 2) a[first].half = GX_TIE_TAKES;
+        if (k == 3) a[first].count = 2;
+        if (k == 4) memmove(a + first + 2, a + first + 3, (size_t)(--n - first - 2) * sizeof *a);
+        CHECK(gx_steps_open(&s, &p.spec, a, n, &err) == GX_OK, "%s", err.message);
+        CHECK(gx_steps_check(&s, &err) != GX_OK && strstr(err.message, says[k]), "%d: %s", k, err.message);
+        gx_steps_close(&s), gx_steps_close(&made);
+    }
+    static const uint8_t shares[7] = {0, 0, 0, 4, 0, 0, 1};
+    GxSteps s = GX_ZERO;
+    GxError err = GX_ZERO;
+    p.spec.shares = shares;
+    CHECK(gx_steps_make(&s, &p.spec, &err) == GX_ERR_UNSUPPORTED && strstr(err.message, "at most 3 can be shared"),
+          "%s", err.message);
+}
+
 // A layer whose stage has unit 0 adds to its tensor; the first one of another stage, which has a copy, gets what the
 // others there add. Each of two tensors is added up by those that have it.
 TEST(layers_share_tensors_of_the_first_unit)

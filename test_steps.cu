@@ -1032,8 +1032,7 @@ TEST(shards_that_cannot_be_are_refused)
     } cases[] = {
         {4, 1, 0, 0, 0, "sharded is 4 over axes 8; it is 0 to 3"},
         {3, 0, 0, 0, 0, "0 units' weights may be whole at once"},
-        {3, 1, 1, 0, 0,
-         "1 units' weights may be whole at once; it must be at least 1, and 2 where head and embedding "},
+        {3, 1, 1, 0, 0, "1 units' weights may be whole at once; it must be at least 1, and 2 where units "},
         {1, 1, 0, 1, 0, "gradients are scattered in each micro-batch, and are not sharded"},
         {2, 1, 0, 0, 1, "sums of shards cannot be started and waited for later"},
     };

@@ -98,8 +98,8 @@ TEST(ranks_modes_and_shards_have_the_losses_of_one_rank)
 // The tables of positions are on all stages that have layers of their stack.
 TEST(stages_have_the_losses_of_one_rank)
 {
-    static const char four[] =
-        "--micro_batch_size 1 --global_batch_size 4 --weight_decay 0.1 --overwrite_output_dir true";
+    static const char four[] = "--max_source_length 22 --micro_batch_size 1 --global_batch_size 4 --weight_decay 0.1 "
+                               "--overwrite_output_dir true";
     static const char *const ways[] = {"--ranks 3 --pp 3", "--ranks 2 --pp 2 --pipeline_schedule gpipe",
                                        "--ranks 4 --pp 2 --tp 2 --mode sp", "--ranks 4 --pp 2 --tp 2 --mode galaxy2"};
     char more[300];
@@ -449,10 +449,10 @@ TEST(predictions_of_weights_that_are_not_finite_are_an_error)
     FILE *f = fopen(path_of("wrong/model.safetensors"), "wb");
     CHECK(f && fwrite(weights, 1, (size_t)n, f) == (size_t)n && fclose(f) == 0, "the weights are not written");
     free(weights);
-    for (int beams = 1; beams < 3; beams++) {
+    for (int beams = 1; beams < 4; beams++) {
         snprintf(more, sizeof more,
-                 "--model %s/wrong --predict %s/train.tsv --predictions %s/wrong.jsonl --num_beams %d", folder, folder,
-                 folder, beams);
+                 "--model %s/wrong --predict %s/train.tsv --predictions %s/wrong.jsonl --num_beams %d%s", folder,
+                 folder, folder, beams, beams == 3 ? " --ranks 3 --pp 3" : ""); // one of which never has the outputs
         expect_error(more, "train.tsv: the model's outputs are not finite, so nothing is written");
         CHECK(!is_there(path_of("wrong.jsonl")), "something is written");
     }

@@ -592,7 +592,7 @@ TEST(what_cannot_be_shared_is_refused_with_what_can)
         {"--ranks 2 --shard_grads_in_window true", {"with --zero 0 each rank has all of them", "say --zero 2 or 3"}},
         {"--ranks 2 --zero 2 --gathered_units 3", {"with --zero 2 each rank has all of them", "say --zero 3"}},
         {"--ranks 2 --zero 3 --gathered_units 1 --tie_word_embeddings true",
-         {"--gathered_units 1", "the head's weights are the embedding's", "say 2"}},
+         {"--gathered_units 1", "units of a stage share tensors, such as a head the embedding's", "say 2"}},
         {"--ranks 2 --zero 2 --reduce_bucket 4", {"--reduce_bucket", "--zero 2", "leave out one of the two"}},
         {"--ranks 2 --zero 4", {"--zero is \"4\"; expected one of auto|0|1|2|3"}},
     };

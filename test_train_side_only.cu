@@ -240,7 +240,8 @@ TEST(other_ranks_than_before_read_what_they_can)
           share_of(3), out());
     shell("rm -r others/checkpoint-28");
     CHECK_RAN(run(TEXT "--resume others/checkpoint-14 --output_dir others --ranks 2 --mode tp --micro_batch_size 4"));
-    CHECK(share_of(2) == 0 && share_of(3) > 0 && strstr(err(), "for another model, another part of it, or another version"),
+    CHECK(share_of(2) == 0 && share_of(3) > 0 &&
+              strstr(err(), "for another model, another part of it, or another version"),
           "a part of the work: %d, %d%%: %s", share_of(2), share_of(3), err());
 }
 

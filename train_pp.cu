@@ -8,8 +8,8 @@
 // Every rank sends and receives messages in the order in which they are produced, so ranks never wait for each other in
 // a circle. That is why an input is received before it is needed: it was produced while this rank computed.
 //
-// This is the source of the programs train_llama_pp, train_bart_pp and so on; of an encoder and a decoder, what the
-// encoder has made is sent and received with the input. train_llama --pp N does not run it, but the lists of actions
+// This is the source of the programs train_llama_pp, train_bart_pp and so on; between stages of
+// a decoder, the encoder's output is sent with the input. train_llama --pp N does not run it, but the lists of actions
 // that parallel/steps_make.h generates; tests check that both are equal.
 #include "galaxy.h"
 

@@ -114,13 +114,13 @@ static inline int gx_store_trains(const GxStore *s, int row) { return s->place[r
 int gx_store_trains_unit(const GxStore *s, int unit);
 // 1: the row is another name of a tensor. 0: it is a tensor, or this rank's copy of one that is on another stage.
 int gx_store_is_alias(const GxStore *s, int row);
-int gx_store_unit(const GxStore *s, int row); // the unit that its values are in; for an alias, that of its tensor's
+int gx_store_unit(const GxStore *s, int row); // the unit that its values are in; of an alias, where its tensor's are
 // The row that has a tensor's values on this rank: its own or that of a copy; -1: none.
 static inline int gx_store_holder(const GxStore *s, int row)
 {
     return gx_store_has(s, row) ? row : s->place[row].copy - 1;
 }
-// 1: `row` is a tensor, not an alias, and other stages have aliases of it, or this one does and has it not.
+// 1: `row` is a tensor, and a unit of another stage has an alias of it, or this stage has an alias and not the tensor.
 int gx_store_is_apart(const GxStore *s, int row);
 
 // ---- whole tensors: what units compute with ------------------------------------------------------------------------

@@ -17,8 +17,9 @@ GxStatus gx_stage_split(GxContext *g, GxSplit *s, const char *name, const char *
 // The part of a list that the group with index `pp` in pp uses.
 GxPartList gx_stage_list(const GxContext *g, const GxPartList *list, int pp);
 
-// The rows of what enters a unit that each rank of that group has: all of them, or slices if CON is split by SP; of an
-// encoder's output slices if attention is, too. An error if there are fewer tokens than ranks.
+// The rows of what enters a unit that each rank of that group has: all of them, or slices if CON is split by SP. Of an
+// encoder's output each rank has slices only if attention is split by SP, too. An error if there are fewer tokens than
+// ranks.
 GxShares gx_stage_rows(GxContext *g, const GxModel *m, int unit, int pp, const GxBatch *b);
 // The rows of the vocabulary that each of them has, if embedding and head are split by TP; otherwise all on each.
 GxShares gx_stage_vocab(GxContext *g, const GxModel *m, int pp);

@@ -25,12 +25,12 @@ typedef struct {
 void gx_grads_start(GxContext *g, GxStore *s, int first, int units, GxGradsSum *sum);
 void gx_grads_wait(GxContext *g, GxGradsSum *sum);
 
-// For a tensor (a row of the table) that the pipeline stage `peer` has, too, one of the two as a copy: both ranks add the
-// two gradients, the lower stage's first, so that both get the same bits; or, with `takes`, the upper one gets the lower
-// one's. Called before all other sums of them, which are then the same on both stages. (NCCL's sums over three or more
-// ranks may differ between the two in the last bits.) vocab: which rows of a tensor that is split by rows each rank of
-// that stage has; of one that is split by columns the two must have the same parts. In a ragged mesh a tensor whose
-// gradient is summed over tp is so here, before that, and not again.
+// For a tensor (a row of the table) that the pipeline stage `peer` has, too, one of the two as a copy: both ranks add
+// the two gradients, the lower stage's first, so that both get the same bits; or, with `takes`, the upper stage gets
+// the lower one's gradient. Called before the tensor's gradient is summed over other ranks; these sums are then the
+// same on both stages. (NCCL's sums over three or more ranks may differ between the two in the last bits.) vocab: which
+// rows of a tensor that is split by rows each rank of that stage has; of one that is split by columns the two must have
+// the same parts. In a ragged mesh a tensor whose gradient is summed over tp is so here, before that, and not again.
 void gx_grads_tie(GxContext *g, GxStore *s, int tensor, int peer, int takes, const GxShares *vocab);
 
 // The same sums for a unit whose gradients are sharded: the whole gradients are summed over tp, then each rank that

@@ -6,8 +6,8 @@
 //
 // If the model has an encoder, units 0 to `memory` are its embedding, its layers and its end; then come the decoder's
 // embedding, which has no input, its layers and the head. What enters the decoder's embedding is the memory: an object
-// that all of the decoder's layers read, and to whose gradient all of them add. In a pipeline each rank that has some of
-// these layers has it once per micro-batch: stages hand it on, and its gradient, as added up so far, back.
+// that all of the decoder's layers read, and to whose gradient all of them add. In a pipeline each rank that has some
+// of these layers has it once per micro-batch: stages hand it on, and its gradient, as added up so far, back.
 //
 // F is a unit's forward, B its backward; in training a head has only a B, which also computes its loss. Generators
 // (steps_make.h) decide what a step consists of: micro-batches, recomputation, frozen units, weights' gradients that
@@ -144,8 +144,8 @@ typedef struct {
     const uint8_t *recomputed; // [units]: 1: recomputes_layers is for this layer. NULL: for all layers
     int defers_weights;        // the layers' weight gradients are deferred to the end of the window
     int weight_reads_x;        // deferred weight gradients read the unit's input (norms after the cores)
-    // Units share tensors with unit 0. Each rank that has such units has each of these tensors once, and its gradient, in
-    // the lowest of them (gx_steps_holder).
+    // Units share tensors with unit 0. Each rank that has such units has each of these tensors once, and its gradient,
+    // in the lowest of them (gx_steps_holder).
     int is_tied;
     // [units], if is_tied: the number of the tensor of unit 0's that the unit has, 1 to GX_STEPS_SHARED; 0: none. NULL:
     // the head has number 1, and so has a decoder's embedding
@@ -256,9 +256,9 @@ int gx_steps_holder(const GxStepsSpec *spec, int rank, int number);
 int gx_steps_held_by(const GxStepsSpec *spec, int unit);
 // 1: a unit of this rank has a tensor that another one of its units holds.
 int gx_steps_is_tied_here(const GxStepsSpec *spec);
-// The TIEs by which the ranks that have the tensor of this number get the sum of their gradients, of this rank, in their
-// order. Returns how many there are, 0 to GX_STEPS_TIES: with ranks a < b < c, b and c add theirs, then a and b, and c
-// takes b's.
+// The TIEs by which the ranks that have the tensor of this number get the sum of their gradients, of this rank, in
+// their order. Returns how many there are, 0 to GX_STEPS_TIES: with ranks a < b < c, b and c add theirs, then a and b,
+// and c takes b's.
 enum { GX_STEPS_TIES = 4 };
 int gx_steps_ties(const GxStepsSpec *spec, int number, GxAction tie[GX_STEPS_TIES]);
 int gx_steps_is_tied_apart(const GxStepsSpec *spec, int unit); // 1: it holds a tensor that has TIEs

@@ -453,8 +453,8 @@ static GxStatus gx__steps_check_ticket(GxStepsReplay *r, int i)
     return GX_OK;
 }
 
-// 1: the action may occur several times for a unit, depending on how many units are whole at once, on the micro-batches,
-// or on the ranks that share a tensor or have the memory.
+// 1: the action may occur several times for a unit, depending on how many units are whole at once, on the
+// micro-batches, or on the ranks that share a tensor or have the memory.
 static int gx__steps_repeats(const GxStepsSpec *p, const GxAction *a)
 {
     const int what = a->what;

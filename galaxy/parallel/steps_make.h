@@ -96,7 +96,7 @@ static GxStatus gx__steps_check_spec(const GxStepsSpec *p, GxError *err)
         return GX_FAIL(err, GX_ERR_ARGUMENT, "sharded is %d over axes %d; it is 0 to 3", p->sharded, p->shard_axes);
     if (p->sharded == GX__STEPS_WEIGHTS_SHARDED && p->gathered < 1 + gx_steps_is_tied_here(p))
         return GX_FAIL(err, GX_ERR_ARGUMENT,
-                       "%d units' weights may be whole at once; it must be at least 1, and 2 where head and embedding "
+                       "%d units' weights may be whole at once; it must be at least 1, and 2 where units "
                        "share a tensor",
                        p->gathered);
     if (p->scatters_each && p->sharded < 2)
@@ -147,8 +147,8 @@ static int gx__steps_earlier(const void *a, const void *b) // at the same time: 
                                             : x->action.micro_batch - y->action.micro_batch;
 }
 
-// The messages with a unit's input or its gradient, into a stage or out of it, that this rank sends or receives: one for
-// each micro-batch.
+// The messages with a unit's input or its gradient, into a stage or out of it, that this rank sends or receives: one
+// for each micro-batch.
 static int gx__steps_messages_of(const GxTimeline *t, const GxStepsSpec *p, int object, int unit, int stage,
                                  GxTimedMessage *message)
 {
@@ -312,7 +312,8 @@ static GxAction gx__steps_shard_action(const GxStepsSpec *p, int what, int unit)
     return a;
 }
 
-// After the last contribution (for a tensor that units share, that of all of them), or after each micro-batch's. If only the optimizer's state is sharded, and nothing can overlap, after all work, from the head down.
+// After the last contribution (for a tensor that units share, that of all of them), or after each micro-batch's. If
+// only the optimizer's state is sharded, and nothing can overlap, after all work, from the head down.
 static void gx__steps_scatter(GxActions *out, const GxActions *in, const GxStepsSpec *p)
 {
     const int is_late = p->sharded == 1 && !(p->overlaps & GX_OVERLAPS_SHARDS);

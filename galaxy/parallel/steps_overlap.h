@@ -6,9 +6,9 @@
 //               when the next one's has been started, too
 //     SCATTER   starts after the last contribution, and is waited for before the next one: units below go on. Not
 //               beyond the next micro-batch's forwards: its backwards make other gradients
-//     SEND      starts when its data are made, and is waited for after the work on another micro-batch. The memory that a
-//               decoder reads: before the last action that reads it here, too. Its gradient, which comes to a rank of
-//               several stages more than once, is not started
+//     SEND      starts when its data are made, and is waited for after the work on another micro-batch; of the memory
+//               that a decoder reads no later than before the last action here that reads it. The memory's gradient,
+//               which comes to a rank of several stages more than once, is not started there
 //     RECV      starts before the work on the micro-batch before, and is waited for before its first use
 //
 // Starts of one kind keep their order, and waits stand where the blocking actions stood, or later, so a list that ends
@@ -94,17 +94,14 @@ static int gx__overlap_first_use(const GxActions *in, const GxStepsSpec *p, int 
     return i;
 }
 
-// The first action behind i that ends what it sends; of most messages, the message itself does.
-static int gx__overlap_end_of_sent(const GxActions *in, const GxStepsSpec *p, int i)
+// The end of the work after message i; of the memory no later than the last action here that reads it.
+static int gx__overlap_after_sent(const GxActions *in, const GxStepsSpec *p, int i)
 {
-    const GxAction *sent = &in->action[i];
-    GxEffect e[GX_EFFECTS];
-    for (i++; i < in->n; i++)
-        for (int k = gx_action_effects(p, &in->action[i], e) - 1; k >= 0; k--)
-            if (e[k].verb == GX_ENDS && e[k].object == sent->object && e[k].unit == sent->unit &&
-                e[k].micro_batch == sent->micro_batch)
-                return i;
-    return in->n;
+    const int end = gx__overlap_after_work(in, i + 1), micro_batch = in->action[i].micro_batch;
+    if (in->action[i].unit != gx_steps_behind_encoder(p)) return end;
+    for (i++; i < end; i++)
+        if (in->action[i].micro_batch == micro_batch && gx__steps_ends_memory(p, &in->action[i])) break;
+    return i;
 }
 
 static int gx__overlap_after_scatter(const GxActions *in, const GxStepsSpec *p, int i)
@@ -178,11 +175,7 @@ static void gx__overlap_find(const GxActions *in, const GxStepsSpec *p, GxOverla
             received = (int)gx_max(received, gx_min(gx__overlap_before_work(in, i), i));
             o->start = received, o->wait = gx__overlap_first_use(in, p, i);
             break;
-        case GX_DO_SEND:
-            o->wait = gx__overlap_after_work(in, i + 1);
-            if (in->action[i].unit == gx_steps_behind_encoder(p))
-                o->wait = (int)gx_min(o->wait, gx__overlap_end_of_sent(in, p, i));
-            break;
+        case GX_DO_SEND: o->wait = gx__overlap_after_sent(in, p, i); break;
         case GX_DO_SCATTER:
             o->wait = (int)gx_min(gx__overlap_after_scatter(in, p, i), gx__overlap_after_work(in, i + 1));
             break;

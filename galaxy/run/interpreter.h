@@ -293,17 +293,28 @@ static GxStatus gx__interpreter_check_stages(GxContext *g, const GxModel *m, con
     return GX_OK;
 }
 
+// 1: on some rank of the pipeline units share a tensor, so that all ranks say the same.
+static int gx__interpreter_is_tied(const GxStepsSpec *s)
+{
+    GxStepsSpec of_rank = *s;
+    int is_tied = 0;
+    for (of_rank.rank = 0; of_rank.rank < gx_max(s->ranks, 1); of_rank.rank++)
+        is_tied |= gx_steps_is_tied_here(&of_rank);
+    return is_tied;
+}
+
 static GxStatus gx__interpreter_shard(GxContext *g, GxStepsSpec *s, const GxModel *m, const GxRunnerSpec *spec)
 {
-    if (m->store.sharded == GX_SHARDS_WEIGHTS && gx_steps_is_tied_here(s) && spec->gathered_units == 1)
+    const int is_tied = gx__interpreter_is_tied(s);
+    if (m->store.sharded == GX_SHARDS_WEIGHTS && is_tied && spec->gathered_units == 1)
         return GX_FAIL(&g->error, GX_ERR_ARGUMENT,
-                       "--gathered_units 1: the head's weights are the embedding's, which must be whole beside a "
-                       "layer's; say 2 or more, or leave it out");
+                       "--gathered_units 1: units of a stage share tensors, such as a head the embedding's, and the "
+                       "unit that has them must be whole beside another one; say 2 or more, or leave it out");
     s->sharded = m->store.sharded, s->shard_axes = GX_AXIS_FSDP;
     s->reduce_axes = gx_group_size(g, GX_AXIS_DP_REPLICATE) > 1 ? GX_AXIS_DP_REPLICATE : 0;
     s->scatters_each = spec->shard_grads_in_window;
     const int at_once = spec->schedule && spec->schedule->has_shards ? 1 : 2;
-    s->gathered = spec->gathered_units ? spec->gathered_units : at_once + gx_steps_is_tied_here(s);
+    s->gathered = spec->gathered_units ? spec->gathered_units : at_once + is_tied;
     s->starts_sums = 0;
     return GX_OK;
 }

@@ -38,8 +38,9 @@ GX_END
 #define GX__OPTIONS_MESH_AT(field) offsetof(GxTrainOptions, field)
 #define GX__OPTIONS_MESH_STAGES                                                                                        \
     "number of pipeline stages, among which the ranks are divided: each has some layers, the first also the "          \
-    "embedding, the last also the head; micro-batches pass through them one after another (use at least four "         \
-    "per stage: --gradient_accumulation_steps)"
+    "embedding, the last also the head, and a decoder's embedding is with its first layer; micro-batches pass "        \
+    "through "                                                                                                         \
+    "them one after another (use at least four per stage: --gradient_accumulation_steps)"
 static const GxField gx__options_mesh_tp[] = {
     {"tp", GX_FIELD_INT, GX__OPTIONS_MESH_AT(tp), "0",
      "ranks that share each layer (a tp group); the others are pipeline stages (--pp) and data-parallel copies; 0: all "
@@ -51,7 +52,7 @@ static const GxField gx__options_mesh_stages[] = {
     {"pipeline_schedule", GX_FIELD_STRING, GX__OPTIONS_MESH_AT(pipeline_schedule), "1f1b",
      "order of a pipeline's micro-batches: 1f1b; gpipe: all forwards first; zb1p: 1f1b with weight gradients in its "
      "gaps; with two stages on each rank: interleaved, or zbv, whose second stages run in the reverse order, so that "
-     "the first rank also has the head. The result is the same",
+     "the first rank also has the head. The result is the same. Of models with an encoder and a decoder not zb1p, zbv",
      "1f1b|gpipe|interleaved|zb1p|zbv"},
 };
 // For a program with a schedule of its own.
@@ -62,7 +63,7 @@ static const GxField gx__options_mesh_own_stages[] = {
 static const GxField gx__options_mesh_layers[] = {
     {"stage_num_hidden_layers_list", GX_FIELD_INT_LIST, GX__OPTIONS_MESH_AT(stage_num_hidden_layers_list), NULL,
      "layers of each stage, such as 20,12 for unequal machines; with two stages on each rank: those of the ranks' "
-     "first stages, then of their second ones, in the order of the layers",
+     "first stages, then of their second ones, in the order of the layers; a decoder's layers follow its encoder's",
      "1..65536"},
     {"stage_warm_list", GX_FIELD_INT_LIST, GX__OPTIONS_MESH_AT(stage_warm_list), NULL,
      "micro-batches that each stage computes forward before its first backward, beyond those of 1F1B, such as 1,0: on "
@@ -111,7 +112,7 @@ static const GxField gx__options_mesh_shards[] = {
      NULL},
     {"gathered_units", GX_FIELD_INT, GX__OPTIONS_MESH_AT(gathered_units), "0",
      "with --zero 3: most units (embedding, layers, head) whose gathered weights a rank holds at once; more need more "
-     "memory and less communication; 0: two, or three if the head is the embedding",
+     "memory and less communication; 0: two, or three where units of a stage share tensors, such as a tied head",
      "0..4096"},
 };
 // For a program whose schedule shards everything.

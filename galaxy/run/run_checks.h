@@ -120,6 +120,11 @@ GxStatus gx_run_check_encoder(const GxTrainRun *r, GxError *err)
                        : !strcmp(o->pipeline_schedule, "zbv")  ? "--pipeline_schedule zbv"
                                                                : NULL;
     if (!r->family->frame || !asks) return GX_OK;
+    if (!strncmp(asks, "--pipeline", strlen("--pipeline")))
+        return GX_FAIL(err, GX_ERR_UNSUPPORTED,
+                       "%s of a %s, which has an encoder and a decoder, is not supported yet; use 1f1b, gpipe or "
+                       "interleaved",
+                       asks, r->family->name);
     return GX_FAIL(err, GX_ERR_UNSUPPORTED,
                    "%s of a %s, which has an encoder and a decoder, is not supported yet; leave it out, and divide the "
                    "model with --mode, --pp or --zero",

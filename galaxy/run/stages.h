@@ -35,7 +35,7 @@ static int64_t gx__stages_unit(const GxTrainRun *r, int64_t layer)
     return lead + lead * layer + (encoder && layer >= encoder ? 2 : 0);
 }
 
-// The unit that a stage begins with whose first layer this is.
+// The first unit of the stage whose first layer is `layer`.
 static int16_t gx__stages_begin(const GxTrainRun *r, int64_t layer)
 {
     const int is_decoders = layer && layer == gx_run_encoder_layers(r);

@@ -1,6 +1,6 @@
 // task/beam_columns.h: how the columns of a batch go on in which beams are (beam_search.h): rank 0 searches, since not
-// all ranks need have the logits, nor compute the same bits; the others are told which token each column gets, and whose
-// text it goes on with.
+// all ranks need have the logits, nor compute the same bits; the others are told which token each column gets, and
+// whose text it goes on with.
 //
 //     gx_beam_columns_open(&c, columns, err);
 //     gx_beam_columns_stay(&c);                                 // on rank 0, before each token:

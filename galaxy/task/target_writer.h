@@ -5,11 +5,12 @@
 //     gx_target_writer_run(g, &w, &forward, source, length, n, target);
 //
 // The beams of all texts of a call are columns of one batch, and advance together; a target does not depend on the
-// others, up to rounding. The encoder reads each source once: beam k of text i is column k*S + i, where S is the number of
-// columns of the sources, so that all beams of a text read the same column of these. With a cache (kv_cache.h) sources are read once, and each token takes a pass over one row of
-// each column; beams that live on follow others in the cache. Where the mode splits the sequence there is none, and
-// each token takes a pass over sources and targets. All ranks write the same columns; rank 0 searches, and tells the
-// others how their columns go on (beam_columns.h), and at the end what was found.
+// others, up to rounding. The encoder reads each source once: beam k of text i is column k*S + i, where S is the number
+// of columns of the sources, so that all beams of a text read the same column of these. With a cache (kv_cache.h)
+// sources are read once, and each token takes a pass over one row of each column; beams that live on follow others in
+// the cache. Where the mode splits the sequence there is none, and each token takes a pass over sources and targets.
+// All ranks write the same columns; rank 0 searches, and tells the others how their columns go on (beam_columns.h), and
+// at the end what was found.
 #ifndef GX_TARGET_WRITER_H
 #define GX_TARGET_WRITER_H
 #include "../model/kv_cache.h"
