@@ -186,7 +186,7 @@ TEST(plan_split_plans_machines_that_are_not_there_and_trains_nothing)
     static const Refusal refusals[] = {
         {"--machines one/machines.json --hidden_size 64", {"hidden_size", "measure"}},
         {"--machines nowhere.json", {"nowhere.json"}},
-        {"--family cnn", {"--family is llama or bert"}},
+        {"--family cnn", {"--family is llama, bert or gpt2"}},
     };
     CHECK_REFUSALS(refusals);
 }

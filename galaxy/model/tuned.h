@@ -143,7 +143,7 @@ GxStatus gx_tuned_freeze(GxModel *m, GxError *err)
         GxTensor *t = &m->table.row[i];
         t->is_named = gx__tuned_is_trainable(m, t);
         t->is_adapter = gx__tuned_is_adapter(m, i);
-        t->frozen = !t->is_adapter;
+        t->frozen = t->has_alias ? m->table.row[t->alias.index].frozen : !t->is_adapter; // under all its names
     }
     for (int i = 0; i < m->tuners; i++)
         if (m->tuner[i].check_trained) GX_TRY(m->tuner[i].check_trained(m, err));
