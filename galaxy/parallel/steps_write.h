@@ -119,7 +119,7 @@ void gx_put_backward(GxStepsWriter *w, int unit, int micro_batch)
     gx__steps_push(w->list, a);
 }
 
-static void gx__write_message(GxStepsWriter *w, const GxAction of[][2], int object, int micro_batch)
+static void gx__write_message(GxStepsWriter *w, GxAction of[][2], int object, int micro_batch)
 {
     if (!gx__write_has(w, micro_batch) || (object != GX_OBJECT_X && object != GX_OBJECT_DX)) return;
     for (int i = 0; i < 2; i++) {
