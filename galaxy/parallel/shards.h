@@ -105,11 +105,10 @@ int gx_shards_is_alike(const GxStore *s, int unit)
     const GxTable *t = s->table;
     int is_alike = gx__shards_unit_is_alike(t, unit);
     for (int i = 0; i < t->n && is_alike; i++) {
-        if (t->row[i].has_alias || !gx_store_is_apart(s, i) || !gx__shards_shares(t, unit, i)) continue;
-        is_alike &= gx__shards_unit_is_alike(t, t->row[i].unit);
-        for (int k = 0; k < t->n; k++)
-            if (t->row[k].has_alias && t->row[k].alias.index == i)
-                is_alike &= gx__shards_unit_is_alike(t, t->row[k].unit);
+        if (!t->row[i].has_alias) continue;
+        const int of = t->row[i].alias.index;
+        if (!gx__shards_shares(t, unit, of) || !gx_store_is_apart(s, of)) continue;
+        is_alike &= gx__shards_unit_is_alike(t, t->row[of].unit) & gx__shards_unit_is_alike(t, t->row[i].unit);
     }
     return is_alike;
 }
