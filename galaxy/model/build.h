@@ -45,6 +45,10 @@ void gx_model_unit(GxContext *g, GxModel *m, int kind, int number);
 void gx_model_chain(GxContext *g, GxModel *m, const GxUnitSpec *embed, const GxUnitSpec *layer, int64_t layers,
                     const GxUnitSpec *head);
 
+// Makes the core of a head for the next token one for labels of a whole text, which are read from its last token, if the
+// task asks for that. Fails if the task asks for another head. what: the family in the error's text, "a LLaMA".
+void gx_model_choose_head(GxContext *g, const GxModel *m, GxCoreSpec *core, const char *what);
+
 // Allocates the constants for batches of up to T x B. Call it twice: with a dry arena, then with the real one.
 void gx_model_allocate(GxContext *g, GxModel *m, int64_t T, int64_t B, int64_t chunk);
 
@@ -292,6 +296,17 @@ void gx_model_chain(GxContext *g, GxModel *m, const GxUnitSpec *embed, const GxU
         if (has_side) gx_model_unit(g, m, side[l + 1 < layers ? GX_SIDE_LAYER : GX_SIDE_LAST], l);
     }
     gx_model_unit(g, m, head_kind, 0);
+}
+
+void gx_model_choose_head(GxContext *g, const GxModel *m, GxCoreSpec *core, const char *what)
+{
+    const GxHeadRequest *request = &m->head;
+    if (request->kind == GX_HEAD_CAUSAL) return;
+    if (request->kind != GX_HEAD_LABELS)
+        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED, "%s has a head for the next token or for labels; this task asks for %s",
+                what, gx_head_name(request->kind));
+    core->kind = GX_CORE_LABELS, core->vocab = request->labels, core->loss = request->loss, core->is_tied = 0;
+    core->matrix[0] = "score";
 }
 
 static int gx__model_quantize_linear(GxModel *m, const GxLinear *l, int kind)

@@ -176,7 +176,7 @@ static GxUnitSpec gx__gpt2_layer(const GxGpt2Config *c)
     return u;
 }
 
-static GxUnitSpec gx__gpt2_head(const GxGpt2Config *c, const GxHeadRequest *request)
+static GxUnitSpec gx__gpt2_head(const GxGpt2Config *c)
 {
     GxUnitSpec u = gx__gpt2_unit(c, "head", 1);
     GxPairSpec *p = &u.pair[0];
@@ -184,9 +184,6 @@ static GxUnitSpec gx__gpt2_head(const GxGpt2Config *c, const GxHeadRequest *requ
     p->con.kind = GX_CON_NOTHING;
     p->core.kind = GX_CORE_HEAD, p->core.vocab = c->vocab_size, p->core.is_tied = c->tie_word_embeddings;
     p->core.matrix[0] = "lm_head";
-    if (request->kind != GX_HEAD_LABELS) return u;
-    p->core.kind = GX_CORE_LABELS, p->core.vocab = request->labels, p->core.loss = request->loss, p->core.is_tied = 0;
-    p->core.matrix[0] = "score";
     return u;
 }
 
@@ -213,15 +210,13 @@ static void gx__gpt2_set_init(const GxGpt2Config *c, GxModel *m)
 void gx_gpt2_describe(GxContext *g, GxModel *m)
 {
     const GxGpt2Config *c = (const GxGpt2Config *)m->config;
-    const GxHeadKind request = m->head.kind;
-    if (request != GX_HEAD_CAUSAL && request != GX_HEAD_LABELS)
-        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                "a GPT-2 has a head for the next token or for labels; this task asks for %s", gx_head_name(request));
+    GxUnitSpec head = gx__gpt2_head(c);
+    gx_model_choose_head(g, m, &head.pair[0].core, "a GPT-2");
     if (m->adapter.prompt.len > 0)
         GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
                 "prompts in the attention of a GPT-2 are not supported; use --tuning lora or --tuning adapter");
     if (gx_failed(g)) return;
-    const GxUnitSpec embed = gx__gpt2_embed(c), layer = gx__gpt2_layer(c), head = gx__gpt2_head(c, &m->head);
+    const GxUnitSpec embed = gx__gpt2_embed(c), layer = gx__gpt2_layer(c);
     m->max_positions = c->n_positions;
     gx_model_chain(g, m, &embed, &layer, c->n_layer, &head);
     gx__gpt2_set_layers(c, m);

@@ -464,8 +464,7 @@ static GxUnitSpec gx__llama_layer(const GxLlamaConfig *c)
     return u;
 }
 
-// For the next token, or for labels of the whole text, which are read from its last token.
-static GxUnitSpec gx__llama_head(const GxLlamaConfig *c, const GxHeadRequest *request)
+static GxUnitSpec gx__llama_head(const GxLlamaConfig *c)
 {
     GxUnitSpec u = gx__llama_unit(c, "head", 1);
     GxPairSpec *p = &u.pair[0];
@@ -473,9 +472,6 @@ static GxUnitSpec gx__llama_head(const GxLlamaConfig *c, const GxHeadRequest *re
     p->con.kind = GX_CON_NOTHING;
     p->core.kind = GX_CORE_HEAD, p->core.vocab = c->vocab_size, p->core.is_tied = c->tie_word_embeddings;
     p->core.matrix[0] = "lm_head";
-    if (request->kind != GX_HEAD_LABELS) return u;
-    p->core.kind = GX_CORE_LABELS, p->core.vocab = request->labels, p->core.loss = request->loss, p->core.is_tied = 0;
-    p->core.matrix[0] = "score";
     return u;
 }
 
@@ -496,12 +492,10 @@ static void gx__llama_set_layers(const GxLlamaConfig *c, GxModel *m)
 void gx_llama_describe(GxContext *g, GxModel *m)
 {
     const GxLlamaConfig *c = (const GxLlamaConfig *)m->config;
-    const GxHeadKind request = m->head.kind;
-    if (request != GX_HEAD_CAUSAL && request != GX_HEAD_LABELS)
-        GX_FAIL(&g->error, GX_ERR_UNSUPPORTED,
-                "a LLaMA has a head for the next token or for labels; this task asks for %s", gx_head_name(request));
+    GxUnitSpec head = gx__llama_head(c);
+    gx_model_choose_head(g, m, &head.pair[0].core, "a LLaMA");
     if (gx_failed(g)) return;
-    const GxUnitSpec embed = gx__llama_embed(c), layer = gx__llama_layer(c), head = gx__llama_head(c, &m->head);
+    const GxUnitSpec embed = gx__llama_embed(c), layer = gx__llama_layer(c);
     m->max_positions = c->max_position_embeddings;
     gx_model_chain(g, m, &embed, &layer, c->num_hidden_layers, &head);
     gx__llama_set_layers(c, m);
