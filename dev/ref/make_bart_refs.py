@@ -45,7 +45,7 @@ from transformers import BartConfig, BartForConditionalGeneration, MBartConfig, 
 from transformers.utils.logging import disable_progress_bar
 
 from make_bert_refs import Dropout, SITE_DROPOUT
-from make_refs import IGNORE, STEPS, save, seed, weights
+from make_refs import IGNORE, STEPS, keeper, save, seed, weights
 
 PAD, START, END, FIRST = 1, 2, 2, 4  # token ids, as in the files of facebook/bart-base; FIRST: of the other tokens
 LANGUAGES = (33, 35, 34)  # token ids of an mBART's, of the texts
@@ -123,13 +123,7 @@ def texts(lengths, T, vocab, fill, languages=()):
 
 
 def hook(model, dump):
-    def keep(name, is_input=False):
-        def run(module, inputs, output):
-            kept = inputs[0] if is_input else output
-            dump[name] = (kept[0] if isinstance(kept, tuple) else kept).detach().clone()
-        return run
-
-    handles = []
+    keep, handles = keeper(dump), []
     for name in ("encoder", "decoder"):
         stack = getattr(model.model, name)
         handles.append(stack.layernorm_embedding.register_forward_hook(keep(f"{name}.x.0")))

@@ -107,7 +107,7 @@ from transformers import (AttentionInterface, BertConfig, BertForMaskedLM, BertF
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 from transformers.utils.logging import disable_progress_bar
 
-from make_refs import (IGNORE, PERTURBED, STEPS, decayed_adamw, hook_activations, one_ulp_away, save, seed, set_weights,
+from make_refs import (IGNORE, PERTURBED, STEPS, decayed_adamw, hook_activations, keeper, one_ulp_away, save, seed, set_weights,
                        weights)
 
 # SGD's: so small that runs which begin one ulp apart end a few roundings apart; with steps of 0.1 some of these cases
@@ -294,13 +294,7 @@ def entropy(logits, labels):
 
 
 def hook_bert(model, dump):
-    bert = model.base_model
-
-    def keep(name, is_input=False):
-        def hook(module, inputs, output):
-            kept = inputs[0] if is_input else output
-            dump[name] = (kept[0] if isinstance(kept, tuple) else kept).detach().clone()
-        return hook
+    bert, keep = model.base_model, keeper(dump)
 
     handles = [bert.embeddings.LayerNorm.register_forward_hook(keep("embed.sum", is_input=True)),
                bert.embeddings.register_forward_hook(keep("x.0"))]

@@ -37,8 +37,9 @@ import torch
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel
 from transformers.utils.logging import disable_progress_bar
 
+from make_bart_refs import steps_of_sgd
 from make_bert_refs import NEIGHBOURS, Dropout, SITE_DROPOUT
-from make_refs import IGNORE, STEPS, save, seed
+from make_refs import IGNORE, keeper, save, seed
 
 LR = 0.03
 SHAPE = dict(vocab_size=37, n_positions=16, n_embd=21, n_layer=2, n_head=3, n_inner=29, bos_token_id=None, eos_token_id=None,
@@ -102,30 +103,11 @@ def ours(tensors):
 
 
 def hook(model, dump):
-    def keep(name, is_input=False):
-        def run(module, inputs, output):
-            kept = inputs[0] if is_input else output
-            dump[name] = (kept[0] if isinstance(kept, tuple) else kept).detach().clone()
-        return run
-
-    handles = []
+    keep, handles = keeper(dump), []
     for l, layer in enumerate(model.transformer.h):
         handles.append(layer.register_forward_pre_hook(lambda module, inputs, l=l: dump.__setitem__(f"x.{l}", inputs[0].detach().clone())))
         handles.append(layer.register_forward_hook(keep(f"x.{l + 1}")))
     return handles
-
-
-def steps_of_sgd(model, compute, dropout):
-    optimizer, losses = torch.optim.SGD(model.parameters(), lr=LR, foreach=False), []
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        loss = compute().loss
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-        if dropout:
-            dropout.step += 1
-    return {"sgd.losses": torch.tensor(losses), "sgd.lr": LR} | {f"sgd.{n}": w for n, w in ours(dict(model.named_parameters())).items()}
 
 
 def distances_in_bf16(start, compute):
@@ -227,7 +209,8 @@ def case(name, out, B, T, lengths=None, texts=None, **kw):
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
     start = copy.deepcopy(model) if not dropout and not lengths and not texts else None
-    dump |= steps_of_sgd(model, compute, dropout)
+    steps = steps_of_sgd(model, compute, LR, dropout)
+    dump |= {n: steps.pop(n) for n in ("sgd.losses", "sgd.lr")} | ours(steps)
     if start:
         dump |= distances_in_bf16(start, lambda near: loss_of(near(input_ids=tokens).logits.float()))
     save(folder / "ref.safetensors", dump)

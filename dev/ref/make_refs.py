@@ -714,13 +714,20 @@ def one_ulp_away(values):
             for name, w in values.items()}
 
 
+def keeper(dump):
+    """keep(name, is_input=False): a hook that keeps what a module returns (takes: is_input), or the first of several."""
+    def keep(name, is_input=False):
+        def hook(module, inputs, output):
+            kept = inputs[0] if is_input else output
+            dump[name] = (kept[0] if isinstance(kept, tuple) else kept).detach().clone()
+        return hook
+    return keep
+
+
 def hook_activations(model, dump):
     """x.l enters layer l (x.L leaves the last one), h1/h2 leave the norms before its two blocks, att/mlp the blocks, before
     the residual sums (in a Gemma 3 before the norms that precede those)."""
-    def keep(name):
-        def hook(module, inputs, output):
-            dump[name] = (output[0] if isinstance(output, tuple) else output).detach().clone()
-        return hook
+    keep = keeper(dump)
     handles = [model.model.embed_tokens.register_forward_hook(keep("x.0"))]
     for l, layer in enumerate(model.model.layers):
         handles += [module.register_forward_hook(keep(f"{name}.{l + (name == 'x')}")) for name, module in (

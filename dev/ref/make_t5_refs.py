@@ -25,7 +25,7 @@ from transformers.utils.logging import disable_progress_bar
 
 import make_bart_refs as bart
 from make_bert_refs import Dropout
-from make_refs import IGNORE, save, seed
+from make_refs import IGNORE, keeper, save, seed
 
 PAD, END = 0, 1
 LR = 0.001
@@ -65,20 +65,14 @@ def make_model(kind, config):
 
 
 def hook(model, dump):
-    def keep(name, of_input):
-        def run(module, inputs, output):
-            kept = inputs[0] if of_input else output
-            dump[name] = (kept[0] if isinstance(kept, tuple) else kept).detach().clone()
-        return run
-
-    handles = []
+    keep, handles = keeper(dump), []
     for name in ("encoder", "decoder"):
         blocks = getattr(model, name).block
         for l, block in enumerate(blocks):
             handles.append(block.register_forward_hook(keep(f"{name}.x.{l}", True)))
             if name == "decoder":
-                handles.append(block.layer[1].EncDecAttention.o.register_forward_hook(keep(f"cross.{l}", False)))
-        handles.append(blocks[-1].register_forward_hook(keep(f"{name}.x.{len(blocks)}", False)))
+                handles.append(block.layer[1].EncDecAttention.o.register_forward_hook(keep(f"cross.{l}")))
+        handles.append(blocks[-1].register_forward_hook(keep(f"{name}.x.{len(blocks)}")))
     return handles
 
 
